@@ -1,0 +1,279 @@
+"""Real data with NumPy alone: MNIST (IDX files), CIFAR-10 (binary files), scikit-learn's digits, and seeded batches.
+
+Images are float32 in [0, 1], `[N, C, H, W]`; labels are int64, `[N]`. No file is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from neoflow.errors import DataError
+
+__all__ = [
+    "BatchState",
+    "Batches",
+    "Dataset",
+    "Split",
+    "load_cifar10",
+    "load_digits",
+    "load_mnist",
+    "padded_batches",
+    "read_idx",
+    "resize_bilinear",
+    "stratified_split",
+]
+
+Images = NDArray[np.float32]
+Labels = NDArray[np.int64]
+
+_IDX_UBYTE = 0x08  # the type code of unsigned bytes, the only one MNIST uses
+_IDX_LIMIT = 1 << 31  # bytes; a header that asks for more is damaged
+_CIFAR_RECORD = 1 + 3 * 32 * 32
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Labelled images: float32 `[N, C, H, W]`, int64 `[N]` in [0, classes). Raises DataError when they do not fit."""
+
+    images: Images
+    labels: Labels
+    classes: int
+
+    def __post_init__(self) -> None:
+        if self.images.ndim != 4 or self.images.dtype != np.float32:
+            raise DataError(f"images are float32 [N, C, H, W], not {self.images.dtype} {list(self.images.shape)}")
+        if self.labels.shape != self.images.shape[:1] or self.labels.dtype != np.int64:
+            raise DataError(
+                f"{len(self.images)} images need int64 labels [{len(self.images)}], "
+                f"not {self.labels.dtype} {list(self.labels.shape)}"
+            )
+        if len(self.labels) and not (0 <= self.labels.min() and self.labels.max() < self.classes):
+            raise DataError(f"labels lie in [{self.labels.min()}, {self.labels.max()}], not in [0, {self.classes})")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+@dataclass(frozen=True)
+class Split:
+    """What to learn from and what to be judged by."""
+
+    name: str
+    train: Dataset
+    test: Dataset
+
+
+# ---- files ---------------------------------------------------------------------------------------------------------
+
+
+def read_idx(path: str | Path, rank: int) -> NDArray[np.uint8]:
+    """The bytes of an IDX file (plain or `.gz`), shaped by its header. Raises DataError on anything unexpected."""
+    path = Path(path)
+    try:
+        with cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
+            return _read_idx(path, file, rank)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read ({error})") from error
+
+
+def _read_idx(path: Path, file: BinaryIO, rank: int) -> NDArray[np.uint8]:
+    header = file.read(4 + 4 * rank)
+    if len(header) >= 4 and header[:4] != bytes((0, 0, _IDX_UBYTE, rank)):
+        raise DataError(
+            f"{path}: starts with magic number 0x{header[:4].hex()}, "
+            f"an IDX file of unsigned bytes with {rank} dimensions with 0x0000{_IDX_UBYTE:02x}{rank:02x}"
+        )
+    if len(header) < 4 + 4 * rank:
+        raise DataError(f"{path}: truncated: {len(header)} bytes, the header alone has {4 + 4 * rank}")
+    shape = struct.unpack(f">{rank}I", header[4:])
+    size = math.prod(shape)
+    if not 0 < size < _IDX_LIMIT:
+        raise DataError(f"{path}: the header asks for {' x '.join(map(str, shape))} bytes: it is damaged")
+    body = file.read(size)
+    if len(body) < size:
+        raise DataError(f"{path}: truncated: {len(body)} of {size} data bytes; get the file again")
+    if file.read(1):
+        raise DataError(f"{path}: more data than the {size} bytes its header announces")
+    return np.frombuffer(body, np.uint8).reshape(shape)
+
+
+def load_mnist(folder: str | Path) -> Split:
+    """MNIST (or any set in its format) from `train-images-idx3-ubyte[.gz]` and its three companions in `folder`."""
+    folder = Path(folder)
+    parts = []
+    for part in ("train", "t10k"):
+        images_file, labels_file = _idx_file(folder, f"{part}-images", 3), _idx_file(folder, f"{part}-labels", 1)
+        images, labels = read_idx(images_file, 3), read_idx(labels_file, 1)
+        if len(images) != len(labels):
+            raise DataError(f"{images_file} has {len(images)} images, {labels_file} has {len(labels)} labels")
+        if labels.max() > 9:
+            raise DataError(f"{labels_file}: label {labels.max()}, MNIST has 0 to 9")
+        parts.append(Dataset(_unit(images[:, np.newaxis]), labels.astype(np.int64), 10))
+    return Split("mnist", *parts)
+
+
+def _idx_file(folder: Path, stem: str, rank: int) -> Path:
+    names = [f"{stem}{dot}idx{rank}-ubyte{suffix}" for dot in "-." for suffix in ("", ".gz")]
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise DataError(f"{folder}: no {names[0]} and no {names[1]}; --data names the folder with the four MNIST IDX files")
+
+
+def load_cifar10(folder: str | Path) -> Split:
+    """CIFAR-10 from its *binary* version: `data_batch_*.bin` and `test_batch.bin` in `folder`."""
+    folder = Path(folder)
+    train, test = sorted(folder.glob("data_batch_*.bin")), folder / "test_batch.bin"
+    if not train or not test.is_file():
+        raise DataError(
+            f"{folder}: no data_batch_*.bin with test_batch.bin; neoflow reads the binary version of CIFAR-10 "
+            "(cifar-10-binary.tar.gz), never the pickled one"
+        )
+    return Split("cifar10", _cifar(train), _cifar([test]))
+
+
+def _cifar(paths: list[Path]) -> Dataset:
+    records = []
+    for path in paths:
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error})") from error
+        if not data or len(data) % _CIFAR_RECORD:
+            raise DataError(f"{path}: truncated: {len(data)} bytes are not a multiple of {_CIFAR_RECORD}, one record")
+        records.append(np.frombuffer(data, np.uint8).reshape(-1, _CIFAR_RECORD))
+        if records[-1][:, 0].max() > 9:
+            raise DataError(f"{path}: label {records[-1][:, 0].max()}, CIFAR-10 has 0 to 9")
+    table = np.concatenate(records)
+    return Dataset(_unit(table[:, 1:].reshape(-1, 3, 32, 32)), table[:, 0].astype(np.int64), 10)
+
+
+def _unit(images: NDArray[np.uint8]) -> Images:
+    return images.astype(np.float32) / np.float32(255)
+
+
+# ---- scikit-learn's digits -----------------------------------------------------------------------------------------
+
+
+def load_digits(size: int = 28, test: int = 360, seed: int = 0) -> Split:
+    """scikit-learn's 1797 handwritten digits, 8x8 resized to `size` x `size`, `test` of them held out, classes alike."""
+    try:
+        from sklearn.datasets import load_digits as load
+    except ImportError as error:
+        raise DataError("the digits come with scikit-learn: pip install 'neoflow[models]'") from error
+    images, labels = load(return_X_y=True)
+    pixels = resize_bilinear(np.asarray(images, np.float32).reshape(-1, 1, 8, 8) / np.float32(16), size)
+    whole = Dataset(pixels, np.asarray(labels, np.int64), 10)
+    return Split("digits", *stratified_split(whole, test, seed))
+
+
+def resize_bilinear(images: Images, size: int) -> Images:
+    """`[N, C, H, W]` -> `[N, C, size, size]`, linear between pixel centres, the border's value outside of them."""
+    rows, columns = (_interpolation(extent, size) for extent in images.shape[2:])
+    return np.ascontiguousarray(rows @ images @ columns.T)
+
+
+def _interpolation(extent: int, size: int) -> Images:
+    """The `[size, extent]` matrix that interpolates: each row has weights of at most two neighbours and sums to one."""
+    centre = np.clip((np.arange(size) + 0.5) * extent / size - 0.5, 0, extent - 1)
+    return np.maximum(0, 1 - np.abs(centre[:, np.newaxis] - np.arange(extent))).astype(np.float32)
+
+
+def stratified_split(whole: Dataset, test: int, seed: int) -> tuple[Dataset, Dataset]:
+    """Hold out exactly `test` samples with every class in proportion; the same seed gives the same split."""
+    if not 0 < test < len(whole):
+        raise DataError(f"cannot hold out {test} of {len(whole)} samples")
+    order = np.random.default_rng(seed).permutation(len(whole))
+    # Position of each sample within its class, in shuffled order, as a fraction: the smallest `test` are held out.
+    labels = whole.labels[order]
+    rank = np.empty(len(whole))
+    for label in range(whole.classes):
+        members = np.flatnonzero(labels == label)
+        rank[members] = (np.arange(len(members)) + 0.5) / max(len(members), 1)
+    order = order[np.argsort(rank, kind="stable")]
+    chosen = (np.sort(order[test:]), np.sort(order[:test]))
+    train, held_out = (Dataset(whole.images[c], whole.labels[c], whole.classes) for c in chosen)
+    return train, held_out
+
+
+# ---- batches -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BatchState:
+    """Where a run stands: `step` batches of `epoch` are behind it. Enough to continue exactly."""
+
+    seed: int = 0
+    epoch: int = 0
+    step: int = 0
+
+
+class Batches:
+    """Batches of a fixed size, shuffled anew each epoch; an incomplete last batch is dropped.
+
+    Iterating gives what is left of the current epoch as `(images, labels)` and then moves on to the next one.
+    `shift` moves each image by up to that many pixels in each direction, zeros coming in. Order and shifts depend on
+    (seed, epoch, step) alone, so a run that continues from `state` sees the same batches as one that never stopped.
+    """
+
+    def __init__(self, data: Dataset, batch: int, *, seed: int = 0, shift: int = 0, state: BatchState | None = None):
+        if not 0 < batch <= len(data):
+            raise DataError(f"batches of {batch} need a batch size between 1 and {len(data)}, the number of samples")
+        if not 0 <= shift < min(data.images.shape[2:]):
+            raise DataError(f"cannot shift images of {data.images.shape[2:]} pixels by up to {shift}")
+        self.data, self.batch, self.shift = data, batch, shift
+        self.state = BatchState(seed) if state is None else state
+
+    @property
+    def state(self) -> BatchState:
+        return self._state
+
+    @state.setter
+    def state(self, state: BatchState) -> None:
+        if state.seed < 0 or state.epoch < 0 or not 0 <= state.step <= len(self):
+            raise DataError(f"{state} does not fit {len(self)} batches an epoch")
+        self._state = state
+
+    def __len__(self) -> int:
+        """Batches in one epoch."""
+        return len(self.data) // self.batch
+
+    def __iter__(self) -> Iterator[tuple[Images, Labels]]:
+        seed, epoch = self._state.seed, self._state.epoch
+        order = np.random.default_rng((seed, epoch)).permutation(len(self.data))
+        for step in range(self._state.step, len(self)):
+            chosen = order[step * self.batch : (step + 1) * self.batch]
+            images = self.data.images[chosen]
+            if self.shift:
+                images = _shifted(images, self.shift, np.random.default_rng((seed, epoch, step + 1)))
+            self._state = BatchState(seed, epoch, step + 1)
+            yield images, self.data.labels[chosen]
+        self._state = BatchState(seed, epoch + 1, 0)
+
+
+def _shifted(images: Images, shift: int, generator: np.random.Generator) -> Images:
+    height, width = images.shape[2:]
+    padded = np.pad(images, ((0, 0), (0, 0), (shift, shift), (shift, shift)))
+    down, right = generator.integers(0, 2 * shift + 1, (2, len(images)))
+    return sliding_window_view(padded, (height, width), axis=(2, 3))[np.arange(len(images)), :, down, right]
+
+
+def padded_batches(data: Dataset, batch: int) -> Iterator[tuple[Images, Labels, int]]:
+    """All samples in order for evaluation: `(images, labels, valid)`; the last batch is filled up by its last sample."""
+    if batch <= 0:
+        raise DataError(f"a batch has at least one sample, not {batch}")
+    for start in range(0, len(data), batch):
+        valid = min(batch, len(data) - start)
+        chosen = np.minimum(np.arange(start, start + batch), len(data) - 1)
+        yield data.images[chosen], data.labels[chosen], valid

@@ -1,0 +1,1 @@
+"""The expression language: what users write, what every later stage reads."""

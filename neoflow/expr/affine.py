@@ -1,0 +1,317 @@
+"""Integer index arithmetic: intervals, linear forms, and the simplifier of quasi-affine expressions.
+
+Axes carry their extents, so what an expression can be is known from itself. `floordiv` and `mod` round down.
+"""
+
+from __future__ import annotations
+
+import math
+
+from neoflow.expr import dtype as dt
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select
+
+INF = 1 << 62
+"""Stands for "unbounded" in intervals."""
+
+_bounds: dict[int, tuple[int, int]] = {}
+_simplified: dict[int, Expr] = {}
+
+
+def integer(value: int) -> Const:
+    return Const(value, dt.INDEX)
+
+
+def bounds(e: Expr) -> tuple[int, int]:
+    """An interval (low, high), ends included, that holds every value of an integer expression."""
+    match e:
+        case Const():
+            return int(e.value), int(e.value)
+        case Axis():
+            return 0, e.extent - 1
+        case Apply():
+            return _apply_bounds(e.fn, [bounds(a) for a in e.args])
+        case Select():
+            (a, b), (c, d) = bounds(e.then), bounds(e.other)
+            return min(a, c), max(b, d)
+        case Cast() if dt.is_int(e.arg.dtype):
+            return bounds(e.arg)
+        case Reduce() if e.op in ("max", "min"):
+            return bounds(e.body)
+        case Reduce() if e.op.startswith("arg"):
+            return 0, e.axes[0].extent - 1
+    return (0, 1) if e.dtype == "bool" else (-INF, INF)
+
+
+def _clamp(low: int, high: int) -> tuple[int, int]:
+    return max(low, -INF), min(high, INF)
+
+
+def _apply_bounds(fn: str, args: list[tuple[int, int]]) -> tuple[int, int]:
+    (a, b), (c, d) = args[0], args[-1]
+    match fn:
+        case "add":
+            return _clamp(a + c, b + d)
+        case "sub":
+            return _clamp(a - d, b - c)
+        case "neg":
+            return -b, -a
+        case "mul":
+            ends = (a * c, a * d, b * c, b * d)
+            return _clamp(min(ends), max(ends))
+        case "floordiv" if c == d != 0:
+            ends = (a // c, b // c)
+            return _clamp(min(ends), max(ends)) if abs(a) < INF and abs(b) < INF else (-INF, INF)
+        case "mod" if c == d and c > 0:
+            return (a % c, b % c) if a // c == b // c and abs(a) < INF else (0, c - 1)
+        case "maximum":
+            return max(a, c), max(b, d)
+        case "minimum":
+            return min(a, c), min(b, d)
+        case "abs":
+            return (0 if a <= 0 <= b else min(abs(a), abs(b))), max(abs(a), abs(b))
+        case "relu":
+            return max(a, 0), max(b, 0)
+    return -INF, INF
+
+
+Linear = tuple[dict[Expr, int], int]
+"""sum of coefficient * atom, plus a constant; an atom is an axis or what is not linear."""
+
+
+def linear(e: Expr) -> Linear:
+    """The linear form of an integer expression; atoms are left as they are."""
+    match e:
+        case Const():
+            return {}, int(e.value)
+        case Apply(fn="add"):
+            return _combine(linear(e.args[0]), linear(e.args[1]), 1)
+        case Apply(fn="sub"):
+            return _combine(linear(e.args[0]), linear(e.args[1]), -1)
+        case Apply(fn="neg"):
+            return scale(linear(e.args[0]), -1)
+        case Apply(fn="mul"):
+            a, b = linear(e.args[0]), linear(e.args[1])
+            if not a[0]:
+                return scale(b, a[1])
+            if not b[0]:
+                return scale(a, b[1])
+    return {e: 1}, 0
+
+
+def scale(form: Linear, factor: int) -> Linear:
+    return ({k: v * factor for k, v in form[0].items()} if factor else {}), form[1] * factor
+
+
+def _combine(a: Linear, b: Linear, sign: int) -> Linear:
+    terms = dict(a[0])
+    for atom, coef in b[0].items():
+        total = terms.get(atom, 0) + sign * coef
+        if total:
+            terms[atom] = total
+        else:
+            terms.pop(atom, None)
+    return terms, a[1] + sign * b[1]
+
+
+def _term_order(item: tuple[Expr, int]) -> tuple:
+    atom = item[0]
+    if isinstance(atom, Axis):
+        return (0, atom.ident if atom.ident >= 0 else -atom.ident, "")
+    return (1, 0, str(atom))
+
+
+def from_linear(form: Linear) -> Expr:
+    """The expression of a linear form: positive terms first, axes in the order of their binding."""
+    terms, constant = form
+    ordered = sorted(terms.items(), key=_term_order)
+    ordered = [t for t in ordered if t[1] > 0] + [t for t in ordered if t[1] < 0]
+    result: Expr | None = None
+    if constant > 0 and (not ordered or ordered[0][1] < 0):
+        result, constant = integer(constant), 0
+    for atom, coef in ordered:
+        magnitude = abs(coef)
+        if result is None:
+            result = atom if coef == 1 else Apply("mul", (integer(coef), atom))
+            continue
+        term = atom if magnitude == 1 else Apply("mul", (integer(magnitude), atom))
+        result = Apply("add" if coef > 0 else "sub", (result, term))
+    if result is None:
+        return integer(constant)
+    if constant:
+        result = Apply("add" if constant > 0 else "sub", (result, integer(abs(constant))))
+    return result
+
+
+def simplify(e: Expr) -> Expr:
+    """A canonical equal of an integer index expression or of a condition over such; idempotent."""
+    known = _simplified.get(e.uid)
+    if known is not None and known.dtype == e.dtype:
+        return known
+    result = _simplify(e)
+    _simplified[e.uid] = result
+    _simplified[result.uid] = result
+    if len(_simplified) > 1_000_000:
+        _simplified.clear()
+    return result
+
+
+def _simplify(e: Expr) -> Expr:
+    match e:
+        case Const() | Axis():
+            return e
+        case Read():
+            return e.rebuild(tuple(simplify(i) for i in e.indices))
+        case Apply() if e.dtype == dt.INDEX:
+            args = tuple(simplify(a) for a in e.args)
+            return _simplify_apply(e.fn, args, e)
+        case Apply() if e.dtype == "bool" and all(a.dtype in (dt.INDEX, "bool") for a in e.args):
+            return _simplify_condition(e.fn, tuple(simplify(a) for a in e.args), e)
+        case Select():
+            cond, then, other = (simplify(c) for c in e.children)
+            if isinstance(cond, Const):
+                return then if cond.value else other
+            return then if then is other else Select(cond, then, other, e.where)
+        case Cast() if e.dtype == e.arg.dtype:
+            return simplify(e.arg)
+    return e.rebuild(tuple(simplify(c) for c in e.children))
+
+
+def _simplify_apply(fn: str, args: tuple[Expr, ...], e: Apply) -> Expr:
+    if fn in ("add", "sub", "neg", "mul"):
+        return from_linear(_merge_div_mod(linear(Apply(fn, args))))
+    if fn in ("floordiv", "mod") and isinstance(args[1], Const) and args[1].value != 0:
+        divisor = int(args[1].value)
+        numerator = linear(args[0])
+        if divisor < 0:
+            numerator, divisor = scale(numerator, -1), -divisor
+            if fn == "mod":
+                return from_linear(scale(_mod(numerator, divisor), -1))
+        return from_linear(_merge_div_mod((_floordiv if fn == "floordiv" else _mod)(numerator, divisor)))
+    if fn in ("maximum", "minimum"):
+        (a, b), (c, d) = bounds(args[0]), bounds(args[1])
+        if a >= d:
+            return args[0 if fn == "maximum" else 1]
+        if c >= b:
+            return args[1 if fn == "maximum" else 0]
+    return Apply(fn, args, e.where)
+
+
+def _atom(fn: str, form: Linear, divisor: int) -> Linear:
+    return {Apply(fn, (from_linear(form), integer(divisor))): 1}, 0
+
+
+def _floordiv(form: Linear, c: int) -> Linear:
+    """form // c: terms that c divides come out, common factors cancel, nested divisions merge."""
+    if c == 1:
+        return form
+    terms, constant = form
+    outer: Linear = ({a: k // c for a, k in terms.items() if k % c == 0}, constant // c)
+    rest = {a: k for a, k in terms.items() if k % c}
+    constant %= c
+    if not rest:
+        return outer
+    g = math.gcd(c, *rest.values())
+    rest, constant, c = {a: k // g for a, k in rest.items()}, constant // g, c // g
+    if c == 1:
+        return _combine(outer, (rest, constant), 1)
+    low, high = form_bounds((rest, constant))
+    if low // c == high // c and abs(low) < INF:
+        return _combine(outer, ({}, low // c), 1)
+    if len(rest) == 1:
+        ((atom, k),) = rest.items()
+        if k == 1 and isinstance(atom, Apply) and isinstance(atom.args[-1], Const):
+            d = int(atom.args[1].value) if len(atom.args) == 2 else 0  # type: ignore[attr-defined]
+            if atom.fn == "floordiv":
+                x = linear(atom.args[0])
+                return _combine(outer, _floordiv((x[0], x[1] + constant * d), c * d), 1)
+            if atom.fn == "mod" and constant == 0 and d % c == 0:
+                return _combine(outer, _mod(_floordiv(linear(atom.args[0]), c), d // c), 1)
+    return _combine(outer, _atom("floordiv", (rest, constant), c), 1)
+
+
+def _mod(form: Linear, c: int) -> Linear:
+    """form % c: terms that c divides vanish, common factors come out, nested remainders merge."""
+    if c == 1:
+        return {}, 0
+    terms, constant = form
+    rest: dict[Expr, int] = {}
+    extra: Linear = ({}, constant)
+    for atom, k in terms.items():
+        if k % c == 0:
+            continue
+        if isinstance(atom, Apply) and atom.fn == "mod" and isinstance(atom.args[1], Const):
+            d = int(atom.args[1].value)
+            if (k * d) % c == 0:
+                extra = _combine(extra, scale(linear(atom.args[0]), k), 1)
+                continue
+        rest[atom] = k
+    if extra[0]:
+        return _mod(_combine((rest, 0), extra, 1), c)
+    constant %= c
+    if not rest:
+        return {}, constant
+    g = math.gcd(c, *rest.values())
+    if g > 1:
+        inner = _mod(({a: k // g for a, k in rest.items()}, constant // g), c // g)
+        return _combine(scale(inner, g), ({}, constant % g), 1)
+    low, high = form_bounds((rest, constant))
+    if low // c == high // c and abs(low) < INF:
+        return rest, constant - c * (low // c)
+    return _atom("mod", (rest, constant), c)
+
+
+def _merge_div_mod(form: Linear) -> Linear:
+    """k*c * (x // c) + k * (x % c) is k*x."""
+    terms, constant = form
+    for atom, k in terms.items():
+        if isinstance(atom, Apply) and atom.fn == "mod" and isinstance(atom.args[1], Const):
+            c = int(atom.args[1].value)
+            partner, extra = _quotient(atom.args[0], c)
+            if partner is not None and terms.get(partner) == k * c:
+                rest = ({a: v for a, v in terms.items() if a is not atom and a is not partner}, constant)
+                whole = scale(linear(atom.args[0]), k)
+                return _merge_div_mod(_combine(_combine(rest, whole, 1), scale(extra, -k * c), 1))
+    return terms, constant
+
+
+def _quotient(x: Expr, c: int) -> tuple[Expr | None, Linear]:
+    """x // c as (its one opaque atom, what is linear beside it)."""
+    terms, constant = _floordiv(linear(x), c)
+    opaque = [a for a, k in terms.items() if k == 1 and isinstance(a, Apply)]
+    if len(opaque) != 1:
+        return None, ({}, 0)
+    return opaque[0], ({a: k for a, k in terms.items() if a is not opaque[0]}, constant)
+
+
+def form_bounds(form: Linear) -> tuple[int, int]:
+    low = high = form[1]
+    for atom, k in form[0].items():
+        a, b = bounds(atom)
+        low += min(k * a, k * b)
+        high += max(k * a, k * b)
+    return _clamp(low, high)
+
+
+def _simplify_condition(fn: str, args: tuple[Expr, ...], e: Apply) -> Expr:
+    if fn in ("and", "or"):
+        absorbing = fn == "or"
+        for a, b in (args, args[::-1]):
+            if isinstance(a, Const):
+                return a if a.value is absorbing else b
+        return args[0] if args[0] is args[1] else Apply(fn, args, e.where)
+    if fn == "not":
+        return Const(not args[0].value, "bool") if isinstance(args[0], Const) else Apply(fn, args, e.where)
+    if args[0].dtype == "bool":
+        return Apply(fn, args, e.where)
+    low, high = form_bounds(_combine(linear(args[0]), linear(args[1]), -1))
+    decided = {
+        "lt": (high < 0, low >= 0),
+        "le": (high <= 0, low > 0),
+        "gt": (low > 0, high <= 0),
+        "ge": (low >= 0, high < 0),
+        "eq": (low == high == 0, low > 0 or high < 0),
+        "ne": (low > 0 or high < 0, low == high == 0),
+    }[fn]
+    if any(decided):
+        return Const(decided[0], "bool")
+    return Apply(fn, args, e.where)

@@ -1,0 +1,126 @@
+"""From what a user wrote to a closed `Definition`: scopes checked, axes numbered, tensors turned into slots."""
+
+from __future__ import annotations
+
+from neoflow.errors import ExpressionError, Location
+from neoflow.expr import affine
+from neoflow.expr import dtype as dt
+from neoflow.expr.check import check_bounds
+from neoflow.expr.ir import (
+    Apply,
+    Axis,
+    Cast,
+    Compute,
+    Const,
+    Definition,
+    Expr,
+    Read,
+    Reduce,
+    Select,
+    Slot,
+    Tensor,
+    rewrite,
+)
+
+
+class _Closer:
+    """Numbers axes and slots in the order a reader meets them; an axis keeps its number in sibling reductions."""
+
+    def __init__(self, outputs: tuple[Axis, ...]):
+        self.numbered: dict[Axis, Axis] = {}
+        self.names: list[str] = []
+        self.slots: dict[Tensor, Slot] = {}
+        self.memo: dict[Expr, Expr] = {}
+        self.scope: list[Axis] = list(outputs)
+        for a in outputs:
+            self.number(a)
+
+    def number(self, a: Axis) -> Axis:
+        if a not in self.numbered:
+            self.numbered[a] = Axis(len(self.names), a.extent)
+            self.names.append(a.name)
+        return self.numbered[a]
+
+    def slot(self, tensor: Tensor) -> Slot:
+        known = self.slots.get(tensor)
+        if known is None:
+            known = self.slots[tensor] = Slot(len(self.slots), tensor.shape, tensor.dtype)
+        return known
+
+    def visit(self, e: Expr) -> Expr:
+        done = self.memo.get(e)
+        if done is None:
+            done = self.memo[e] = self._visit(e)
+        return done
+
+    def _visit(self, e: Expr) -> Expr:
+        match e:
+            case Const():
+                return Const(e.value, e.dtype)
+            case Axis():
+                return self.numbered[e]
+            case Read():
+                assert isinstance(e.source, Tensor)
+                slot = self.slot(e.source)
+                return Read(slot, tuple(affine.simplify(self.visit(i)) for i in e.indices))
+            case Apply():
+                closed = Apply(e.fn, tuple(self.visit(a) for a in e.args))
+                return affine.simplify(closed) if closed.dtype in (dt.INDEX, "bool") else closed
+            case Select():
+                cond = affine.simplify(self.visit(e.cond))
+                if isinstance(cond, Const):
+                    return self.visit(e.then if cond.value else e.other)
+                return Select(cond, self.visit(e.then), self.visit(e.other))
+            case Cast():
+                arg = self.visit(e.arg)
+                return arg if arg.dtype == e.dtype else Cast(e.dtype, arg)
+            case Reduce():
+                for a in e.axes:
+                    if any(a is outer for outer in self.scope):
+                        raise ExpressionError(
+                            f"axis `{a.name}` is bound twice in nested scopes; give the inner reduction an axis of its "
+                            "own (nf.axis)",
+                            e.where,
+                        )
+                self.scope.extend(e.axes)
+                axes = tuple(self.number(a) for a in e.axes)
+                body = self.visit(e.body)
+                del self.scope[-len(e.axes) :]
+                return Reduce(e.op, axes, body)
+        raise TypeError(type(e).__name__)
+
+
+def define(
+    shape: tuple[int, ...], axes: tuple[Axis, ...], body: Expr, name: str, where: Location | None = None
+) -> Compute:
+    """The compute `name[axes] = body`, its bounds proved. Raises `ExpressionError`.
+
+    Source: NeoFlow, section 4.1 (single-level IR).
+    """
+    for a in sorted(body.free.difference(axes), key=lambda a: a.uid):
+        raise ExpressionError(
+            f"axis `{a.name}` is used in `{name}` outside the reduction that binds it; add it to that reduction's "
+            "axis=[...] or make it an output axis",
+            a.where or where,
+        )
+    closer = _Closer(axes)
+    closed = closer.visit(body)
+    definition = Definition(shape, closed, tuple(closer.slots.values()))
+    check_bounds(definition, tuple(closer.names), tuple(t.name for t in closer.slots), where)
+    return Compute(definition, tuple(closer.slots), name, tuple(closer.names), where)
+
+
+def build(shape: tuple[int, ...], body: Expr, inputs: tuple[Tensor, ...], name: str) -> Compute:
+    """A compute of a body that is already closed over `inputs` (axes 0..rank-1 its own); drops unread inputs.
+
+    What the compiler itself derives comes through here: numbering is made canonical again, bounds are proved again.
+    """
+    opened: dict[Expr, Expr] = {}
+
+    def open_read(e: Expr) -> Expr | None:
+        if isinstance(e, Read) and isinstance(e.source, Slot):
+            return Read(inputs[e.source.position], e.indices)
+        return None
+
+    body = rewrite(body, open_read, opened)
+    return define(shape, tuple(Axis(i, n) for i, n in enumerate(shape)), body, name)

@@ -1,0 +1,437 @@
+"""The Python notation: operators and functions on scalar expressions and, element by element, on tensors."""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from neoflow.errors import ExpressionError
+from neoflow.expr import dtype as dt
+from neoflow.expr.close import define
+from neoflow.expr.functions import FUNCTIONS
+from neoflow.expr.ir import (
+    Apply,
+    Axis,
+    Cast,
+    Compute,
+    Const,
+    Expr,
+    Parameter,
+    Placeholder,
+    Read,
+    Reduce,
+    Select,
+    Tensor,
+    caller,
+)
+
+Operand = Expr | Tensor | int | float | bool
+_axis_idents = itertools.count(1)
+_auto_names = itertools.count(1)
+
+
+def _fail(message: str) -> ExpressionError:
+    return ExpressionError(message, caller())
+
+
+# ---------------------------------------------------------------------------------------------- tensors and axes
+
+
+def checked_shape(shape: Sequence[int] | int) -> tuple[int, ...]:
+    """A static shape: integers > 0."""
+    dims = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    for n in dims:
+        if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or n <= 0:
+            raise _fail(f"shape {tuple(dims)} has extent {n!r}; extents are integers greater than 0")
+    return tuple(int(n) for n in dims)
+
+
+def checked_dtype(dtype: object) -> str:
+    try:
+        return dt.canonical(dtype)
+    except (KeyError, TypeError):
+        raise _fail(f"dtype {dtype!r} is not one of {', '.join(dt.NUMPY)}") from None
+
+
+def placeholder(shape: Sequence[int], dtype: object = "float32", name: str = "") -> Placeholder:
+    """An input of the given static shape and dtype, passed at every call."""
+    name = name or f"x{next(_auto_names)}"
+    return Placeholder(checked_shape(shape), checked_dtype(dtype), name, caller())
+
+
+def parameter(shape: Sequence[int], dtype: object = "float32", name: str = "", init: Any = None) -> Parameter:
+    """A trained tensor. `init`: an array of that shape, or a function (shape, generator) -> array; None means zeros."""
+    name = name or f"w{next(_auto_names)}"
+    dims = checked_shape(shape)
+    if isinstance(init, np.ndarray) and init.shape != dims:
+        raise _fail(f"parameter {name} has shape {dims}, its initial value {init.shape}")
+    return Parameter(dims, checked_dtype(dtype), name, caller(), init=init)
+
+
+def axis(extent: int, name: str = "") -> Axis:
+    """A reduction axis: an integer in [0, extent)."""
+    (n,) = checked_shape(extent)
+    ident = next(_axis_idents)
+    return Axis(-ident, n, name or f"r{ident}", caller())
+
+
+def compute(shape: Sequence[int], body: Callable[..., Operand], name: str = "") -> Compute:
+    """The tensor whose element at (i, j, ...) is `body(i, j, ...)`.
+
+    shape: static extents, one for each argument of `body`. Raises `ExpressionError` when a read can leave its tensor.
+    """
+    dims = checked_shape(shape)
+    kinds = [p.kind for p in inspect.signature(body).parameters.values()]
+    names = list(inspect.signature(body).parameters)
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        names = [f"i{n}" for n in range(len(dims))]
+    if len(names) != len(dims):
+        raise _fail(f"shape {dims} has {len(dims)} extents but the function takes {len(names)} axes")
+    where = caller()
+    axes = tuple(Axis(-next(_axis_idents), n, a, where) for n, a in zip(dims, names, strict=True))
+    result = body(*axes)
+    expr = as_expr(result, "float32")
+    return define(dims, axes, expr, name or f"t{next(_auto_names)}", where)
+
+
+def read(tensor: Tensor, indices: Sequence[Operand]) -> Read:
+    """The element of `tensor` at scalar integer `indices`, one for each dimension."""
+    if len(indices) != tensor.rank:
+        raise _fail(
+            f"{tensor.name} has rank {tensor.rank} (shape {tensor.shape}) but is read with {len(indices)} indices"
+        )
+    closed = []
+    for n, index in enumerate(indices):
+        e = as_expr(index, dt.INDEX)
+        if not dt.is_int(e.dtype):
+            raise _fail(f"index {n} of {tensor.name} is `{e}` of type {e.dtype}; an index is an integer")
+        closed.append(e if e.dtype == dt.INDEX else Cast(dt.INDEX, e))
+    return Read(tensor, tuple(closed), caller())
+
+
+# ------------------------------------------------------------------------------------------- scalars and typing
+
+
+def as_expr(value: Operand, dtype: str) -> Expr:
+    """`value` as a scalar expression; a bare Python number takes `dtype` where it can."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, Tensor):
+        if value.rank:
+            raise _fail(
+                f"tensor {value.name} of shape {value.shape} stands where a scalar is needed; index it with "
+                f"{value.rank} axes"
+            )
+        return Read(value, (), caller())
+    if isinstance(value, (bool, np.bool_)):
+        return Const(bool(value), "bool", caller())
+    if isinstance(value, (int, np.integer)):
+        return Const(int(value), dtype if dtype != "bool" else dt.INDEX, caller())
+    if isinstance(value, (float, np.floating)):
+        if not dt.is_float(dtype):
+            raise _fail(f"the float {value!r} meets a value of type {dtype}; cast it first: nf.cast(..., 'float32')")
+        return Const(float(value), dtype, caller())
+    raise _fail(f"{value!r} of type {type(value).__name__} is no expression, tensor or number")
+
+
+def _unify(fn: str, args: tuple[Operand, ...]) -> tuple[Expr, ...]:
+    """Scalar operands brought to one dtype: integers widen, numbers adapt, floats never change silently."""
+    known = [a.dtype for a in args if isinstance(a, (Expr, Tensor))]
+    weak = "float32" if any(isinstance(a, float) for a in args) else dt.INDEX
+    exprs = [as_expr(a, known[0] if known else weak) for a in args]
+    dtypes = {e.dtype for e in exprs}
+    if len(dtypes) > 1 and all(dt.is_int(d) for d in dtypes):
+        widest = max(dtypes, key=dt.itemsize)
+        exprs = [e if e.dtype == widest else Cast(widest, e, caller()) for e in exprs]
+    elif len(dtypes) > 1:
+        parts = " and ".join(f"`{e}` ({e.dtype})" for e in exprs)
+        raise _fail(f"{fn} mixes {parts}; cast one: nf.cast(x, '{exprs[0].dtype}')")
+    return tuple(exprs)
+
+
+def _check_typing(fn: str, args: tuple[Expr, ...]) -> None:
+    row, dtype = FUNCTIONS[fn], args[0].dtype
+    allowed = {
+        "arith": dtype != "bool",
+        "real": dt.is_float(dtype),
+        "integer": dt.is_int(dtype),
+        "compare": True,
+        "logic": dtype == "bool",
+    }[row.typing]
+    if not allowed:
+        wanted = {"arith": "numbers", "real": "floats", "integer": "integers", "logic": "conditions (bool)"}[row.typing]
+        hint = " (use // for integers)" if fn == "div" else ""
+        raise _fail(f"{row.symbol or fn} takes {wanted}, but `{args[0]}` is {dtype}{hint}")
+
+
+def scalar(fn: str, *args: Operand) -> Expr:
+    """`fn` of scalar operands, typed. Raises `ExpressionError` for types the function does not take."""
+    exprs = _unify(FUNCTIONS[fn].symbol or fn, args)
+    _check_typing(fn, exprs)
+    if fn in ("floordiv", "mod") and isinstance(exprs[1], Const) and exprs[1].value == 0:
+        raise _fail(f"`{exprs[0]} {FUNCTIONS[fn].symbol} 0` has no value")
+    return Apply(fn, exprs, caller())
+
+
+def _is_lifted(args: Sequence[Operand]) -> bool:
+    return any(isinstance(a, Tensor) for a in args) and not any(isinstance(a, Expr) for a in args)
+
+
+def broadcast_shapes(*tensors: Tensor) -> tuple[int, ...]:
+    """NumPy's broadcasting rule over static shapes."""
+    try:
+        return tuple(int(n) for n in np.broadcast_shapes(*(t.shape for t in tensors)))
+    except ValueError:
+        shapes = ", ".join(f"{t.name}{list(t.shape)}" for t in tensors)
+        raise _fail(f"shapes do not broadcast: {shapes}") from None
+
+
+def lift(body: Callable[..., Expr], args: Sequence[Operand], name: str) -> Compute:
+    """`body` applied element by element, with NumPy broadcasting of the tensors among `args`."""
+    shape = broadcast_shapes(*(a for a in args if isinstance(a, Tensor)))
+    where = caller()
+    axes = tuple(Axis(-next(_axis_idents), n, "", where) for n in shape)
+    zero = Const(0, dt.INDEX)
+
+    def element(a: Operand) -> Operand:
+        if not isinstance(a, Tensor):
+            return a
+        own = axes[len(axes) - a.rank :]
+        return Read(a, tuple(zero if n == 1 else i for n, i in zip(a.shape, own, strict=True)), where)
+
+    return define(shape, axes, body(*(element(a) for a in args)), name, where)
+
+
+def apply(fn: str, *args: Operand) -> Any:
+    """`fn` of scalar expressions, or element by element when a tensor is among the operands."""
+    if _is_lifted(args):
+        return lift(lambda *es: scalar(fn, *es), args, fn)
+    return scalar(fn, *args)
+
+
+# ----------------------------------------------------------------------------------------------------- functions
+
+
+def _function(fn: str, doc: str) -> Callable[..., Any]:
+    def call(*args: Operand) -> Any:
+        if len(args) != FUNCTIONS[fn].arity:
+            raise _fail(f"{fn} takes {FUNCTIONS[fn].arity} argument(s), got {len(args)}")
+        return apply(fn, *args)
+
+    call.__name__ = call.__qualname__ = fn
+    call.__doc__ = doc + " Of a scalar expression, or element by element of a tensor (NumPy broadcasting)."
+    return call
+
+
+exp = _function("exp", "e to the power of x.")
+log = _function("log", "Natural logarithm.")
+tanh = _function("tanh", "Hyperbolic tangent.")
+sigmoid = _function("sigmoid", "1 / (1 + exp(-x)).")
+sqrt = _function("sqrt", "Square root.")
+rsqrt = _function("rsqrt", "1 / sqrt(x).")
+erf = _function("erf", "Gauss error function.")
+sin = _function("sin", "Sine of x in radians.")
+cos = _function("cos", "Cosine of x in radians.")
+pow = _function("pow", "x to the power of y.")
+abs = _function("abs", "Absolute value; its derivative at 0 is 0.")
+sign = _function("sign", "-1, 0 or 1.")
+floor = _function("floor", "Largest whole number not above x.")
+ceil = _function("ceil", "Smallest whole number not below x.")
+relu = _function("relu", "max(x, 0); its derivative at 0 is 0.")
+maximum = _function("maximum", "The larger of two; at a tie both get half of the cotangent.")
+minimum = _function("minimum", "The smaller of two; at a tie both get half of the cotangent.")
+logical_and = _function("and", "Both conditions.")
+logical_or = _function("or", "Either condition.")
+logical_not = _function("not", "The opposite condition.")
+equal = _function("eq", "x == y.")
+not_equal = _function("ne", "x != y.")
+
+
+def select(cond: Operand, then: Operand, other: Operand) -> Any:
+    """`then` where `cond` holds, else `other`; only the chosen branch is evaluated, read and differentiated."""
+
+    def pick(c: Operand, a: Operand, b: Operand) -> Expr:
+        condition = as_expr(c, "bool")
+        if condition.dtype != "bool":
+            raise _fail(f"select needs a condition, but `{condition}` is {condition.dtype}; compare it: x != 0")
+        a, b = _unify("select", (a, b))
+        return Select(condition, a, b, caller())
+
+    args = (cond, then, other)
+    return lift(pick, args, "select") if _is_lifted(args) else pick(*args)
+
+
+where = select
+
+
+def cast(x: Operand, dtype: object) -> Any:
+    """x converted to `dtype`; floats to integers truncate."""
+    target = checked_dtype(dtype)
+    if _is_lifted((x,)):
+        return lift(lambda e: Cast(target, e, caller()), (x,), "cast")
+    e = as_expr(x, target)
+    return e if e.dtype == target else Cast(target, e, caller())
+
+
+# ---------------------------------------------------------------------------------------------------- reductions
+
+
+def reduction(op: str, x: Operand, axis: Any, keepdims: bool = False) -> Any:
+    """A reduction of a scalar expression over `axis=[...]`, or of a tensor over integer dimensions."""
+    if isinstance(x, Tensor) and (axis is None or not _has_axes(axis)):
+        return _reduce_tensor(op, x, axis, keepdims)
+    e = as_expr(x, "float32")
+    axes = tuple(axis) if isinstance(axis, (list, tuple)) else (axis,)
+    for a in axes:
+        if not isinstance(a, Axis):
+            raise _fail(f"{op} reduces over axes made by nf.axis, not {a!r}")
+    if not axes or len(set(axes)) != len(axes):
+        raise _fail(f"{op} needs one or more distinct axes: axis=[r, s]")
+    if op.startswith("arg") and len(axes) != 1:
+        raise _fail(f"{op} goes over exactly one axis, not {len(axes)}")
+    if e.dtype == "bool":
+        raise _fail(f"{op} takes numbers, but `{e}` is bool; cast it: nf.cast(..., 'int32')")
+    return Reduce(op, axes, e, caller())
+
+
+def _has_axes(axis: Any) -> bool:
+    return isinstance(axis, Axis) or (isinstance(axis, (list, tuple)) and any(isinstance(a, Axis) for a in axis))
+
+
+def checked_dims(x: Tensor, axis: Any) -> tuple[int, ...]:
+    """Dimension numbers made non-negative, checked and sorted; None means all."""
+    dims = range(x.rank) if axis is None else (axis,) if isinstance(axis, (int, np.integer)) else tuple(axis)
+    for d in dims:
+        if not -x.rank <= d < x.rank:
+            raise _fail(f"{x.name} has rank {x.rank} (shape {x.shape}); there is no dimension {d}")
+    return tuple(sorted({d % x.rank for d in dims}))
+
+
+def _reduce_tensor(op: str, x: Tensor, dims: Any, keepdims: bool) -> Tensor:
+    over = checked_dims(x, dims)
+    if not over:
+        return x
+    if op.startswith("arg") and len(over) != 1:
+        raise _fail(f"{op} goes over exactly one dimension: axis=d")
+    where = caller()
+    axes = tuple(Axis(-next(_axis_idents), n, "", where) for n in x.shape)
+    bound = tuple(axes[d] for d in over)
+    body = Reduce(op, bound, Read(x, axes, where), where)
+    if keepdims:
+        ones = {d: Axis(-next(_axis_idents), 1, "", where) for d in over}
+        outer = tuple(ones.get(d, a) for d, a in enumerate(axes))
+    else:
+        outer = tuple(a for d, a in enumerate(axes) if d not in over)
+    return define(tuple(a.extent for a in outer), outer, body, op, where)
+
+
+def _reducer(op: str, doc: str) -> Callable[..., Any]:
+    def call(x: Operand, axis: Any = None, keepdims: bool = False) -> Any:
+        return reduction(op, x, axis, keepdims)
+
+    call.__name__ = call.__qualname__ = op
+    call.__doc__ = doc + " `axis`: nf.axis objects for a scalar expression, dimension numbers (None: all) for a tensor."
+    return call
+
+
+sum = _reducer("sum", "Sum.")
+prod = _reducer("prod", "Product.")
+max = _reducer("max", "Largest; tied elements share the cotangent equally.")
+min = _reducer("min", "Smallest; tied elements share the cotangent equally.")
+argmax = _reducer("argmax", "Position of the first largest, int64; it has no gradient.")
+argmin = _reducer("argmin", "Position of the first smallest, int64; it has no gradient.")
+
+
+def mean(x: Tensor, axis: Any = None, keepdims: bool = False) -> Any:
+    """Arithmetic mean of a tensor over dimensions (None: all)."""
+    over = checked_dims(x, axis)
+    count = int(np.prod([x.shape[d] for d in over]))
+    return apply("mul", reduction("sum", x, over, keepdims), 1.0 / count)
+
+
+# ----------------------------------------------------------------------------------------------------- operators
+
+
+def _getitem(tensor: Tensor, key: Any) -> Any:
+    """`x[i, 2*j + r]` reads an element; `x[1:3, None, ..., -1]` (no axis inside) is a tensor, as in NumPy."""
+    keys = key if isinstance(key, tuple) else (key,)
+    if any(isinstance(k, Expr) for k in keys) or (not tensor.rank and not keys):
+        return read(tensor, keys)
+    return slicing(tensor, keys)
+
+
+def slicing(x: Tensor, keys: tuple[Any, ...]) -> Tensor:
+    """Basic NumPy indexing: integers, slices with a positive or negative step, None and `...`."""
+    if any(k is Ellipsis for k in keys):
+        at = next(n for n, k in enumerate(keys) if k is Ellipsis)
+        given = builtins.sum(1 for k in keys if k is not None) - 1
+        keys = (*keys[:at], *(slice(None),) * (x.rank - given), *keys[at + 1 :])
+    used = builtins.sum(1 for k in keys if k is not None)
+    if used > x.rank:
+        raise _fail(f"{x.name} has rank {x.rank} (shape {x.shape}) but is indexed with {used} indices")
+    keys = keys + (slice(None),) * (x.rank - used)
+    where, shape, axes, indices = caller(), [], [], []
+    dims = iter(x.shape)
+    for k in keys:
+        if k is None:
+            axes.append(Axis(-next(_axis_idents), 1, "", where))
+            shape.append(1)
+            continue
+        extent = next(dims)
+        if isinstance(k, slice):
+            span = range(*k.indices(extent))
+            if not len(span):
+                raise _fail(f"slice {k} of {x.name} (extent {extent}) is empty")
+            a = Axis(-next(_axis_idents), len(span), "", where)
+            axes.append(a)
+            shape.append(len(span))
+            indices.append(a * span.step + span.start)
+        elif isinstance(k, (int, np.integer)) and not isinstance(k, bool):
+            if not -extent <= k < extent:
+                raise _fail(f"index {k} leaves dimension of extent {extent} of {x.name} (shape {x.shape})")
+            indices.append(as_expr(int(k) % extent, dt.INDEX))
+        else:
+            raise _fail(f"{x.name} is indexed with {k!r}; use axes, integers, slices, None or ...")
+    return define(tuple(shape), tuple(axes), Read(x, tuple(indices), where), "slice", where)
+
+
+def _install_operators() -> None:
+    """+ - * / // % ** comparisons and & | ~ on expressions and tensors."""
+    infix = {
+        "add": "add",
+        "sub": "sub",
+        "mul": "mul",
+        "truediv": "div",
+        "floordiv": "floordiv",
+        "mod": "mod",
+        "pow": "pow",
+        "and": "and",
+        "or": "or",
+    }
+
+    def forward(fn: str) -> Callable:
+        return lambda a, b: apply(fn, a, b)
+
+    def backward(fn: str) -> Callable:
+        return lambda a, b: apply(fn, b, a)
+
+    for cls in (Expr, Tensor):
+        for python, fn in infix.items():
+            setattr(cls, f"__{python}__", forward(fn))
+            setattr(cls, f"__r{python}__", backward(fn))
+        for fn in ("lt", "le", "gt", "ge", "eq", "ne"):
+            setattr(cls, f"__{fn}__", forward(fn))
+        setattr(cls, "__neg__", lambda a: apply("neg", a))
+        setattr(cls, "__invert__", lambda a: apply("not", a))
+        setattr(cls, "__abs__", lambda a: apply("abs", a))
+        setattr(cls, "__array_ufunc__", None)  # NumPy leaves operators to us
+        setattr(cls, "__hash__", lambda a: a.uid)
+    setattr(Tensor, "__getitem__", _getitem)
+
+
+_install_operators()

@@ -1,0 +1,43 @@
+"""The element types and the one rule for mixing them: integers widen, floats never do silently."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+NUMPY: dict[str, np.dtype] = {
+    "float64": np.dtype(np.float64),
+    "float32": np.dtype(np.float32),
+    "float16": np.dtype(np.float16),
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+    "int64": np.dtype(np.int64),
+    "int32": np.dtype(np.int32),
+    "int16": np.dtype(np.int16),
+    "int8": np.dtype(np.int8),
+    "bool": np.dtype(np.bool_),
+}
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+INTS = ("int8", "int16", "int32", "int64")
+INDEX = "int64"
+"""The type of axes and of index arithmetic."""
+
+
+def is_float(dtype: str) -> bool:
+    return dtype in FLOATS
+
+
+def is_int(dtype: str) -> bool:
+    return dtype in INTS
+
+
+def canonical(dtype: object) -> str:
+    """The name of a dtype given as a name, a NumPy dtype or a scalar type; KeyError for what the language lacks."""
+    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name  # type: ignore[arg-type]
+    if name not in NUMPY:
+        raise KeyError(name)
+    return name
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of one element."""
+    return NUMPY[dtype].itemsize

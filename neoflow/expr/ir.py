@@ -1,0 +1,478 @@
+"""The language: index expressions over tensors. A graph *is* its tensors; there is no second operator IR.
+
+    tensor     t ::= Placeholder(shape, dtype, name)
+                   | Parameter(shape, dtype, name, init)
+                   | Compute(definition, inputs)          t[i0, ..., in] = body, reads of slot s see inputs[s]
+    definition d ::= Definition(shape, body)              closed: axes 0..rank-1 are the output's, tensors are slots
+    expression e ::= Const(value, dtype)                  3, 0.5, True
+                   | Axis(ident, extent, name)            an integer in [0, extent)
+                   | Read(source, indices)                source[e, ...], source a Tensor (open) or a Slot (closed)
+                   | Apply(fn, args)                      fn from `functions.FUNCTIONS`: + * exp < & ...
+                   | Select(cond, then, other)            evaluates only the branch it chooses
+                   | Cast(dtype, arg)
+                   | Reduce(op, axes, body)               sum prod max min argmax argmin over `axes`
+    slot       s ::= Slot(position, shape, dtype)
+
+Expressions are frozen and interned: `is` is equality. What a user writes is *open*: it reads tensors, its axes
+are unique and it knows the line it was written on (`where`, part of its identity). A `Definition` is *closed*: axes
+are numbered in the order of binding, tensors are slots, lines are dropped. Equal definitions are the same object
+whatever the names, so whatever is derived from one (bounds, adjoints, kernels) is derived once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import struct
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+from neoflow.errors import ExpressionError, Location
+from neoflow.expr import dtype as dt
+from neoflow.expr.functions import FUNCTIONS
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_uids = itertools.count()
+_interned: weakref.WeakValueDictionary[tuple, Any] = weakref.WeakValueDictionary()
+
+
+def caller() -> Location | None:
+    """File and line of the innermost frame outside the package: where the user wrote it."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_ROOT):
+        frame = frame.f_back  # type: ignore[assignment]
+    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
+
+
+class Node:
+    """A frozen, interned object: two with the same fields are the same object."""
+
+    __slots__ = ("__weakref__", "uid", "where")
+    uid: int
+    where: Location | None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen")
+
+    def __hash__(self) -> int:
+        return self.uid
+
+    def __reduce__(self) -> str:
+        raise TypeError(f"{type(self).__name__} cannot be pickled: save what it computes instead")
+
+
+def intern(cls: type, key: tuple, fields: dict[str, Any]) -> Any:
+    """The one object of class `cls` identified by `key`, made from `fields` when it does not exist yet."""
+    key = (cls, *key)
+    node = _interned.get(key)
+    if node is None:
+        node = object.__new__(cls)
+        for name, value in fields.items():
+            object.__setattr__(node, name, value)
+        object.__setattr__(node, "uid", next(_uids))
+        _interned[key] = node
+    return node
+
+
+class Expr(Node):
+    """A scalar expression. `dtype` is its element type, `free` the axes it uses and does not bind."""
+
+    __slots__ = ("dtype", "free")
+    dtype: str
+    free: frozenset[Axis]
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return ()
+
+    def rebuild(self, children: tuple[Expr, ...]) -> Expr:
+        """The same node over other children."""
+        return self
+
+    def __str__(self) -> str:
+        from neoflow.expr.printer import print_expr
+
+        return print_expr(self)
+
+    __repr__ = __str__
+
+    def __bool__(self) -> bool:
+        raise ExpressionError(
+            f"the truth of `{self}` is not known while the program is written; use nf.select(cond, a, b), and & | ~ "
+            "between conditions",
+            caller(),
+        )
+
+
+def _union(args: tuple[Expr, ...]) -> frozenset[Axis]:
+    if len(args) == 1:
+        return args[0].free
+    return frozenset().union(*(a.free for a in args)) if args else frozenset()
+
+
+class Const(Expr):
+    __slots__ = ("value",)
+    value: int | float | bool
+
+    def __new__(cls, value: float, dtype: str, where: Location | None = None) -> Const:
+        value = bool(value) if dtype == "bool" else float(value) if dt.is_float(dtype) else int(value)
+        key = struct.pack("<d", value) if isinstance(value, float) else value
+        return intern(
+            cls, (key, dtype, where), {"value": value, "dtype": dtype, "free": frozenset(), "where": where}
+        )
+
+
+class Axis(Expr):
+    """An iteration variable. Open ones have a unique negative `ident`; closed ones their position and no name."""
+
+    __slots__ = ("extent", "ident", "name")
+    ident: int
+    extent: int
+    name: str
+
+    def __new__(cls, ident: int, extent: int, name: str = "", where: Location | None = None) -> Axis:
+        node = intern(
+            cls,
+            (ident, extent, name),
+            {"ident": ident, "extent": extent, "name": name, "dtype": dt.INDEX, "free": None, "where": where},
+        )
+        if node.free is None:
+            object.__setattr__(node, "free", frozenset((node,)))
+        return node
+
+
+class Slot(Node):
+    """The `position`-th input of a definition."""
+
+    __slots__ = ("dtype", "position", "shape")
+    position: int
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __new__(cls, position: int, shape: tuple[int, ...], dtype: str) -> Slot:
+        fields = {"position": position, "shape": shape, "dtype": dtype, "where": None}
+        return intern(cls, (position, shape, dtype), fields)
+
+
+class Read(Expr):
+    __slots__ = ("indices", "source")
+    source: Tensor | Slot
+    indices: tuple[Expr, ...]
+
+    def __new__(cls, source: Tensor | Slot, indices: tuple[Expr, ...], where: Location | None = None) -> Read:
+        fields = {"source": source, "indices": indices, "dtype": source.dtype, "where": where}
+        node = intern(cls, (source, indices, where), {**fields, "free": _union(indices)})
+        return node
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.indices
+
+    def rebuild(self, children: tuple[Expr, ...]) -> Read:
+        return Read(self.source, children, self.where)
+
+
+class Apply(Expr):
+    __slots__ = ("args", "fn")
+    fn: str
+    args: tuple[Expr, ...]
+
+    def __new__(cls, fn: str, args: tuple[Expr, ...], where: Location | None = None) -> Apply:
+        dtype = "bool" if FUNCTIONS[fn].typing in ("compare", "logic") else args[0].dtype
+        return intern(
+            cls,
+            (fn, args, where),
+            {"fn": fn, "args": args, "dtype": dtype, "free": _union(args), "where": where},
+        )
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
+
+    def rebuild(self, children: tuple[Expr, ...]) -> Apply:
+        return Apply(self.fn, children, self.where)
+
+
+class Select(Expr):
+    __slots__ = ("cond", "other", "then")
+    cond: Expr
+    then: Expr
+    other: Expr
+
+    def __new__(cls, cond: Expr, then: Expr, other: Expr, where: Location | None = None) -> Select:
+        fields = {"cond": cond, "then": then, "other": other, "dtype": then.dtype, "where": where}
+        return intern(cls, (cond, then, other, where), {**fields, "free": _union((cond, then, other))})
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.cond, self.then, self.other)
+
+    def rebuild(self, children: tuple[Expr, ...]) -> Select:
+        return Select(*children, self.where)
+
+
+class Cast(Expr):
+    __slots__ = ("arg",)
+    arg: Expr
+
+    def __new__(cls, dtype: str, arg: Expr, where: Location | None = None) -> Cast:
+        return intern(cls, (dtype, arg, where), {"dtype": dtype, "arg": arg, "free": arg.free, "where": where})
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.arg,)
+
+    def rebuild(self, children: tuple[Expr, ...]) -> Cast:
+        return Cast(self.dtype, children[0], self.where)
+
+
+class Reduce(Expr):
+    __slots__ = ("axes", "body", "op")
+    op: str
+    axes: tuple[Axis, ...]
+    body: Expr
+
+    def __new__(cls, op: str, axes: tuple[Axis, ...], body: Expr, where: Location | None = None) -> Reduce:
+        dtype = dt.INDEX if op.startswith("arg") else body.dtype
+        fields = {"op": op, "axes": axes, "body": body, "dtype": dtype, "where": where}
+        return intern(cls, (op, axes, body, where), {**fields, "free": body.free.difference(axes)})
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.body,)
+
+    def rebuild(self, children: tuple[Expr, ...]) -> Reduce:
+        return Reduce(self.op, self.axes, children[0], self.where)
+
+
+def postorder(root: Expr) -> Iterator[Expr]:
+    """Every distinct node under `root`, children first."""
+    seen: set[Expr] = set()
+    stack: list[tuple[Expr, bool]] = [(root, False)]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            yield node
+        elif node.uid not in seen:
+            seen.add(node.uid)  # type: ignore[arg-type]
+            stack.append((node, True))
+            stack.extend((c, False) for c in reversed(node.children))
+
+
+def rewrite(root: Expr, rule: Callable[[Expr], Expr | None], memo: dict[Expr, Expr] | None = None) -> Expr:
+    """Rebuild `root` bottom-up: each node over its rewritten children, then replaced by `rule` of it unless None."""
+    memo = {} if memo is None else memo
+
+    def visit(node: Expr) -> Expr:
+        done = memo.get(node)
+        if done is None:
+            old = node.children
+            new = tuple(visit(c) for c in old)
+            rebuilt = node if all(a is b for a, b in zip(old, new, strict=True)) else node.rebuild(new)
+            done = rule(rebuilt)
+            memo[node] = done = rebuilt if done is None else done
+        return done
+
+    return visit(root)
+
+
+def substitute(root: Expr, mapping: dict[Expr, Expr]) -> Expr:
+    """Replace nodes (axes, as a rule) by expressions; a binding of a replaced axis must map to an axis."""
+    if not mapping:
+        return root
+
+    def rule(node: Expr) -> Expr | None:
+        if isinstance(node, Reduce) and any(a in mapping for a in node.axes):
+            axes = tuple(mapping.get(a, a) for a in node.axes)
+            return Reduce(node.op, axes, node.body, node.where)  # type: ignore[arg-type]
+        return mapping.get(node)
+
+    return rewrite(root, rule)
+
+
+class Definition(Node):
+    """What a compute computes, apart from names: `body` for every point of `shape`. Closed, see the module's text.
+
+    slots: one per distinct tensor read, in the order of first occurrence.
+    """
+
+    __slots__ = ("__dict__", "body", "shape", "slots")
+    shape: tuple[int, ...]
+    body: Expr
+    slots: tuple[Slot, ...]
+
+    def __new__(cls, shape: tuple[int, ...], body: Expr, slots: tuple[Slot, ...]) -> Definition:
+        fields = {"shape": shape, "body": body, "slots": slots, "where": None}
+        return intern(cls, (shape, body, slots), fields)
+
+    @cached_property
+    def axes(self) -> tuple[Axis, ...]:
+        """The output's axes."""
+        return tuple(Axis(i, n) for i, n in enumerate(self.shape))
+
+    @cached_property
+    def reduction_axes(self) -> tuple[Axis, ...]:
+        """Every axis bound inside the body, in the order of binding."""
+        bound = {a for n in postorder(self.body) if isinstance(n, Reduce) for a in n.axes}
+        return tuple(sorted(bound, key=lambda a: a.ident))
+
+    @cached_property
+    def reads(self) -> tuple[Read, ...]:
+        """Every distinct read."""
+        return tuple(n for n in postorder(self.body) if isinstance(n, Read))
+
+    @cached_property
+    def has_reduction(self) -> bool:
+        return any(isinstance(n, Reduce) for n in postorder(self.body))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the structure, the same in every process: 64 hex digits."""
+        return hashlib.sha256(serialize(self).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        from neoflow.expr.printer import print_definition
+
+        return print_definition(self)
+
+    __repr__ = __str__
+
+
+def serialize(definition: Definition) -> str:
+    """A canonical text of a definition: nodes in post-order, each naming its children by number."""
+    number: dict[Expr, int] = {}
+    lines = [f"shape {definition.shape}"]
+    lines += [f"slot {s.position} {s.shape} {s.dtype}" for s in definition.slots]
+    for node in postorder(definition.body):
+        number[node] = len(number)
+        match node:
+            case Const():
+                text = f"const {node.value!r} {node.dtype}"
+            case Axis():
+                text = f"axis {node.ident} {node.extent}"
+            case Read():
+                text = f"read {node.source.position}"  # type: ignore[union-attr]
+            case Apply():
+                text = node.fn
+            case Select():
+                text = "select"
+            case Cast():
+                text = f"cast {node.dtype}"
+            case Reduce():
+                text = f"reduce {node.op} {[(a.ident, a.extent) for a in node.axes]}"
+        lines.append(f"{text} {[number[c] for c in node.children]}")
+    return "\n".join(lines)
+
+
+class Tensor(Node):
+    """A value of the program: `shape` (static, every extent > 0), `dtype`, `name`. Identity is equality."""
+
+    __slots__ = ("__dict__", "dtype", "name", "shape")
+    shape: tuple[int, ...]
+    dtype: str
+    name: str
+
+    def __init__(self, shape: tuple[int, ...], dtype: str, name: str, where: Location | None, **fields: Any):
+        named = {"shape": shape, "dtype": dtype, "name": name, "where": where, "uid": next(_uids), **fields}
+        for key, value in named.items():
+            object.__setattr__(self, key, value)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        total = 1
+        for n in self.shape:
+            total *= n
+        return total
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements, densely stored."""
+        return self.size * dt.itemsize(self.dtype)
+
+    def __str__(self) -> str:
+        from neoflow.expr.printer import print_tensor
+
+        return print_tensor(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}: {self.dtype}{list(self.shape)}>"
+
+    def __bool__(self) -> bool:
+        raise ExpressionError(
+            f"tensor {self.name} has no value while the program is written; use nf.select(cond, a, b)", caller()
+        )
+
+
+class Placeholder(Tensor):
+    """An input, given at every call."""
+
+    __slots__ = ()
+
+
+class Parameter(Placeholder):
+    """A trained input: keeps its value on the device between calls. `init` is an array, or gives one."""
+
+    __slots__ = ("init",)
+    init: Any
+
+
+class Compute(Tensor):
+    """A tensor given by a definition over other tensors. `axis_names` names the axes for printing, by ident."""
+
+    __slots__ = ("axis_names", "definition", "inputs")
+    definition: Definition
+    inputs: tuple[Tensor, ...]
+    axis_names: tuple[str, ...]
+
+    def __init__(
+        self,
+        definition: Definition,
+        inputs: tuple[Tensor, ...],
+        name: str,
+        axis_names: tuple[str, ...] = (),
+        where: Location | None = None,
+    ):
+        fields = {"definition": definition, "inputs": inputs, "axis_names": axis_names}
+        super().__init__(definition.shape, definition.body.dtype, name, where, **fields)
+
+
+def topological(roots: list[Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
+    """Every tensor the roots need, each after its inputs, in a deterministic order."""
+    order: list[Tensor] = []
+    state: dict[int, bool] = {}
+    stack: list[tuple[Tensor, bool]] = [(t, False) for t in reversed(roots)]
+    while stack:
+        tensor, done = stack.pop()
+        if done:
+            if not state[tensor.uid]:
+                state[tensor.uid] = True
+                order.append(tensor)
+        elif tensor.uid not in state:
+            state[tensor.uid] = False
+            stack.append((tensor, True))
+            if isinstance(tensor, Compute):
+                stack.extend((t, False) for t in reversed(tensor.inputs) if t.uid not in state)
+    return order
+
+
+def structural_hash(roots: list[Tensor] | tuple[Tensor, ...]) -> str:
+    """SHA-256 of a program, whatever its names: equal for equal definitions wired alike."""
+    number: dict[int, int] = {}
+    text = []
+    for tensor in topological(roots):
+        number[tensor.uid] = len(number)
+        if isinstance(tensor, Compute):
+            text.append(f"{tensor.definition.digest} {[number[t.uid] for t in tensor.inputs]}")
+        else:
+            text.append(f"{type(tensor).__name__} {tensor.shape} {tensor.dtype}")
+    text.append(f"roots {[number[t.uid] for t in roots]}")
+    return hashlib.sha256("\n".join(text).encode()).hexdigest()

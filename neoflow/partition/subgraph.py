@@ -1,0 +1,96 @@
+"""`Subgraph`: the unit of tuning and code generation, one kernel each; its structure, apart from where it is used."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+
+from neoflow.errors import PartitionError
+from neoflow.expr.ir import Definition, Reduce
+from neoflow.expr.printer import default_names, print_expr
+
+
+@dataclass(frozen=True)
+class Value:
+    """Shape and dtype of something a kernel reads or writes."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One definition inside a subgraph. `inputs[s]` is the value number that slot s reads."""
+
+    definition: Definition
+    inputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """Stages in order. Values are numbered: first the `inputs`, then one for each stage; `outputs` are written.
+
+    Every definition is in normal form: a reduction-free body, or one `Reduce` at the root over a reduction-free body.
+    Rules (`check`): at most one stage reduces (the *anchor*). Stages before it are elementwise producers, to be inlined
+    where they are read. Stages after it have its shape and read it, and each other, at their own axes (the
+    *epilogue*). Without an anchor all outputs have one shape. A stage that is no output is never stored.
+    """
+
+    inputs: tuple[Value, ...]
+    stages: tuple[Stage, ...]
+    outputs: tuple[int, ...]
+
+    def value(self, number: int) -> Value:
+        """Shape and dtype of a value number."""
+        if number < len(self.inputs):
+            return self.inputs[number]
+        definition = self.stages[number - len(self.inputs)].definition
+        return Value(definition.shape, definition.body.dtype)
+
+    @cached_property
+    def anchor(self) -> int | None:
+        """Position of the stage that reduces, or None."""
+        return next((n for n, s in enumerate(self.stages) if isinstance(s.definition.body, Reduce)), None)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the structure: equal digests are compiled once."""
+        parts = [repr([(v.shape, v.dtype) for v in self.inputs]), repr(self.outputs)]
+        parts += [f"{s.definition.digest} {s.inputs}" for s in self.stages]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def check(self) -> None:
+        """Raise `PartitionError` when a rule is broken."""
+        first = len(self.inputs)
+        for n, stage in enumerate(self.stages):
+            if any(i >= first + n for i in stage.inputs):
+                raise PartitionError(f"stage {n} reads a later value")
+            if len(stage.inputs) != len(stage.definition.slots):
+                raise PartitionError(f"stage {n} has {len(stage.inputs)} inputs for {len(stage.definition.slots)} slots")
+            for slot, i in zip(stage.definition.slots, stage.inputs, strict=True):
+                if self.value(i) != Value(slot.shape, slot.dtype):
+                    raise PartitionError(f"stage {n} reads value {i} as {slot.dtype}{slot.shape}")
+            if stage.definition.has_reduction and n != self.anchor:
+                raise PartitionError(f"stages {self.anchor} and {n} both reduce")
+            if self.anchor is not None and n > self.anchor:
+                for read in stage.definition.reads:
+                    number = stage.inputs[read.source.position]  # type: ignore[union-attr]
+                    own = all(a is b for a, b in zip(read.indices, stage.definition.axes, strict=False))
+                    if number >= first + self.anchor and not (own and len(read.indices) == len(stage.definition.shape)):
+                        raise PartitionError(f"stage {n} reads value {number} away from its own point")
+        if not self.outputs or any(o < first for o in self.outputs):
+            raise PartitionError("the outputs are not values of stages")
+        if len({self.value(o).shape for o in self.outputs}) > 1:
+            raise PartitionError("the outputs differ in shape")
+
+    def __str__(self) -> str:
+        lines = [f"in{n}: {v.dtype}{list(v.shape)}" for n, v in enumerate(self.inputs)]
+        for n, stage in enumerate(self.stages):
+            number = len(self.inputs) + n
+            names = default_names(stage.definition)
+            sources = tuple(f"in{i}" if i < len(self.inputs) else f"v{i}" for i in stage.inputs)
+            mark = "  -> out" if number in self.outputs else ""
+            left = f"v{number}[{', '.join(names[: len(stage.definition.shape)])}]"
+            lines.append(f"{left} = {print_expr(stage.definition.body, names, sources)}{mark}")
+        return "\n".join(lines)

@@ -1,0 +1,5 @@
+"""Schedules and, later, the search for them."""
+
+from neoflow.tune.schedule import Schedule
+
+__all__ = ["Schedule"]

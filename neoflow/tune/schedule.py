@@ -1,0 +1,34 @@
+"""A schedule: how one subgraph becomes loops, as pure data."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+Knob = int | str | bool
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The template that lowers a subgraph (`contraction`, `reduction`, `map`, ...) and the values of its knobs."""
+
+    template: str
+    knobs: tuple[tuple[str, Knob], ...] = ()
+
+    def __getitem__(self, name: str) -> Knob:
+        for key, value in self.knobs:
+            if key == name:
+                return value
+        raise KeyError(name)
+
+    def to_json(self) -> str:
+        """Canonical JSON: equal schedules give equal text."""
+        return json.dumps({"template": self.template, "knobs": dict(self.knobs)}, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> Schedule:
+        data = json.loads(text)
+        return Schedule(data["template"], tuple(sorted(data["knobs"].items())))
+
+    def __str__(self) -> str:
+        return f"{self.template}({', '.join(f'{k}={v}' for k, v in self.knobs)})"
