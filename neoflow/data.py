@@ -58,7 +58,7 @@ class Dataset:
                 f"{len(self.images)} images need int64 labels [{len(self.images)}], "
                 f"not {self.labels.dtype} {list(self.labels.shape)}"
             )
-        if len(self.labels) and not (0 <= self.labels.min() and self.labels.max() < self.classes):
+        if len(self.labels) and not (self.labels.min() >= 0 and self.labels.max() < self.classes):
             raise DataError(f"labels lie in [{self.labels.min()}, {self.labels.max()}], not in [0, {self.classes})")
 
     def __len__(self) -> int:
@@ -167,7 +167,7 @@ def _unit(images: NDArray[np.uint8]) -> Images:
 
 
 def load_digits(size: int = 28, test: int = 360, seed: int = 0) -> Split:
-    """scikit-learn's 1797 handwritten digits, 8x8 resized to `size` x `size`, `test` of them held out, classes alike."""
+    """scikit-learn's 1797 digits, 8x8 resized to `size` x `size`; `test` of them held out, of all classes alike."""
     try:
         from sklearn.datasets import load_digits as load
     except ImportError as error:
@@ -270,7 +270,7 @@ def _shifted(images: Images, shift: int, generator: np.random.Generator) -> Imag
 
 
 def padded_batches(data: Dataset, batch: int) -> Iterator[tuple[Images, Labels, int]]:
-    """All samples in order for evaluation: `(images, labels, valid)`; the last batch is filled up by its last sample."""
+    """All samples in order for evaluation: `(images, labels, valid)`; the last batch is filled up by the last one."""
     if batch <= 0:
         raise DataError(f"a batch has at least one sample, not {batch}")
     for start in range(0, len(data), batch):

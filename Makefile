@@ -1,0 +1,17 @@
+# BIN is where the tools of the environment lie.
+BIN ?= .venv/bin
+
+.PHONY: check test format
+
+check:
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test:
+	$(BIN)/python -m pytest -q -m "not slow"
+
+format:
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
