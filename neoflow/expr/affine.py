@@ -13,7 +13,6 @@ from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select
 INF = 1 << 62
 """Stands for "unbounded" in intervals."""
 
-_bounds: dict[int, tuple[int, int]] = {}
 _simplified: dict[int, Expr] = {}
 
 
@@ -83,10 +82,12 @@ def linear(e: Expr) -> Linear:
     match e:
         case Const():
             return {}, int(e.value)
+        case Axis(extent=1):
+            return {}, 0
         case Apply(fn="add"):
-            return _combine(linear(e.args[0]), linear(e.args[1]), 1)
+            return combine(linear(e.args[0]), linear(e.args[1]), 1)
         case Apply(fn="sub"):
-            return _combine(linear(e.args[0]), linear(e.args[1]), -1)
+            return combine(linear(e.args[0]), linear(e.args[1]), -1)
         case Apply(fn="neg"):
             return scale(linear(e.args[0]), -1)
         case Apply(fn="mul"):
@@ -102,7 +103,8 @@ def scale(form: Linear, factor: int) -> Linear:
     return ({k: v * factor for k, v in form[0].items()} if factor else {}), form[1] * factor
 
 
-def _combine(a: Linear, b: Linear, sign: int) -> Linear:
+def combine(a: Linear, b: Linear, sign: int = 1) -> Linear:
+    """a + sign * b."""
     terms = dict(a[0])
     for atom, coef in b[0].items():
         total = terms.get(atom, 0) + sign * coef
@@ -157,6 +159,8 @@ def simplify(e: Expr) -> Expr:
 
 def _simplify(e: Expr) -> Expr:
     match e:
+        case Axis(extent=1):
+            return integer(0)
         case Const() | Axis():
             return e
         case Read():
@@ -205,28 +209,31 @@ def _floordiv(form: Linear, c: int) -> Linear:
     if c == 1:
         return form
     terms, constant = form
-    outer: Linear = ({a: k // c for a, k in terms.items() if k % c == 0}, constant // c)
-    rest = {a: k for a, k in terms.items() if k % c}
+    low, high = form_bounds(form)
+    if low // c == high // c and abs(low) < INF:
+        return {}, low // c
+    rest = {a: r for a, k in terms.items() if (r := _residue(k, c))}
+    outer: Linear = ({a: q for a, k in terms.items() if (q := (k - _residue(k, c)) // c)}, constant // c)
     constant %= c
     if not rest:
         return outer
     g = math.gcd(c, *rest.values())
     rest, constant, c = {a: k // g for a, k in rest.items()}, constant // g, c // g
     if c == 1:
-        return _combine(outer, (rest, constant), 1)
+        return combine(outer, (rest, constant), 1)
     low, high = form_bounds((rest, constant))
     if low // c == high // c and abs(low) < INF:
-        return _combine(outer, ({}, low // c), 1)
+        return combine(outer, ({}, low // c), 1)
     if len(rest) == 1:
         ((atom, k),) = rest.items()
         if k == 1 and isinstance(atom, Apply) and isinstance(atom.args[-1], Const):
             d = int(atom.args[1].value) if len(atom.args) == 2 else 0  # type: ignore[attr-defined]
             if atom.fn == "floordiv":
                 x = linear(atom.args[0])
-                return _combine(outer, _floordiv((x[0], x[1] + constant * d), c * d), 1)
+                return combine(outer, _floordiv((x[0], x[1] + constant * d), c * d), 1)
             if atom.fn == "mod" and constant == 0 and d % c == 0:
-                return _combine(outer, _mod(_floordiv(linear(atom.args[0]), c), d // c), 1)
-    return _combine(outer, _atom("floordiv", (rest, constant), c), 1)
+                return combine(outer, _mod(_floordiv(linear(atom.args[0]), c), d // c), 1)
+    return combine(outer, _atom("floordiv", (rest, constant), c), 1)
 
 
 def _mod(form: Linear, c: int) -> Linear:
@@ -236,33 +243,56 @@ def _mod(form: Linear, c: int) -> Linear:
     terms, constant = form
     rest: dict[Expr, int] = {}
     extra: Linear = ({}, constant)
+    low, high = form_bounds(form)
+    if low // c == high // c and abs(low) < INF:
+        return terms, constant - c * (low // c)
     for atom, k in terms.items():
-        if k % c == 0:
+        k = _residue(k, c)
+        if not k:
             continue
         if isinstance(atom, Apply) and atom.fn == "mod" and isinstance(atom.args[1], Const):
             d = int(atom.args[1].value)
             if (k * d) % c == 0:
-                extra = _combine(extra, scale(linear(atom.args[0]), k), 1)
+                extra = combine(extra, scale(linear(atom.args[0]), k), 1)
                 continue
         rest[atom] = k
     if extra[0]:
-        return _mod(_combine((rest, 0), extra, 1), c)
+        return _mod(combine((rest, 0), extra, 1), c)
     constant %= c
     if not rest:
         return {}, constant
     g = math.gcd(c, *rest.values())
     if g > 1:
         inner = _mod(({a: k // g for a, k in rest.items()}, constant // g), c // g)
-        return _combine(scale(inner, g), ({}, constant % g), 1)
+        return combine(scale(inner, g), ({}, constant % g), 1)
     low, high = form_bounds((rest, constant))
     if low // c == high // c and abs(low) < INF:
         return rest, constant - c * (low // c)
     return _atom("mod", (rest, constant), c)
 
 
+def _residue(k: int, c: int) -> int:
+    """The residue of k modulo c that is nearest to 0."""
+    r = k % c
+    return r - c if 2 * r > c else r
+
+
 def _merge_div_mod(form: Linear) -> Linear:
-    """k*c * (x // c) + k * (x % c) is k*x."""
+    """k*c * (x // c) + k * (x % c) is k*x, and k*x - k*c * (x // c) is k * (x % c)."""
     terms, constant = form
+    for atom, k in terms.items():
+        if isinstance(atom, Apply) and atom.fn == "floordiv" and isinstance(atom.args[1], Const):
+            c = int(atom.args[1].value)
+            x = linear(atom.args[0])
+            if k % c == 0 and x[0] and all(terms.get(a) == -(k // c) * v for a, v in x[0].items()):
+                rest = combine(({a: v for a, v in terms.items() if a is not atom}, constant), scale(x, k // c))
+                return _merge_div_mod(combine(rest, scale(_mod(x, c), -(k // c))))
+            for finer, v in terms.items():  # x // (e*c) = (x // e) // c
+                if isinstance(finer, Apply) and finer.fn == "floordiv" and finer.args[0] is atom.args[0]:
+                    step, left = divmod(c, int(finer.args[1].value))  # type: ignore[attr-defined]
+                    if left == 0 and step > 1 and k == -step * v:
+                        rest = {a: n for a, n in terms.items() if a is not atom and a is not finer}
+                        return _merge_div_mod(combine((rest, constant), scale(_mod(({finer: 1}, 0), step), v)))
     for atom, k in terms.items():
         if isinstance(atom, Apply) and atom.fn == "mod" and isinstance(atom.args[1], Const):
             c = int(atom.args[1].value)
@@ -270,7 +300,7 @@ def _merge_div_mod(form: Linear) -> Linear:
             if partner is not None and terms.get(partner) == k * c:
                 rest = ({a: v for a, v in terms.items() if a is not atom and a is not partner}, constant)
                 whole = scale(linear(atom.args[0]), k)
-                return _merge_div_mod(_combine(_combine(rest, whole, 1), scale(extra, -k * c), 1))
+                return _merge_div_mod(combine(combine(rest, whole, 1), scale(extra, -k * c), 1))
     return terms, constant
 
 
@@ -303,7 +333,7 @@ def _simplify_condition(fn: str, args: tuple[Expr, ...], e: Apply) -> Expr:
         return Const(not args[0].value, "bool") if isinstance(args[0], Const) else Apply(fn, args, e.where)
     if args[0].dtype == "bool":
         return Apply(fn, args, e.where)
-    low, high = form_bounds(_combine(linear(args[0]), linear(args[1]), -1))
+    low, high = form_bounds(combine(linear(args[0]), linear(args[1]), -1))
     decided = {
         "lt": (high < 0, low >= 0),
         "le": (high <= 0, low > 0),

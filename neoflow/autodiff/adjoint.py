@@ -1,0 +1,324 @@
+"""The adjoint of one definition: from the cotangent of its value to a contribution for each tensor it reads.
+
+Derived once for each definition and replayed (`Recipe`). Every read gives a term of its own, in gather form:
+
+    y[i] = sum[r](F(..., A[f(i, r)], ...))    ->    dA[z] = sum over (i, r) with f(i, r) = z of  g[i] * dF/dA(i, r)
+
+with (i, r) solved for z by `solve`. Where the solution depends on residues of z (a strided read), dA is split by
+residue class, so that no term is computed only to be masked:
+
+    A[2*p + r]:   dA_even[z] = sum[s] g[z - s] * w[2*s],   dA_odd[z] = sum[s] g[z - s] * w[2*s + 1],   then interleaved.
+
+Source: NeoFlow, section 4.2; the split is ours.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import cache
+
+from neoflow.autodiff import rules
+from neoflow.autodiff.solve import Solution, solve
+from neoflow.expr import affine
+from neoflow.expr import dtype as dt
+from neoflow.expr.check import conjuncts
+from neoflow.expr.close import define
+from neoflow.expr.functions import ARG_REDUCERS
+from neoflow.expr.ir import (
+    Apply,
+    Axis,
+    Cast,
+    Compute,
+    Const,
+    Definition,
+    Expr,
+    Placeholder,
+    Read,
+    Reduce,
+    Select,
+    Tensor,
+    postorder,
+    rewrite,
+    substitute,
+    topological,
+)
+from neoflow.expr.normal import conjunction, normal_form, opened
+from neoflow.expr.recipe import Recipe
+
+Guards = tuple[Expr, ...]
+_MAX_CLASSES = 64
+_idents = itertools.count(1_000_000)
+_EXACT = ("maximum", "minimum", "relu", "neg", "abs")
+"""Functions whose result has the same bits however it is compiled."""
+
+
+@cache
+def adjoint(definition: Definition) -> Recipe:
+    """Contributions to the slots of `definition`, over inputs (slots..., value y, cotangent g); None: no gradient."""
+    forward = normal_form(definition)
+    (result,) = forward.outputs
+    assert isinstance(result, Compute)
+    y = Placeholder(result.shape, result.dtype, "y", None)
+    g = Placeholder(result.shape, result.dtype, "g", None)
+    cotangents: dict[Tensor, list[Tensor]] = {result: [g]}
+    for t in reversed([t for t in topological([result]) if isinstance(t, Compute)]):
+        if t not in cotangents or not dt.is_float(t.dtype):
+            continue
+        value = y if t is result else t
+        for source, terms in contributions(t, value, accumulate(cotangents[t], f"d_{t.name}")).items():
+            cotangents.setdefault(source, []).extend(terms)
+    outputs = tuple(accumulate(cotangents[s], f"d_{s.name}") if s in cotangents else None for s in forward.inputs)
+    return Recipe((*forward.inputs, y, g), outputs)
+
+
+def accumulate(terms: list[Tensor], name: str) -> Tensor:
+    """Their sum, element by element, as one compute."""
+    if len(terms) == 1:
+        return terms[0]
+    axes = fresh_axes(terms[0].shape)
+    total: Expr = Read(terms[0], axes)
+    for t in terms[1:]:
+        total = Apply("add", (total, Read(t, axes)))
+    return define(terms[0].shape, axes, total, name)
+
+
+def fresh_axes(shape: tuple[int, ...]) -> tuple[Axis, ...]:
+    return tuple(Axis(next(_idents), n) for n in shape)
+
+
+def contributions(t: Compute, value: Tensor, g: Tensor) -> dict[Tensor, list[Tensor]]:
+    """For a compute in normal form: the terms it adds to the cotangent of each float tensor it reads."""
+    body = opened(t.definition.body, t.inputs)
+    outputs = t.definition.axes
+    inner, domain = body, outputs
+    seed: Expr = Read(g, outputs)
+    if isinstance(body, Reduce):
+        if body.op in ARG_REDUCERS:
+            return {}
+        inner, domain = body.body, outputs + body.axes
+        if body.op in ("max", "min"):
+            inner, seed = _share_among_ties(t, body, value, g)
+        elif body.op == "prod":
+            seed = rules.mul(seed, _product_of_others(body))
+    terms = cotangent_of_reads(inner, seed)
+    reuse = {body: Read(value, outputs)} if body is inner else {}
+    elementwise: dict[Tensor, list[tuple[Expr, Axis]]] = {}
+    result: dict[Tensor, list[Tensor]] = {}
+    for (read, guards), e in terms.items():
+        e = rewrite(e, reuse.get) if reuse else e
+        source = read.source
+        assert isinstance(source, Tensor)
+        targets = fresh_axes(source.shape)
+        solution = solve(read.indices, targets, domain, _idents)
+        split = split_by_residue(solution, targets, e, guards, f"d_{source.name}")
+        if split is not None:
+            result.setdefault(source, []).append(split)
+            continue
+        gathered = gather(solution, e, guards)
+        if isinstance(gathered, Reduce):
+            result.setdefault(source, []).append(define(source.shape, targets, gathered, f"d_{source.name}"))
+        else:
+            elementwise.setdefault(source, []).append((gathered, targets))  # type: ignore[arg-type]
+    for source, parts in elementwise.items():
+        axes = fresh_axes(source.shape)
+        total: Expr | None = None
+        for e, targets in parts:
+            e = substitute(e, dict(zip(targets, axes, strict=True)))  # type: ignore[call-overload]
+            total = e if total is None else rules.add(total, e)
+        assert total is not None
+        result.setdefault(source, []).append(define(source.shape, axes, total, f"d_{source.name}"))
+    return result
+
+
+def cotangent_of_reads(root: Expr, seed: Expr) -> dict[tuple[Read, Guards], Expr]:
+    """Reverse accumulation inside one expression, kept apart by the select branches a path goes through."""
+    adjoints: dict[Expr, dict[Guards, Expr]] = {root: {(): seed}}
+    found: dict[tuple[Read, Guards], Expr] = {}
+
+    def add(node: Expr, guards: Guards, e: Expr | None) -> None:
+        if e is None or not dt.is_float(node.dtype):
+            return
+        slots = adjoints.setdefault(node, {})
+        slots[guards] = rules.add(slots[guards], e) if guards in slots else e
+
+    for node in reversed(list(postorder(root))):
+        for guards, e in adjoints.pop(node, {}).items():
+            match node:
+                case Read():
+                    found[(node, guards)] = e
+                case Apply():
+                    for arg, part in zip(node.args, rules.pullback(node, e), strict=True):
+                        add(arg, guards, part)
+                case Select():
+                    add(node.then, guards + conjuncts(node.cond, True), e)
+                    add(node.other, guards + conjuncts(node.cond, False), e)
+                case Cast() if dt.is_float(node.arg.dtype):
+                    add(node.arg, guards, Cast(node.arg.dtype, e))
+    return found
+
+
+def _is_exact(e: Expr) -> bool:
+    inner = all(_is_exact(c) for c in e.children if dt.is_float(c.dtype))
+    return inner and (not isinstance(e, (Apply, Cast)) or (isinstance(e, Apply) and e.fn in _EXACT))
+
+
+def _share_among_ties(t: Compute, body: Reduce, value: Tensor, g: Tensor) -> tuple[Expr, Expr]:
+    """max/min: the cotangent goes to the elements equal to the extreme, in equal parts.
+
+    What is compared must have the bits of the forward pass, so anything inexact is stored first.
+    """
+    inner, outputs = body.body, t.definition.axes
+    if not _is_exact(inner):
+        domain = outputs + body.axes
+        used = tuple(a for a in domain if a in inner.free)
+        stored = define(tuple(a.extent for a in used), used, inner, f"{t.name}_of")
+        inner = Read(stored, used)
+    one, zero = Const(1, t.dtype), Const(0, t.dtype)
+    wins = Apply("eq", (inner, Read(value, outputs)))
+    count = define(t.shape, outputs, Reduce("sum", body.axes, Select(wins, one, zero)), f"{t.name}_ties")
+    share = define(
+        t.shape, outputs, Apply("div", (Read(g, outputs), Read(count, outputs))), f"d_{t.name}_share"
+    )
+    return body.body, Select(wins, Read(share, outputs), zero)
+
+
+def _product_of_others(body: Reduce) -> Expr:
+    """prod over all points but this one: exact with any number of zeros, and again differentiable."""
+    others = tuple(Axis(next(_idents), a.extent, a.name) for a in body.axes)
+    differs: Expr = Apply("ne", (others[0], body.axes[0]))
+    for a, b in zip(others[1:], body.axes[1:], strict=True):
+        differs = Apply("or", (differs, Apply("ne", (a, b))))
+    inner = substitute(body.body, dict(zip(body.axes, others, strict=True)))  # type: ignore[call-overload]
+    return Reduce("prod", others, Select(differs, inner, Const(1, body.dtype)))
+
+
+def gather(solution: Solution, e: Expr, guards: Guards) -> Expr:
+    """The term at z: summed over the free axes, masked by the guards of the solution and of the branch."""
+    e = affine_substitute(e, solution.axes)
+    conditions = solution.guards + tuple(affine_substitute(c, solution.axes) for c in guards)
+    conditions = tuple(affine.simplify(c) for c in conditions)
+    conditions = tuple(c for c in conditions if not (isinstance(c, Const) and c.value))
+    if any(isinstance(c, Const) for c in conditions):
+        return Const(0, e.dtype)
+    if conditions:
+        e = Select(conjunction(conditions), e, Const(0, e.dtype))
+    return Reduce("sum", solution.free, e) if solution.free else e
+
+
+def affine_substitute(e: Expr, mapping: dict[Axis, Expr]) -> Expr:
+    return substitute(e, dict(mapping))
+
+
+def _residue_moduli(solution: Solution, targets: tuple[Axis, ...]) -> dict[Axis, int]:
+    """For each target, the modulus that turns every `//` and `%` of the solution into linear terms; {} if none does."""
+    moduli: dict[Axis, int] = {}
+    known = set(targets)
+    for e in (*solution.axes.values(), *solution.guards):
+        for node in postorder(e):
+            if isinstance(node, Apply) and node.fn in ("floordiv", "mod"):
+                if not node.free <= known:
+                    return {}
+                for z in node.free:
+                    moduli[z] = math.lcm(moduli.get(z, 1), _period(node, z))
+    return {z: m for z, m in moduli.items() if m > 1}
+
+
+def _period(e: Expr, z: Axis) -> int:
+    """A step of z after which `e` has grown by a constant."""
+    if isinstance(e, Apply) and e.fn in ("floordiv", "mod"):
+        divisor = int(e.args[1].value)  # type: ignore[attr-defined]
+        terms, _ = affine.linear(e.args[0])
+        if all(isinstance(a, Axis) for a in terms):
+            return divisor // math.gcd(divisor, terms.get(z, 0))
+        return divisor * _period(e.args[0], z)
+    return math.lcm(1, *(_period(c, z) for c in e.children))
+
+
+def split_by_residue(
+    solution: Solution, targets: tuple[Axis, ...], e: Expr, guards: Guards, name: str
+) -> Tensor | None:
+    """The contribution computed residue class by residue class and interleaved, or None where that saves nothing."""
+    if not solution.free:
+        return None
+    moduli = _residue_moduli(solution, targets)
+    if not moduli or math.prod(moduli.values()) > _MAX_CLASSES:
+        return None
+    shape = tuple(z.extent for z in targets)
+    parts: list[tuple[dict[Axis, int], Tensor]] = []
+    work = 0
+    for residues in itertools.product(*(range(min(m, z.extent)) for z, m in moduli.items())):
+        chosen = dict(zip(moduli, residues, strict=True))
+        own = tuple(
+            Axis(next(_idents), -(-(z.extent - chosen[z]) // moduli[z])) if z in chosen else z for z in targets
+        )
+        place = {
+            z: affine.simplify(
+                Apply("add", (Apply("mul", (affine.integer(moduli[z]), a)), affine.integer(chosen[z])))
+            )
+            for z, a in zip(targets, own, strict=True)
+            if z in chosen
+        }
+        narrowed = _narrow(solution, place)
+        if narrowed is None:
+            continue
+        body = gather(narrowed, affine_substitute(e, place), tuple(affine_substitute(c, place) for c in guards))
+        if isinstance(body, Const):
+            continue
+        part = define(tuple(a.extent for a in own), own, body, name + "_" + "".join(map(str, residues)))
+        parts.append((chosen, part))
+        work += part.size * narrowed.trips
+    if work * 1.2 > math.prod(shape) * solution.trips:
+        return None
+    result: Expr = Const(0, e.dtype)
+    is_complete = len(parts) == math.prod(min(m, z.extent) for z, m in moduli.items())
+    for chosen, part in reversed(parts):
+        indices = tuple(
+            affine.simplify(Apply("floordiv", (z, affine.integer(moduli[z])))) if z in chosen else z for z in targets
+        )
+        here = tuple(
+            affine.simplify(
+                Apply("eq", (Apply("mod", (z, affine.integer(moduli[z]))), affine.integer(chosen[z])))
+            )
+            for z in chosen
+        )
+        here = tuple(c for c in here if not isinstance(c, Const))
+        is_default = is_complete and part is parts[-1][1]
+        result = Read(part, indices) if is_default or not here else Select(conjunction(here), Read(part, indices), result)
+    return define(shape, targets, result, name)
+
+
+def _narrow(solution: Solution, place: dict[Axis, Expr]) -> Solution | None:
+    """The solution inside one residue class: guards decided, free axes cut to what can meet them; None when empty."""
+    axes = {a: affine.simplify(substitute(v, dict(place))) for a, v in solution.axes.items()}
+    guards = [affine.simplify(substitute(c, dict(place))) for c in solution.guards]
+    free = list(solution.free)
+    for n, a in enumerate(free):
+        extent = a.extent
+        for c in guards:
+            if c.free == {a} and isinstance(c, Apply):
+                extent = _last_that_meets(c, a, extent) + 1
+        if extent <= 0:
+            return None
+        if extent < a.extent:
+            shorter = Axis(next(_idents), extent, a.name)
+            free[n] = shorter
+            axes = {k: affine.simplify(substitute(v, {a: shorter})) for k, v in axes.items()}
+            guards = [affine.simplify(substitute(c, {a: shorter})) for c in guards]
+    kept = []
+    for c in guards:
+        if isinstance(c, Const):
+            if not c.value:
+                return None
+        else:
+            kept.append(c)
+    return Solution(axes, tuple(free), tuple(kept))
+
+
+def _last_that_meets(condition: Expr, a: Axis, extent: int) -> int:
+    """The largest value of `a` below `extent` for which the condition, of `a` alone, holds; -1 for none."""
+    for value in range(extent - 1, -1, -1):
+        decided = affine.simplify(substitute(condition, {a: affine.integer(value)}))
+        if isinstance(decided, Const) and decided.value:
+            return value
+    return -1

@@ -1,0 +1,78 @@
+"""Reverse accumulation over a graph of tensors. The result is tensors of the same language, again differentiable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from neoflow.autodiff.adjoint import accumulate, adjoint
+from neoflow.errors import GradientError
+from neoflow.expr import dtype as dt
+from neoflow.expr.close import define
+from neoflow.expr.ir import Compute, Const, Tensor, caller, topological
+
+
+def full(shape: tuple[int, ...], value: float, dtype: str, name: str) -> Compute:
+    """A tensor of one value."""
+    from neoflow.autodiff.adjoint import fresh_axes
+
+    return define(shape, fresh_axes(shape), Const(value, dtype), name)
+
+
+def grad(loss: Tensor, wrt: Sequence[Tensor], allow_unused: bool = False) -> list[Tensor]:
+    """Gradients of a scalar `loss` (one element) with respect to each of `wrt`, as tensors of their shapes.
+
+    Raises `GradientError` for a loss that is no scalar or no float, and for a tensor the loss does not depend on,
+    unless `allow_unused` (then zeros).
+    """
+    if loss.size != 1:
+        raise GradientError(
+            f"grad needs a loss of one element; {loss.name} has shape {loss.shape}. Reduce it (nf.mean), or use nf.vjp",
+            caller(),
+        )
+    return vjp(loss, wrt, None, allow_unused)
+
+
+def vjp(
+    y: Tensor, wrt: Sequence[Tensor], cotangent: Tensor | None = None, allow_unused: bool = False
+) -> list[Tensor]:
+    """Vector-Jacobian products: `cotangent` (shape and dtype of y; None means ones) pulled back to each of `wrt`."""
+    if isinstance(wrt, Tensor):
+        wrt = [wrt]
+    for t in (y, *wrt):
+        if not dt.is_float(t.dtype):
+            raise GradientError(f"{t.name} is {t.dtype}: only float tensors have gradients", caller())
+    if cotangent is None:
+        cotangent = full(y.shape, 1.0, y.dtype, "one")
+    if cotangent.shape != y.shape or cotangent.dtype != y.dtype:
+        raise GradientError(
+            f"the cotangent has {cotangent.dtype}{cotangent.shape}, but {y.name} has {y.dtype}{y.shape}", caller()
+        )
+    order = topological([y])
+    wanted = set(wrt)
+    reaches: set[Tensor] = set()
+    for t in order:
+        if t in wanted or (isinstance(t, Compute) and any(i in reaches for i in t.inputs)):
+            reaches.add(t)
+    cotangents: dict[Tensor, list[Tensor]] = {y: [cotangent]}
+    total: dict[Tensor, Tensor] = {}
+    for t in reversed(order):
+        if t not in cotangents or t not in reaches:
+            continue
+        g = total[t] = accumulate(cotangents.pop(t), f"d_{t.name}")
+        if isinstance(t, Compute) and dt.is_float(t.dtype) and any(i in reaches for i in t.inputs):
+            names = [f"d_{i.name}" for i in t.inputs]
+            parts = adjoint(t.definition).instantiate((*t.inputs, t, g), names)
+            for source, part in zip(t.inputs, parts, strict=True):
+                if part is not None and source in reaches:
+                    cotangents.setdefault(source, []).append(part)
+    return [total[t] if t in total else _unreached(t, y, allow_unused) for t in wrt]
+
+
+def _unreached(t: Tensor, y: Tensor, allow_unused: bool) -> Tensor:
+    if not allow_unused:
+        raise GradientError(
+            f"{y.name} does not depend on {t.name} through differentiable operations (integers, conditions, argmax and "
+            "rounding have no gradient); pass allow_unused=True to get zeros",
+            caller(),
+        )
+    return full(t.shape, 0.0, t.dtype, f"d_{t.name}")

@@ -1,0 +1,77 @@
+"""Gradients checked against central differences in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from neoflow.autodiff.backward import vjp
+from neoflow.errors import GradientError
+from neoflow.expr import dtype as dt
+from neoflow.expr.dsl import placeholder
+from neoflow.expr.interp import evaluate
+from neoflow.expr.ir import Parameter, Placeholder, Tensor, topological
+
+
+def check_grad(
+    y: Tensor,
+    wrt: Sequence[Tensor] | Tensor | None = None,
+    feeds: dict[Tensor, Any] | None = None,
+    *,
+    samples: int = 24,
+    step: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    seed: int = 0,
+) -> float:
+    """Compare the symbolic gradient of <y, random cotangent> with central differences, everything in float64.
+
+    wrt: float inputs to differentiate by; None means all that y reads.
+    feeds: values of inputs; the others are drawn from a normal distribution (integers: 0 or 1).
+    samples: elements of each tensor that are checked, at most (random ones).
+    Returns the worst |difference| / (atol + rtol * |gradient|), which is <= 1. Raises `GradientError` with the worst element.
+    """
+    rng = np.random.default_rng(seed)
+    inputs = [t for t in topological([y]) if isinstance(t, Placeholder)]
+    if wrt is None:
+        wrt = [t for t in inputs if dt.is_float(t.dtype)]
+    wrt = [wrt] if isinstance(wrt, Tensor) else list(wrt)
+    given = feeds or {}
+    values = {t: _value(t, given.get(t), rng) for t in inputs}
+    cotangent = placeholder(y.shape, y.dtype, "cotangent")
+    values[cotangent] = rng.standard_normal(y.shape)
+    gradients = evaluate(vjp(y, wrt, cotangent), values, dtype="float64")
+
+    def inner_product() -> float:
+        (result,) = evaluate([y], {t: v for t, v in values.items() if t is not cotangent}, dtype="float64")
+        return float(np.sum(result * values[cotangent]))
+
+    worst = (0.0, "")
+    for tensor, gradient in zip(wrt, gradients, strict=True):
+        flat = values[tensor].reshape(-1)
+        for n in rng.permutation(tensor.size)[:samples]:
+            kept, h = flat[n], step * max(1.0, float(np.abs(flat[n])))
+            flat[n] = kept + h
+            above = inner_product()
+            flat[n] = kept - h
+            below = inner_product()
+            flat[n] = kept
+            numeric, symbolic = (above - below) / (2 * h), float(gradient.reshape(-1)[n])
+            error = abs(numeric - symbolic) / (atol + rtol * abs(symbolic))
+            if not error <= worst[0]:
+                where = ", ".join(str(int(i)) for i in np.unravel_index(n, tensor.shape))
+                worst = (error, f"d {y.name} / d {tensor.name}[{where}] is {symbolic:.8g} but differences give {numeric:.8g}")
+    if not worst[0] <= 1:
+        raise GradientError(worst[1] + f" (allowed: {atol:g} + {rtol:g} * |gradient|)")
+    return worst[0]
+
+
+def _value(t: Tensor, given: Any, rng: np.random.Generator) -> np.ndarray:
+    if given is None and isinstance(t, Parameter) and isinstance(t.init, np.ndarray):
+        given = t.init
+    if given is None:
+        given = rng.standard_normal(t.shape) if dt.is_float(t.dtype) else rng.integers(0, 2, t.shape)
+    dtype = np.float64 if dt.is_float(t.dtype) else dt.NUMPY[t.dtype]
+    return np.array(given, dtype=dtype).reshape(t.shape)

@@ -1,0 +1,111 @@
+"""Normal form: every definition either has no reduction, or is one `Reduce` at the root over a reduction-free body.
+
+    y[i] = exp(x[i]) / sum[k](exp(x[k]))    ->    s[]  = sum[k](exp(x[k]))
+                                                  y[i] = exp(x[i]) / s[]
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from neoflow.expr.check import conjuncts
+from neoflow.expr.close import define
+from neoflow.expr.functions import ARG_REDUCERS, identity
+from neoflow.expr.ir import Apply, Axis, Compute, Const, Definition, Expr, Read, Reduce, Select, Slot, Tensor, rewrite
+from neoflow.expr.recipe import Recipe, stand_ins
+
+
+def is_normal(definition: Definition) -> bool:
+    body = definition.body
+    inner = body.body if isinstance(body, Reduce) else body
+    return not definition.has_reduction or (isinstance(body, Reduce) and not _contains_reduction(inner))
+
+
+@cache
+def _contains_reduction(e: Expr) -> bool:
+    return isinstance(e, Reduce) or any(_contains_reduction(c) for c in e.children)
+
+
+def opened(body: Expr, inputs: tuple[Tensor, ...]) -> Expr:
+    """A closed body with its slots replaced by tensors."""
+
+    def rule(e: Expr) -> Expr | None:
+        if isinstance(e, Read) and isinstance(e.source, Slot):
+            return Read(inputs[e.source.position], e.indices)
+        return None
+
+    return rewrite(body, rule)
+
+
+def conjunction(conditions: tuple[Expr, ...]) -> Expr:
+    result = conditions[0]
+    for c in conditions[1:]:
+        result = Apply("and", (result, c))
+    return result
+
+
+class _Hoister:
+    def __init__(self) -> None:
+        self.known: dict[tuple[Expr, tuple[Expr, ...]], Expr] = {}
+
+    def strip(self, e: Expr, guards: tuple[Expr, ...]) -> Expr:
+        """`e` with every reduction replaced by a read of a compute of its own, evaluated only under the guards."""
+        if not _contains_reduction(e):
+            return e
+        key = (e, guards)
+        if key not in self.known:
+            self.known[key] = self._strip(e, guards)
+        return self.known[key]
+
+    def _strip(self, e: Expr, guards: tuple[Expr, ...]) -> Expr:
+        if isinstance(e, Select):
+            cond = self.strip(e.cond, guards)
+            return Select(
+                cond,
+                self.strip(e.then, guards + conjuncts(cond, True)),
+                self.strip(e.other, guards + conjuncts(cond, False)),
+            )
+        if isinstance(e, Reduce):
+            return self.hoist(e, guards)
+        return e.rebuild(tuple(self.strip(c, guards) for c in e.children))
+
+    def hoist(self, e: Reduce, guards: tuple[Expr, ...]) -> Read:
+        body = self.strip(e.body, guards)
+        if guards:
+            neutral = 0 if e.op in ARG_REDUCERS else identity(e.op, body.dtype)
+            body = Select(conjunction(guards), body, Const(neutral, body.dtype))
+        used = body.free.difference(e.axes)
+        axes = tuple(sorted(used, key=lambda a: a.ident))
+        tensor = define(tuple(a.extent for a in axes), axes, Reduce(e.op, e.axes, body), e.op)
+        return Read(tensor, axes)
+
+
+@cache
+def normal_form(definition: Definition) -> Recipe:
+    """The definition's value over its slots, as computes in normal form."""
+    inputs = stand_ins(definition)
+    body = opened(definition.body, inputs)
+    hoister = _Hoister()
+    if isinstance(body, Reduce):
+        stripped: Expr = Reduce(body.op, body.axes, hoister.strip(body.body, ()))
+    else:
+        stripped = hoister.strip(body, ())
+    result = define(definition.shape, definition.axes, stripped, "y")
+    return Recipe(inputs, (result,))
+
+
+def normalize(tensor: Compute) -> Compute:
+    """The same value, in normal form; the same object when it is so already. Remembered on the tensor."""
+    known = tensor.__dict__.get("normal")
+    if known is None:
+        known = tensor
+        if not is_normal(tensor.definition):
+            (known,) = normal_form(tensor.definition).instantiate(tensor.inputs, (tensor.name,))
+        tensor.__dict__["normal"] = known
+    return known
+
+
+def reduction_domain(definition: Definition) -> tuple[Axis, ...]:
+    """Output axes followed by the axes of the root reduction, if there is one."""
+    body = definition.body
+    return definition.axes + (body.axes if isinstance(body, Reduce) else ())
