@@ -146,7 +146,7 @@ def _unify(fn: str, args: tuple[Operand, ...]) -> tuple[Expr, ...]:
     exprs = [as_expr(a, known[0] if known else weak) for a in args]
     dtypes = {e.dtype for e in exprs}
     if len(dtypes) > 1 and all(dt.is_int(d) for d in dtypes):
-        widest = max(dtypes, key=dt.itemsize)
+        widest = builtins.max(dtypes, key=dt.itemsize)
         exprs = [e if e.dtype == widest else Cast(widest, e, caller()) for e in exprs]
     elif len(dtypes) > 1:
         parts = " and ".join(f"`{e}` ({e.dtype})" for e in exprs)
