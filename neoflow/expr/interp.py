@@ -198,7 +198,7 @@ class _Body:
         rank = len(definition.shape)
         result = self._whole(rank)[(...,) + (0,) * (len(self.ranges) - rank)]
         result = np.broadcast_to(result, definition.shape)
-        return self.types.rounded(np.ascontiguousarray(result), self.tensor.dtype)
+        return self.types.rounded(np.asarray(result, order="C"), self.tensor.dtype)
 
     def _whole(self, rank: int) -> np.ndarray:
         dims = [d for d in range(rank) if self.length(d) > 1]
