@@ -157,11 +157,9 @@ def _facts(definition: Definition) -> _Facts:
             uses[c] = uses.get(c, 0) + 1
         if isinstance(e, Read) or any(c in reading for c in e.children):
             reading.add(e)
-        if any(c in faulty for c in e.children):
-            faulty.add(e)
-        elif isinstance(e, Read) and any(c in reading for c in e.indices):
-            faulty.add(e)
-        elif isinstance(e, Apply) and e.fn in ("floordiv", "mod") and not isinstance(e.args[1], Const):
+        follows_data = isinstance(e, Read) and any(c in reading for c in e.indices)
+        divides = isinstance(e, Apply) and e.fn in ("floordiv", "mod") and not isinstance(e.args[1], Const)
+        if follows_data or divides or any(c in faulty for c in e.children):
             faulty.add(e)
         if isinstance(e, Read):
             linear = tuple(affine.linear(i) for i in e.indices)
