@@ -6,8 +6,6 @@ proves it or gives the axis values that leave the tensor.
 
 from __future__ import annotations
 
-import islpy as isl
-
 from neoflow.errors import ExpressionError, Location
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
@@ -104,6 +102,8 @@ def feasible(conditions: list[Expr], axes: list[Axis]) -> dict[Axis, int] | None
             parts.append(f"({to_isl(c)})")
         except _Opaque:
             continue
+    import islpy as isl  # only where intervals do not suffice
+
     text = f"{{ [{', '.join(f'a{a.ident}' for a in ordered)}] : {' and '.join(parts) or '0 = 0'} }}"
     found = isl.Set(text)
     if found.is_empty():

@@ -426,12 +426,12 @@ def _install_operators() -> None:
             setattr(cls, f"__r{python}__", backward(fn))
         for fn in ("lt", "le", "gt", "ge", "eq", "ne"):
             setattr(cls, f"__{fn}__", forward(fn))
-        setattr(cls, "__neg__", lambda a: apply("neg", a))
-        setattr(cls, "__invert__", lambda a: apply("not", a))
-        setattr(cls, "__abs__", lambda a: apply("abs", a))
-        setattr(cls, "__array_ufunc__", None)  # NumPy leaves operators to us
-        setattr(cls, "__hash__", lambda a: a.uid)
-    setattr(Tensor, "__getitem__", _getitem)
+        cls.__neg__ = lambda a: apply("neg", a)
+        cls.__invert__ = lambda a: apply("not", a)
+        cls.__abs__ = lambda a: apply("abs", a)
+        cls.__array_ufunc__ = None  # NumPy leaves operators to us
+        cls.__hash__ = lambda a: a.uid
+    Tensor.__getitem__ = _getitem
 
 
 _install_operators()

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,15 @@ class Function:
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
+    from scipy import special  # slow to import, and needed to evaluate only
+
     return special.expit(x)
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    from scipy import special
+
+    return special.erf(x)
 
 
 def _rsqrt(x: np.ndarray) -> np.ndarray:
@@ -69,7 +76,7 @@ FUNCTIONS: dict[str, Function] = {
         Function("sigmoid", 1, "real", _sigmoid),
         Function("sqrt", 1, "real", np.sqrt),
         Function("rsqrt", 1, "real", _rsqrt),
-        Function("erf", 1, "real", special.erf),
+        Function("erf", 1, "real", _erf),
         Function("sin", 1, "real", np.sin),
         Function("cos", 1, "real", np.cos),
         Function("pow", 2, "real", np.power),

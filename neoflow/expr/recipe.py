@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from neoflow.expr.ir import Compute, Definition, Placeholder, Tensor, topological
 
-
 _STAND_IN = re.compile(r"(?<![A-Za-z0-9])\$(\d+)")
 
 
