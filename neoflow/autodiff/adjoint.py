@@ -177,9 +177,7 @@ def _share_among_ties(t: Compute, body: Reduce, value: Tensor, g: Tensor) -> tup
     one, zero = Const(1, t.dtype), Const(0, t.dtype)
     wins = Apply("eq", (inner, Read(value, outputs)))
     count = define(t.shape, outputs, Reduce("sum", body.axes, Select(wins, one, zero)), f"{t.name}_ties")
-    share = define(
-        t.shape, outputs, Apply("div", (Read(g, outputs), Read(count, outputs))), f"d_{t.name}_share"
-    )
+    share = define(t.shape, outputs, Apply("div", (Read(g, outputs), Read(count, outputs))), f"d_{t.name}_share")
     return body.body, Select(wins, Read(share, outputs), zero)
 
 
@@ -249,13 +247,9 @@ def split_by_residue(
     work = 0
     for residues in itertools.product(*(range(min(m, z.extent)) for z, m in moduli.items())):
         chosen = dict(zip(moduli, residues, strict=True))
-        own = tuple(
-            Axis(next(_idents), -(-(z.extent - chosen[z]) // moduli[z])) if z in chosen else z for z in targets
-        )
+        own = tuple(Axis(next(_idents), -(-(z.extent - chosen[z]) // moduli[z])) if z in chosen else z for z in targets)
         place = {
-            z: affine.simplify(
-                Apply("add", (Apply("mul", (affine.integer(moduli[z]), a)), affine.integer(chosen[z])))
-            )
+            z: affine.simplify(Apply("add", (Apply("mul", (affine.integer(moduli[z]), a)), affine.integer(chosen[z]))))
             for z, a in zip(targets, own, strict=True)
             if z in chosen
         }
@@ -277,14 +271,14 @@ def split_by_residue(
             affine.simplify(Apply("floordiv", (z, affine.integer(moduli[z])))) if z in chosen else z for z in targets
         )
         here = tuple(
-            affine.simplify(
-                Apply("eq", (Apply("mod", (z, affine.integer(moduli[z]))), affine.integer(chosen[z])))
-            )
+            affine.simplify(Apply("eq", (Apply("mod", (z, affine.integer(moduli[z]))), affine.integer(chosen[z]))))
             for z in chosen
         )
         here = tuple(c for c in here if not isinstance(c, Const))
         is_default = is_complete and part is parts[-1][1]
-        result = Read(part, indices) if is_default or not here else Select(conjunction(here), Read(part, indices), result)
+        result = (
+            Read(part, indices) if is_default or not here else Select(conjunction(here), Read(part, indices), result)
+        )
     return define(shape, targets, result, name)
 
 

@@ -32,9 +32,7 @@ def grad(loss: Tensor, wrt: Sequence[Tensor], allow_unused: bool = False) -> lis
     return vjp(loss, wrt, None, allow_unused)
 
 
-def vjp(
-    y: Tensor, wrt: Sequence[Tensor], cotangent: Tensor | None = None, allow_unused: bool = False
-) -> list[Tensor]:
+def vjp(y: Tensor, wrt: Sequence[Tensor], cotangent: Tensor | None = None, allow_unused: bool = False) -> list[Tensor]:
     """Vector-Jacobian products: `cotangent` (shape and dtype of y; None means ones) pulled back to each of `wrt`."""
     if isinstance(wrt, Tensor):
         wrt = [wrt]

@@ -62,7 +62,10 @@ def check_grad(
             error = abs(numeric - symbolic) / (atol + rtol * abs(symbolic))
             if not error <= worst[0]:
                 where = ", ".join(str(int(i)) for i in np.unravel_index(n, tensor.shape))
-                worst = (error, f"d {y.name} / d {tensor.name}[{where}] is {symbolic:.8g} but differences give {numeric:.8g}")
+                worst = (
+                    error,
+                    f"d {y.name} / d {tensor.name}[{where}] is {symbolic:.8g} but differences give {numeric:.8g}",
+                )
     if not worst[0] <= 1:
         raise GradientError(worst[1] + f" (allowed: {atol:g} + {rtol:g} * |gradient|)")
     return worst[0]

@@ -68,7 +68,7 @@ RULES: dict[str, Rule] = {
     "maximum": lambda x, y, g: _share("gt", *x, g),
     "minimum": lambda x, y, g: _share("lt", *x, g),
     "abs":     lambda x, y, g: (mul(g, fn("sign", x[0])),),                                     # abs'(0) = 0
-    "relu":    lambda x, y, g: (Select(fn("gt", x[0], const(0, g)), g, const(0, g)),),          # relu'(0) = 0
+    "relu":    lambda x, y, g: (Select(fn("gt", y, const(0, g)), g, const(0, g)),),             # relu'(0) = 0
     "sign":    lambda x, y, g: (None,),
     "floor":   lambda x, y, g: (None,),
     "ceil":    lambda x, y, g: (None,),

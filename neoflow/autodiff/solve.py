@@ -260,7 +260,9 @@ def _solve_component(
         if extent > 1:
             free.append(fresh)
         offset = _sum([*x[pivot], ({}, -variable.low)])
-        t = _sum([affine.linear(fresh), _scaled(affine.simplify(Apply("floordiv", (offset, affine.integer(step)))), -1)])
+        t = _sum(
+            [affine.linear(fresh), _scaled(affine.simplify(Apply("floordiv", (offset, affine.integer(step)))), -1)]
+        )
         for i, k in enumerate(combination):
             if k:
                 x[i].append(_scaled(t, k))

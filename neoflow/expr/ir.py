@@ -249,6 +249,11 @@ class Reduce(Expr):
         return Reduce(self.op, self.axes, children[0], self.where)
 
 
+def same(a: tuple[Node, ...], b: tuple[Node, ...]) -> bool:
+    """Whether two tuples hold the same objects (`==` on expressions and tensors builds a comparison)."""
+    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+
+
 def postorder(root: Expr) -> Iterator[Expr]:
     """Every distinct node under `root`, children first."""
     seen: set[Expr] = set()

@@ -7,8 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from neoflow.errors import PartitionError
-from neoflow.expr.ir import Definition, Reduce
+from neoflow.expr import dtype as dt
+from neoflow.expr.ir import Axis, Compute, Const, Definition, Placeholder, Read, Reduce, Tensor, same
 from neoflow.expr.printer import default_names, print_expr
+
+
+def reads_at_own_point(read: Read, shape: tuple[int, ...]) -> bool:
+    """Whether a read in a compute of `shape` is of the element at the same indices of a tensor of that shape."""
+    if read.source.shape != shape:
+        return False
+    return same(read.indices, tuple(Const(0, dt.INDEX) if n == 1 else Axis(d, n) for d, n in enumerate(shape)))
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,9 @@ class Subgraph:
             if any(i >= first + n for i in stage.inputs):
                 raise PartitionError(f"stage {n} reads a later value")
             if len(stage.inputs) != len(stage.definition.slots):
-                raise PartitionError(f"stage {n} has {len(stage.inputs)} inputs for {len(stage.definition.slots)} slots")
+                raise PartitionError(
+                    f"stage {n} has {len(stage.inputs)} inputs for {len(stage.definition.slots)} slots"
+                )
             for slot, i in zip(stage.definition.slots, stage.inputs, strict=True):
                 if self.value(i) != Value(slot.shape, slot.dtype):
                     raise PartitionError(f"stage {n} reads value {i} as {slot.dtype}{slot.shape}")
@@ -76,13 +86,20 @@ class Subgraph:
             if self.anchor is not None and n > self.anchor:
                 for read in stage.definition.reads:
                     number = stage.inputs[read.source.position]  # type: ignore[union-attr]
-                    own = all(a is b for a, b in zip(read.indices, stage.definition.axes, strict=False))
-                    if number >= first + self.anchor and not (own and len(read.indices) == len(stage.definition.shape)):
+                    if number >= first + self.anchor and not reads_at_own_point(read, stage.definition.shape):
                         raise PartitionError(f"stage {n} reads value {number} away from its own point")
         if not self.outputs or any(o < first for o in self.outputs):
             raise PartitionError("the outputs are not values of stages")
         if len({self.value(o).shape for o in self.outputs}) > 1:
             raise PartitionError("the outputs differ in shape")
+
+    def tensors(self) -> tuple[tuple[Placeholder, ...], tuple[Tensor, ...]]:
+        """The subgraph as placeholders and the computes it outputs over them: what it means, for `evaluate`."""
+        inputs = tuple(Placeholder(v.shape, v.dtype, f"in{n}", None) for n, v in enumerate(self.inputs))
+        values: list[Tensor] = list(inputs)
+        for n, stage in enumerate(self.stages):
+            values.append(Compute(stage.definition, tuple(values[i] for i in stage.inputs), f"v{len(inputs) + n}"))
+        return inputs, tuple(values[o] for o in self.outputs)
 
     def __str__(self) -> str:
         lines = [f"in{n}: {v.dtype}{list(v.shape)}" for n, v in enumerate(self.inputs)]

@@ -1,0 +1,76 @@
+"""`Graph`: what one call of a program computes, ordered and canonical."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from neoflow.errors import GraphError
+from neoflow.expr.ir import Compute, Parameter, Placeholder, Tensor, structural_hash, topological
+from neoflow.expr.printer import print_program
+
+
+@dataclass(frozen=True)
+class Graph:
+    """inputs: passed at a call, in that order. outputs: returned. updates: new values of parameters, written at the end.
+
+    nodes: every compute needed, each after what it reads. parameters: every parameter read or updated.
+    """
+
+    inputs: tuple[Placeholder, ...]
+    outputs: tuple[Tensor, ...]
+    updates: tuple[tuple[Parameter, Tensor], ...]
+
+    @property
+    def roots(self) -> tuple[Tensor, ...]:
+        return self.outputs + tuple(value for _, value in self.updates)
+
+    @cached_property
+    def order(self) -> tuple[Tensor, ...]:
+        return tuple(topological(self.roots))
+
+    @property
+    def nodes(self) -> tuple[Compute, ...]:
+        return tuple(t for t in self.order if isinstance(t, Compute))
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        read = [t for t in self.order if isinstance(t, Parameter)]
+        return tuple(dict.fromkeys([*read, *(p for p, _ in self.updates)]))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the structure, whatever the names."""
+        return structural_hash(self.roots)
+
+    def check(self) -> None:
+        """Raise `GraphError` when a read input is not given, or an update does not fit its parameter."""
+        given = set(self.inputs)
+        for t in self.order:
+            if isinstance(t, Placeholder) and not isinstance(t, Parameter) and t not in given:
+                raise GraphError(f"the program reads placeholder {t.name}, which is not among the inputs", t.where)
+        for p, value in self.updates:
+            if (p.shape, p.dtype) != (value.shape, value.dtype):
+                raise GraphError(
+                    f"parameter {p.name} is {p.dtype}{p.shape} but its update is {value.dtype}{value.shape}", p.where
+                )
+
+    def __str__(self) -> str:
+        return print_program(self.order)
+
+
+def make_graph(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], updates: Mapping[Tensor, Tensor] | None = None
+) -> Graph:
+    """The graph of a call, as the user wrote it. Raises `GraphError`."""
+    for t in inputs:
+        if not isinstance(t, Placeholder) or isinstance(t, Parameter):
+            raise GraphError(f"{t.name} is among the inputs but is no placeholder", t.where)
+    for p in updates or {}:
+        if not isinstance(p, Parameter):
+            raise GraphError(f"{p.name} is updated but is no parameter (nf.parameter)", p.where)
+    pairs = tuple((p, v) for p, v in (updates or {}).items())
+    graph = Graph(tuple(inputs), tuple(outputs), pairs)  # type: ignore[arg-type]
+    graph.check()
+    return graph

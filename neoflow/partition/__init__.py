@@ -1,0 +1,16 @@
+"""From a graph to kernels: what is stored, what is inlined, what rides along, and why."""
+
+from neoflow.partition.fuse import KernelCall, Partition, Verdict, can_overwrite, partition, updates_last
+from neoflow.partition.subgraph import Stage, Subgraph, Value
+
+__all__ = [
+    "KernelCall",
+    "Partition",
+    "Stage",
+    "Subgraph",
+    "Value",
+    "Verdict",
+    "can_overwrite",
+    "partition",
+    "updates_last",
+]

@@ -1,0 +1,440 @@
+"""Divides a graph into kernels: which computes are stored, which are inlined where they are read, which ride along.
+
+A compute is *inlined* when every reader may recompute it; otherwise it is stored, and is either the head of a kernel
+of its own or joins the kernel of something it reads at its own point (an *epilogue*). Every decision carries its reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+
+from neoflow.expr import dtype as dt
+from neoflow.expr.ir import (
+    Apply,
+    Cast,
+    Compute,
+    Definition,
+    Expr,
+    Parameter,
+    Read,
+    Reduce,
+    Select,
+    Tensor,
+    postorder,
+)
+from neoflow.graph import Graph
+from neoflow.partition.subgraph import Stage, Subgraph, Value, reads_at_own_point
+
+_EXPENSIVE = frozenset(
+    ("exp", "log", "tanh", "sigmoid", "sqrt", "rsqrt", "erf", "sin", "cos", "pow", "div", "floordiv", "mod")
+)
+_MAX_STAGES = 24
+_MAX_OUTPUTS = 4
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether something may be done, and the sentence that says why or why not."""
+
+    ok: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """One subgraph of the graph in its place: the tensors it reads and the tensors it writes."""
+
+    subgraph: Subgraph
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    name: str
+
+
+@dataclass(frozen=True)
+class Partition:
+    """calls: the kernels in an order in which they can run. verdicts: (what was asked, answer) for `explain`."""
+
+    calls: tuple[KernelCall, ...]
+    verdicts: tuple[tuple[str, Verdict], ...]
+
+    @property
+    def subgraphs(self) -> tuple[Subgraph, ...]:
+        """The distinct subgraphs, in the order of first use."""
+        return tuple({c.subgraph.digest: c.subgraph for c in self.calls}.values())
+
+    def __str__(self) -> str:
+        lines = []
+        for n, call in enumerate(self.calls):
+            reads = ", ".join(t.name for t in call.inputs)
+            writes = ", ".join(t.name for t in call.outputs)
+            lines.append(f"kernel {n} {call.name} [{call.subgraph.digest[:8]}]: ({reads}) -> ({writes})")
+            lines += [f"    {line}" for line in str(call.subgraph).splitlines() if not line.startswith("in")]
+        return "\n".join(lines)
+
+
+def reduces(t: Tensor) -> bool:
+    return isinstance(t, Compute) and isinstance(t.definition.body, Reduce)
+
+
+@cache
+def _flops(e: Expr) -> int:
+    """Rough cost of evaluating a body once: index arithmetic is free, a transcendental function costs ten."""
+    total = 0
+    for node in postorder(e):
+        if isinstance(node, Apply) and node.dtype != dt.INDEX and not all(a.dtype == dt.INDEX for a in node.args):
+            total += 10 if node.fn in _EXPENSIVE else 1
+        elif isinstance(node, (Select, Cast)):
+            total += 1
+    return total
+
+
+@cache
+def _compared(definition: Definition) -> frozenset[int]:
+    """Slots whose value is compared for equality: a recomputed value may differ in its last bit."""
+    found = set()
+    for node in postorder(definition.body):
+        if isinstance(node, Apply) and node.fn in ("eq", "ne") and dt.is_float(node.args[0].dtype):
+            found |= {n.source.position for n in postorder(node) if isinstance(n, Read)}  # type: ignore[union-attr]
+    return frozenset(found)
+
+
+@cache
+def _is_exact(definition: Definition) -> bool:
+    """Whether the value has the same bits however it is compiled: moves, comparisons, no arithmetic."""
+    return all(
+        not isinstance(n, (Apply, Cast)) or n.dtype in (dt.INDEX, "bool") or n.fn in ("neg", "relu", "abs")  # type: ignore[union-attr]
+        for n in postorder(definition.body)
+    )
+
+
+@cache
+def points(definition: Definition) -> int:
+    """How often the body is evaluated."""
+    total = 1
+    for n in definition.shape:
+        total *= n
+    for a in definition.reduction_axes:
+        total *= a.extent
+    return total
+
+
+@cache
+def is_contraction(definition: Definition) -> bool:
+    """A float sum of a product of two or more reads with reuse: each operand is read more than once."""
+    body = definition.body
+    if not (isinstance(body, Reduce) and body.op == "sum" and dt.is_float(body.dtype)):
+        return False
+    product = body.body.then if isinstance(body.body, Select) else body.body
+    reads = [n for n in postorder(product) if isinstance(n, Read)]
+    is_product = isinstance(product, Apply) and product.fn == "mul"
+    total = points(definition)
+    return is_product and len(reads) >= 2 and all(total >= 4 * max(1, _elements(r)) for r in reads)
+
+
+def _elements(read: Read) -> int:
+    total = 1
+    for n in read.source.shape:
+        total *= n
+    return total
+
+
+@cache
+def _is_view(definition: Definition) -> bool:
+    """One read at other indices: nothing is computed."""
+    return isinstance(definition.body, Read)
+
+
+@dataclass
+class _Group:
+    """A kernel under construction: the computes it stores, in order."""
+
+    members: list[Compute] = field(default_factory=list)
+
+
+class _Partitioner:
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.nodes = graph.nodes
+        self.roots = set(graph.roots)
+        self.readers: dict[Tensor, list[Compute]] = {}
+        for t in self.nodes:
+            for i in dict.fromkeys(t.inputs):
+                self.readers.setdefault(i, []).append(t)
+        self.verdicts: list[tuple[str, Verdict]] = []
+        self.inlined: set[Tensor] = set()
+        self.group_of: dict[Tensor, _Group] = {}
+        self.groups: list[_Group] = []
+        self.depends: dict[Tensor, frozenset[int]] = {}
+
+    def run(self) -> Partition:
+        for t in reversed(self.nodes):
+            verdict = self.may_inline(t)
+            self.verdicts.append((f"inline {t.name}{list(t.shape)}", verdict))
+            if verdict.ok:
+                self.inlined.add(t)
+        for t in self.nodes:
+            if t not in self.inlined:
+                self.place(t)
+        calls = [self.call(g) for g in self.groups]
+        return Partition(tuple(_ordered(calls)), tuple(self.verdicts))
+
+    def may_inline(self, t: Compute) -> Verdict:
+        """Whether every reader of t may recompute it where it reads it."""
+        if t in self.roots:
+            return Verdict(False, "it is an output of the program")
+        if reduces(t):
+            return Verdict(False, "it is a reduction: recomputing it for each reader repeats the whole sum")
+        readers = self.readers.get(t, [])
+        cost, view = _flops(t.definition.body), _is_view(t.definition)
+        if not _is_exact(t.definition) and (reader := self.compared_by(t)) is not None:
+            return Verdict(False, f"{reader.name} compares it for equality, so its bits must be stored once")
+        for reader, ratio in self.uses(t):
+            if is_contraction(reader.definition) and not view:
+                return Verdict(False, f"{reader.name} is a contraction that reads each element many times")
+            if not view and ratio > (1.5 if cost >= 10 else 8):
+                return Verdict(
+                    False, f"{reader.name} reads each element {ratio:.1f} times, at {cost} operations a time"
+                )
+        if len(readers) > 1 and not view:
+            traffic = sum(i.nbytes for i in t.inputs)
+            if cost >= 10:
+                return Verdict(False, f"{len(readers)} readers would each recompute its {cost} operations")
+            if traffic > 1.5 * t.nbytes:
+                return Verdict(False, f"{len(readers)} readers would each read {traffic} bytes instead of {t.nbytes}")
+        if self.stages_behind(t) > _MAX_STAGES:
+            return Verdict(False, f"the kernel would have more than {_MAX_STAGES} stages")
+        return Verdict(True, "each reader recomputes it" if len(readers) > 1 else "its reader computes it in place")
+
+    def uses(self, t: Tensor) -> list[tuple[Compute, float]]:
+        """The stored computes that read t, and how often each reads an element, through what is inlined into them."""
+        found = []
+        for reader in self.readers.get(t, []):
+            ratio = points(reader.definition) / t.size
+            if reader in self.inlined:
+                found += [(r, ratio * more) for r, more in self.uses(reader)]
+            else:
+                found.append((reader, ratio))
+        return found
+
+    def compared_by(self, t: Tensor) -> Compute | None:
+        """A compute that compares t for equality, directly or through what is inlined into it."""
+        for reader in self.readers.get(t, []):
+            if any(i is t and n in _compared(reader.definition) for n, i in enumerate(reader.inputs)):
+                return reader
+            if reader in self.inlined and (found := self.compared_by(reader)) is not None:
+                return found
+        return None
+
+    def stages_behind(self, t: Compute) -> int:
+        """Stages that the readers of t already take in."""
+        return max((len(self.closure(r)) for r in self.readers.get(t, [])), default=0)
+
+    def closure(self, t: Compute) -> list[Compute]:
+        """t and the computes inlined into it or between it and what is stored, in order."""
+        seen: dict[Tensor, None] = {}
+        stack: list[Tensor] = [t]
+        while stack:
+            u = stack.pop()
+            if u in seen or not isinstance(u, Compute) or (u is not t and u not in self.inlined):
+                continue
+            seen[u] = None
+            stack.extend(u.inputs)
+        return [u for u in seen if isinstance(u, Compute)]
+
+    def stored_inputs(self, t: Compute) -> list[Tensor]:
+        """What t reads from memory, through what is inlined into it."""
+        found: dict[Tensor, None] = {}
+        for u in self.closure(t):
+            for i in u.inputs:
+                if i not in self.inlined:
+                    found[i] = None
+        return list(found)
+
+    def place(self, t: Compute) -> None:
+        """Put a stored compute into the kernel of something it reads, or into a new one."""
+        for source in sorted(self.stored_inputs(t), key=lambda s: not reduces(s)):
+            group = self.group_of.get(source)
+            if group is None:
+                continue
+            verdict = self.may_join(t, group)
+            self.verdicts.append((f"join {t.name}{list(t.shape)} to the kernel of {group.members[0].name}", verdict))
+            if verdict.ok:
+                group.members.append(t)
+                self.group_of[t] = group
+                return
+        group = _Group([t])
+        self.groups.append(group)
+        self.group_of[t] = group
+
+    def may_join(self, t: Compute, group: _Group) -> Verdict:
+        head = group.members[0]
+        if reduces(t):
+            return Verdict(False, "it reduces, and a kernel has one reduction")
+        if t.shape != head.shape:
+            return Verdict(False, f"its shape {list(t.shape)} is not the kernel's {list(head.shape)}")
+        if len(group.members) >= _MAX_OUTPUTS:
+            return Verdict(False, f"the kernel stores {_MAX_OUTPUTS} tensors already")
+        members = set(group.members)
+        for u in self.closure(t):
+            for read in u.definition.reads:
+                source = u.inputs[read.source.position]  # type: ignore[union-attr]
+                if source in members and not (u.shape == head.shape and reads_at_own_point(read, head.shape)):
+                    return Verdict(False, f"{u.name} reads {source.name} away from its own point")
+                own = source in self.inlined and self.reaches(source, members)
+                if own and not (u.shape == head.shape and reads_at_own_point(read, head.shape)):
+                    return Verdict(False, f"{u.name} reads {source.name} away from its own point")
+        for source in self.stored_inputs(t):
+            if source not in members and self.depends_on(source, group):
+                return Verdict(False, f"it also reads {source.name}, which needs this kernel to have finished")
+        return Verdict(True, "it reads the kernel's result at its own point")
+
+    def reaches(self, t: Tensor, members: set[Compute]) -> bool:
+        return isinstance(t, Compute) and any(i in members for u in self.closure(t) for i in u.inputs)
+
+    def depends_on(self, t: Tensor, group: _Group) -> bool:
+        """Whether computing t needs a kernel other than `group` that needs `group`, or `group` itself."""
+        seen: set[int] = set()
+        stack: list[Tensor] = [t]
+        while stack:
+            u = stack.pop()
+            own = self.group_of.get(u)
+            if own is group:
+                return True
+            if own is None or id(own) in seen:
+                continue
+            seen.add(id(own))
+            for member in own.members:
+                stack.extend(self.stored_inputs(member))
+        return False
+
+    def call(self, group: _Group) -> KernelCall:
+        members = group.members
+        stages: dict[Tensor, None] = {}
+
+        def add(t: Tensor) -> None:
+            if t in stages or not isinstance(t, Compute):
+                return
+            if t not in self.inlined and self.group_of[t] is not group:
+                return
+            for i in t.inputs:
+                add(i)
+            stages[t] = None
+
+        for t in members:
+            add(t)
+        order = [t for t in stages if isinstance(t, Compute)]
+        if reduces(members[0]):  # what does not need the anchor goes before it
+            anchor = members[0]
+            after = {anchor}
+            for t in order:
+                if any(i in after for i in t.inputs):
+                    after.add(t)
+            order = [t for t in order if t not in after] + [t for t in order if t in after]
+        inputs = tuple(dict.fromkeys(i for t in order for i in t.inputs if i not in stages))
+        number = {t: n for n, t in enumerate((*inputs, *order))}
+        outputs = tuple(
+            t for t in members if t in self.roots or any(self.group_of[r] is not group for r, _ in self.uses(t))
+        )
+        subgraph = Subgraph(
+            tuple(Value(t.shape, t.dtype) for t in inputs),
+            tuple(Stage(t.definition, tuple(number[i] for i in t.inputs)) for t in order),
+            tuple(number[t] for t in outputs),
+        )
+        subgraph.check()
+        return KernelCall(subgraph, inputs, outputs, "_".join(dict.fromkeys(t.name for t in members)))
+
+
+def _ordered(calls: list[KernelCall]) -> list[KernelCall]:
+    """Kernels in an order that respects what they read; among those that can run, the first in program order."""
+    producer = {t: n for n, c in enumerate(calls) for t in c.outputs}
+    order: list[int] = []
+    done: set[int] = set()
+    for start in range(len(calls)):
+        stack = [start]
+        while stack:
+            n = stack[-1]
+            waiting = [producer[t] for t in calls[n].inputs if t in producer and producer[t] not in done]
+            if n in done:
+                stack.pop()
+            elif waiting:
+                stack.extend(reversed(waiting))
+            else:
+                done.add(n)
+                order.append(n)
+                stack.pop()
+    return [calls[n] for n in order]
+
+
+def partition(graph: Graph) -> Partition:
+    """Divide the graph into kernels (subgraphs). Source: NeoFlow, section 5 (training-aware fusion), greedy form."""
+    return _Partitioner(graph).run()
+
+
+def updates_last(graph: Graph, calls: tuple[KernelCall, ...]) -> tuple[tuple[KernelCall, ...], frozenset[Parameter]]:
+    """Order the kernels so that new parameter values can be written in place, as far as that goes.
+
+    Returns the order and the parameters whose update may overwrite them: every other reader runs before the writer, and
+    the writer reads the parameter only at the point it writes.
+    """
+    producer = {t: n for n, c in enumerate(calls) for t in c.outputs}
+    needs: list[set[int]] = [{producer[t] for t in c.inputs if t in producer} for c in calls]
+    in_place: set[Parameter] = set()
+    for p, value in graph.updates:
+        writer = producer.get(value)
+        if writer is None or sum(root is value for root in graph.roots) > 1:
+            continue
+        if not can_overwrite(calls[writer], p):
+            continue
+        before = {n for n, c in enumerate(calls) if p in set(c.inputs) and n != writer}
+        if any(_needs(needs, n, writer) for n in before):
+            continue
+        needs[writer] |= before
+        in_place.add(p)
+    order: list[int] = []
+    done: set[int] = set()
+
+    def visit(n: int) -> None:
+        if n in done:
+            return
+        done.add(n)
+        for m in sorted(needs[n]):
+            visit(m)
+        order.append(n)
+
+    for n in range(len(calls)):
+        visit(n)
+    return tuple(calls[n] for n in order), frozenset(in_place)
+
+
+def _needs(needs: list[set[int]], n: int, target: int) -> bool:
+    """Whether kernel n must run after kernel `target`."""
+    stack, seen = [n], set()
+    while stack:
+        m = stack.pop()
+        if m == target:
+            return True
+        if m not in seen:
+            seen.add(m)
+            stack.extend(needs[m])
+    return False
+
+
+def can_overwrite(call: KernelCall, t: Tensor) -> bool:
+    """Whether an output of the kernel may take the place of its input t: t is only read at the point being written.
+
+    Through the whole chain: an inlined stage that reads t must itself be read at the kernel's own point.
+    """
+    subgraph, first = call.subgraph, len(call.inputs)
+    shape = call.outputs[0].shape
+    tainted = {n for n, i in enumerate(call.inputs) if i is t}
+    anchor = subgraph.anchor
+    for n, stage in enumerate(subgraph.stages):
+        for read in stage.definition.reads:
+            if stage.inputs[read.source.position] in tainted:  # type: ignore[union-attr]
+                if anchor is not None and n <= anchor:
+                    return False
+                if stage.definition.shape != shape or not reads_at_own_point(read, shape):
+                    return False
+                tainted.add(first + n)
+    return not tainted or t.shape == shape
