@@ -306,7 +306,7 @@ class _Body:
             array = self.value(index, guards)
             outside = (array < 0) | (array >= extent)
             if outside.any():
-                if index in self.facts.faulty or _reads(index):
+                if e in self.facts.faulty and _reads(index):
                     self._check(e, n, array, outside, guards)
                 array = np.clip(array, 0, extent - 1)
             indices.append(array)
@@ -342,7 +342,8 @@ class _Body:
                 strides[axis.ident] += k * stride  # type: ignore[attr-defined]
         used = {axis.ident for terms, _ in forms for axis in terms}  # type: ignore[attr-defined]
         shape = [self.length(d) if d in used else 1 for d in range(len(self.ranges))]
-        return as_strided(base[(*origin, ...)], shape, strides, writeable=False)
+        at: tuple[Any, ...] = (*origin, ...)
+        return as_strided(base[at], shape, strides, writeable=False)
 
     def _check(self, e: Read, n: int, index: np.ndarray, outside: np.ndarray, guards: Guards) -> None:
         at = self._first(outside, guards)
@@ -384,7 +385,7 @@ class _Body:
         if e.op == "sum":
             product = self._product(body, guards)
             if len(product.factors) > 1:
-                return self._sum_of_products(e, dims, product, guards)
+                return self._sum_of_products(e, dims, body, product, guards)
         return self._direct(e, dims, body, guards)
 
     def _direct(self, e: Reduce, dims: tuple[int, ...], body: Expr, guards: Guards) -> np.ndarray:
@@ -419,10 +420,10 @@ class _Body:
                     case Apply(fn="neg"):
                         return -visit(e.args[0], guards)
                     case Select(other=Const(value=0)):
-                        masks.extend((c, p, guards) for c, p in _conjuncts(e.cond, True))
+                        masks.extend((c, p, guards) for c, p in self._conjuncts(e.cond, True))
                         return visit(e.then, (*guards, (e.cond, True)))
                     case Select(then=Const(value=0)):
-                        masks.extend((c, p, guards) for c, p in _conjuncts(e.cond, False))
+                        masks.extend((c, p, guards) for c, p in self._conjuncts(e.cond, False))
                         return visit(e.other, (*guards, (e.cond, False)))
             factors.append((e, guards))
             return 1
@@ -430,8 +431,19 @@ class _Body:
         sign = visit(body, guards)
         return _Product(sign, factors, masks)
 
-    def _sum_of_products(self, e: Reduce, dims: tuple[int, ...], product: _Product, guards: Guards) -> np.ndarray:
-        """Sum over `dims` of a product, by matrix products of two factors at a time."""
+    def _conjuncts(self, cond: Expr, positive: bool) -> list[tuple[Expr, bool]]:
+        """A condition as independent ones; one that can fault stays whole, for the order in it matters."""
+        if isinstance(cond, Apply) and cond not in self.facts.faulty:
+            if cond.fn == "not":
+                return self._conjuncts(cond.args[0], not positive)
+            if cond.fn == ("and" if positive else "or"):
+                return self._conjuncts(cond.args[0], positive) + self._conjuncts(cond.args[1], positive)
+        return [(cond, positive)]
+
+    def _sum_of_products(
+        self, e: Reduce, dims: tuple[int, ...], body: Expr, product: _Product, guards: Guards
+    ) -> np.ndarray:
+        """Sum over `dims` of `body`, which is a product, by matrix products of two factors at a time."""
 
         def used(e: Expr) -> frozenset[int]:
             return frozenset(a.ident for a in e.free if self.length(a.ident) > 1)
@@ -456,14 +468,14 @@ class _Body:
                 array = np.where(holds if positive else ~holds, array, np.zeros((), array.dtype))
             arrays.append(array)
         unused = [d for d in dims if all(a.shape[d] == 1 for a in arrays)]
-        factor = product.sign * math.prod(self.length(d) for d in unused)
+        scale = product.sign * math.prod(self.length(d) for d in unused)
         for i, j in steps:
             right = arrays.pop(j)
             left = arrays.pop(i)
             arrays.append(_contract(left, right, [d for d in dims if all(a.shape[d] == 1 for a in arrays)]))
-        result = arrays[0] if factor == 1 else arrays[0] * np.asarray(factor).astype(arrays[0].dtype)
+        result = arrays[0] if scale == 1 else arrays[0] * np.asarray(scale).astype(arrays[0].dtype)
         if result.dtype.kind == "f" and not np.isfinite(result).all():
-            return self._direct(e, tuple(a.ident for a in e.axes), e.body, guards)  # order matters to inf and nan
+            return self._direct(e, dims, body, guards)  # to infinities the order matters
         return result
 
     def _size(self, dims: frozenset[int]) -> int:
@@ -491,16 +503,6 @@ class _Product:
     sign: int
     factors: list[tuple[Expr, Guards]]
     masks: list[tuple[Expr, bool, Guards]]
-
-
-def _conjuncts(cond: Expr, positive: bool) -> list[tuple[Expr, bool]]:
-    """A condition that cannot fault, as independent ones."""
-    if isinstance(cond, Apply) and not _reads(cond):
-        if cond.fn == "not":
-            return _conjuncts(cond.args[0], not positive)
-        if cond.fn == ("and" if positive else "or"):
-            return _conjuncts(cond.args[0], positive) + _conjuncts(cond.args[1], positive)
-    return [(cond, positive)]
 
 
 @lru_cache(maxsize=65536)
