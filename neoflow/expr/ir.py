@@ -29,7 +29,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neoflow.errors import ExpressionError, Location
 from neoflow.expr import dtype as dt
@@ -78,7 +78,28 @@ def intern(cls: type, key: tuple, fields: dict[str, Any]) -> Any:
     return node
 
 
-class Expr(Node):
+def _operator(self: Any, other: Any) -> Any: ...
+
+
+if TYPE_CHECKING:
+
+    class _Operators(Node):
+        """What `dsl` installs on expressions and tensors, declared for type checkers."""
+
+        __slots__ = ()
+        __neg__: Callable[[], Any]
+        __invert__: Callable[[], Any]
+        __abs__: Callable[[], Any]
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _operator
+        __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = _operator
+        __and__ = __rand__ = __or__ = __ror__ = __lt__ = __le__ = __gt__ = __ge__ = _operator
+        __getitem__ = _operator
+
+else:
+    _Operators = Node
+
+
+class Expr(_Operators):
     """A scalar expression. `dtype` is its element type, `free` the axes it uses and does not bind."""
 
     __slots__ = ("dtype", "free")
@@ -373,7 +394,7 @@ def serialize(definition: Definition) -> str:
     return "\n".join(lines)
 
 
-class Tensor(Node):
+class Tensor(_Operators):
     """A value of the program: `shape` (static, every extent > 0), `dtype`, `name`. Identity is equality."""
 
     __slots__ = ("__dict__", "dtype", "name", "shape")
