@@ -1,0 +1,83 @@
+"""What a model file gives, so that one command trains, measures and explains any of them.
+
+A file `models/NAME.py` has `build(batch=..., **sizes) -> Model`, `VARIANTS` (name of each named size -> arguments of
+`build`, the first being the default) and `main()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neoflow import fill
+from neoflow.expr import dsl
+from neoflow.expr import dtype as dt
+from neoflow.expr.ir import Parameter, Placeholder, Tensor
+from neoflow.nn import init
+
+__all__ = ["Model", "Parameters"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network for training and for inference, over one set of parameters.
+
+    x, labels: the inputs; labels are integers below `classes`, and x below `vocabulary` where it is of integers.
+    parameters: by name, in order. loss: rank 0, in training form. scores: [..., classes], the largest predicts, in
+    inference form. state: what a training step changes besides parameters (running statistics) and its new values.
+    """
+
+    name: str
+    x: Placeholder
+    labels: Placeholder
+    parameters: Mapping[str, Parameter]
+    loss: Tensor
+    scores: Tensor
+    classes: int
+    vocabulary: int | None = None
+    state: Mapping[Parameter, Tensor] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> tuple[Placeholder, Placeholder]:
+        """What a step is fed, in order."""
+        return self.x, self.labels
+
+    def initial(self) -> dict[Parameter, NDArray]:
+        """First values of every parameter and of the state."""
+        return {p: init.initial_value(p) for p in (*self.parameters.values(), *self.state)}
+
+    def example(self) -> tuple[NDArray, NDArray[np.int64]]:
+        """x and labels from the uniform fill: the same in every framework."""
+        if dt.is_float(self.x.dtype):
+            x: NDArray = fill.inputs(self.name, self.x.shape)
+        else:
+            assert self.vocabulary is not None
+            x = fill.labels(self.name, self.x.shape, self.vocabulary, "x")
+        return x, fill.labels(self.name, self.labels.shape, self.classes)
+
+
+class Parameters(dict[str, Parameter]):
+    """The parameters of a model as it is written down: asking for a name makes it, asking again gives the same.
+
+    Values are the uniform fill of (model, name). `state` holds running statistics and their new values.
+    """
+
+    def __init__(self, model: str, gain: float = 1.0):
+        super().__init__()
+        self.model, self.gain = model, gain
+        self.state: dict[Parameter, Tensor] = {}
+        self._statistics: dict[str, Parameter] = {}
+
+    def __call__(self, name: str, *shape: int, fan_in: int | None = None) -> Parameter:
+        if name not in self:
+            self[name] = dsl.parameter(shape, name=name, init=init.filled(self.model, name, fan_in, self.gain))
+        return self[name]
+
+    def statistic(self, name: str, shape: tuple[int, ...], value: float) -> Parameter:
+        """A tensor that training keeps beside the parameters, `value` everywhere at first."""
+        if name not in self._statistics:
+            self._statistics[name] = dsl.parameter(shape, name=name, init=init.constant(value))
+        return self._statistics[name]

@@ -1,0 +1,188 @@
+"""Optimizers as expressions: from parameters and their gradients to new values, in the same graph as the loss.
+
+`updates` maps each parameter, and each state tensor of the optimizer (itself a parameter, zeros at first), to the
+expression of its new value; whoever runs the graph writes them back at the end of a step. A learning rate may be a
+number, or a rank-0 tensor: a placeholder then stands in `inputs` and is fed at every step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from neoflow.errors import ExpressionError
+from neoflow.expr import dsl
+from neoflow.expr.ir import Parameter, Placeholder, Tensor, caller
+
+__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "clip_by_global_norm", "global_norm"]
+
+Rate = float | Tensor
+
+
+def global_norm(gradients: Sequence[Tensor]) -> Tensor:
+    """The Euclidean norm of all elements of all gradients: rank 0, float32 at least."""
+    dtype = "float64" if all(g.dtype == "float64" for g in gradients) else "float32"
+    squares = [dsl.sum(g * g) for g in (_as(g, dtype) for g in gradients)]
+    total = squares[0]
+    for s in squares[1:]:
+        total = total + s
+    return dsl.sqrt(total)
+
+
+def clip_by_global_norm(gradients: Sequence[Tensor], limit: float) -> list[Tensor]:
+    """The gradients, scaled together so that their global norm is at most `limit`.
+
+    Source: Pascanu et al., On the Difficulty of Training Recurrent Neural Networks, 2013.
+    """
+    scale = dsl.minimum(limit / (global_norm(gradients) + 1e-6), 1.0)
+    return [g * _as(scale, g.dtype) for g in gradients]
+
+
+def _as(x: Tensor, dtype: str) -> Tensor:
+    return x if x.dtype == dtype else dsl.cast(x, dtype)
+
+
+class Optimizer:
+    """What all optimizers share: the learning rate, clipping, decay and state.
+
+    lr: a float, or a rank-0 float tensor. weight_decay: of the squared norm of the parameters. clip: the largest global
+    norm of the gradients, None for no limit. After `updates`, `state` lists the state parameters made.
+    """
+
+    def __init__(self, lr: Rate, weight_decay: float = 0.0, clip: float | None = None):
+        if isinstance(lr, Tensor) and lr.rank:
+            raise ExpressionError(f"the learning rate {lr.name} has shape {lr.shape}; it is one number", caller())
+        if not isinstance(lr, Tensor) and not lr >= 0:
+            raise ExpressionError(f"the learning rate is {lr!r}; it is at least 0", caller())
+        self.lr, self.weight_decay, self.clip = lr, weight_decay, clip
+        self.state: list[Parameter] = []
+
+    @property
+    def inputs(self) -> tuple[Placeholder, ...]:
+        """Placeholders to be fed at every step."""
+        lr = self.lr
+        return (lr,) if isinstance(lr, Placeholder) and not isinstance(lr, Parameter) else ()
+
+    def updates(self, parameters: Sequence[Parameter], gradients: Sequence[Tensor]) -> dict[Tensor, Tensor]:
+        """Parameters and state mapped to the expressions of their new values; one gradient for each parameter."""
+        parameters, gradients = list(parameters), list(gradients)
+        for p, g in zip(parameters, gradients, strict=False):
+            if p.shape != g.shape or p.dtype != g.dtype:
+                raise ExpressionError(
+                    f"parameter {p.name} is {p.dtype}{list(p.shape)}, its gradient {g.dtype}{list(g.shape)}", caller()
+                )
+        if len(parameters) != len(gradients) or not parameters:
+            raise ExpressionError(
+                f"{len(parameters)} parameters and {len(gradients)} gradients; give one each", caller()
+            )
+        if self.clip is not None:
+            gradients = clip_by_global_norm(gradients, self.clip)
+        self.state = []
+        result: dict[Tensor, Tensor] = {}
+        self.prepare(result)
+        for p, g in zip(parameters, gradients, strict=True):
+            self.update(p, g, result)
+        return result
+
+    def prepare(self, result: dict[Tensor, Tensor]) -> None:
+        """State shared by all parameters."""
+
+    def update(self, p: Parameter, g: Tensor, result: dict[Tensor, Tensor]) -> None:
+        """Enter the new value of `p`, and of its state, given its gradient."""
+        raise NotImplementedError
+
+    def new_state(self, shape: tuple[int, ...], dtype: str, name: str) -> Parameter:
+        state = dsl.parameter(shape, dtype, name)
+        self.state.append(state)
+        return state
+
+    def rate(self, dtype: str) -> Rate:
+        """The learning rate as a factor for tensors of `dtype`."""
+        return _as(self.lr, dtype) if isinstance(self.lr, Tensor) else self.lr
+
+
+class SGD(Optimizer):
+    """v = momentum v + g,  p = p - lr v;  nesterov: p = p - lr (g + momentum v).  g includes weight_decay p.
+
+    Source: Sutskever et al., On the Importance of Initialization and Momentum in Deep Learning, 2013.
+    """
+
+    def __init__(
+        self,
+        lr: Rate = 0.01,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        clip: float | None = None,
+    ):
+        super().__init__(lr, weight_decay, clip)
+        if nesterov and not momentum:
+            raise ExpressionError("nesterov needs a momentum above 0", caller())
+        self.momentum, self.nesterov = momentum, nesterov
+
+    def update(self, p: Parameter, g: Tensor, result: dict[Tensor, Tensor]) -> None:
+        if self.weight_decay:
+            g = g + self.weight_decay * p
+        if self.momentum:
+            v = self.new_state(p.shape, p.dtype, f"{p.name}.momentum")
+            result[v] = velocity = self.momentum * v + g
+            g = g + self.momentum * velocity if self.nesterov else velocity
+        result[p] = p - self.rate(p.dtype) * g
+
+
+class Adam(Optimizer):
+    """Adam with bias correction; weight decay is added to the gradient.
+
+    m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g^2,  p = p - lr m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps)
+    Source: Kingma and Ba, 2014, algorithm 1.
+    """
+
+    decoupled = False
+
+    def __init__(
+        self,
+        lr: Rate = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        clip: float | None = None,
+    ):
+        super().__init__(lr, weight_decay, clip)
+        self.betas, self.eps = betas, eps
+
+    def prepare(self, result: dict[Tensor, Tensor]) -> None:
+        """The step counter, and from it the corrections; in float64, since 1 - b2^t cancels at first."""
+        step = self.new_state((), "int64", "adam.step")
+        result[step] = counted = step + 1
+        t = dsl.cast(counted, "float64")
+        self.first, self.second = (1.0 / (1.0 - dsl.exp(t * math.log(b))) for b in self.betas)
+
+    def update(self, p: Parameter, g: Tensor, result: dict[Tensor, Tensor]) -> None:
+        lr, (b1, b2) = self.rate(p.dtype), self.betas
+        if self.weight_decay and not self.decoupled:
+            g = g + self.weight_decay * p
+        m, v = (self.new_state(p.shape, p.dtype, f"{p.name}.{n}") for n in ("m", "v"))
+        result[m] = mean = b1 * m + (1.0 - b1) * g
+        result[v] = square = b2 * v + (1.0 - b2) * (g * g)
+        step = lr * _as(self.first, p.dtype)
+        kept = p - (lr * self.weight_decay) * p if self.weight_decay and self.decoupled else p
+        result[p] = kept - step * (mean / (dsl.sqrt(square * _as(self.second, p.dtype)) + self.eps))
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay: p shrinks by lr weight_decay p, apart from the gradient.
+
+    Source: Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2017.
+    """
+
+    decoupled = True
+
+    def __init__(
+        self,
+        lr: Rate = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        clip: float | None = None,
+    ):
+        super().__init__(lr, betas, eps, weight_decay, clip)
