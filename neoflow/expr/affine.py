@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select
 
@@ -20,8 +22,18 @@ def integer(value: int) -> Const:
     return Const(value, dt.INDEX)
 
 
+_RANGES = {d: (int(np.iinfo(d).min), int(np.iinfo(d).max)) for d in dt.INTS if d != dt.INDEX}
+"""The values of the integer types whose arithmetic may wrap around before an index notices."""
+
+
 def bounds(e: Expr) -> tuple[int, int]:
     """An interval (low, high), ends included, that holds every value of an integer expression."""
+    found = _bounds(e)
+    whole = _RANGES.get(e.dtype)
+    return found if whole is None or (whole[0] <= found[0] and found[1] <= whole[1]) else whole
+
+
+def _bounds(e: Expr) -> tuple[int, int]:
     match e:
         case Const():
             return int(e.value), int(e.value)
@@ -39,6 +51,14 @@ def bounds(e: Expr) -> tuple[int, int]:
         case Reduce() if e.op.startswith("arg"):
             return 0, e.axes[0].extent - 1
     return (0, 1) if e.dtype == "bool" else (-INF, INF)
+
+
+def keeps_value(cast: Cast) -> bool:
+    """Whether a cast from index arithmetic to a narrower integer type never wraps."""
+    if cast.arg.dtype != dt.INDEX or not dt.is_int(cast.dtype):
+        return False
+    (low, high), whole = bounds(cast.arg), _RANGES.get(cast.dtype, (-INF, INF))
+    return whole[0] <= low and high <= whole[1]
 
 
 def _clamp(low: int, high: int) -> tuple[int, int]:
@@ -177,6 +197,8 @@ def _simplify(e: Expr) -> Expr:
             return then if then is other else Select(cond, then, other, e.where)
         case Cast() if e.dtype == e.arg.dtype:
             return simplify(e.arg)
+        case Cast(dtype=dt.INDEX, arg=Cast() as narrow) if keeps_value(narrow):
+            return simplify(narrow.arg)
     return e.rebuild(tuple(simplify(c) for c in e.children))
 
 
@@ -233,6 +255,9 @@ def _floordiv(form: Linear, c: int) -> Linear:
                 return combine(outer, _floordiv((x[0], x[1] + constant * d), c * d), 1)
             if atom.fn == "mod" and constant == 0 and d % c == 0:
                 return combine(outer, _mod(_floordiv(linear(atom.args[0]), c), d // c), 1)
+    merged = _merge_div_mod((rest, constant))
+    if merged[0] is not rest:
+        return combine(outer, _floordiv(merged, c), 1)
     return combine(outer, _atom("floordiv", (rest, constant), c), 1)
 
 
@@ -268,6 +293,9 @@ def _mod(form: Linear, c: int) -> Linear:
     low, high = form_bounds((rest, constant))
     if low // c == high // c and abs(low) < INF:
         return rest, constant - c * (low // c)
+    merged = _merge_div_mod((rest, constant))
+    if merged[0] is not rest:
+        return _mod(merged, c)
     return _atom("mod", (rest, constant), c)
 
 

@@ -1,18 +1,28 @@
 """Proves that every read stays inside its tensor, under the conditions of the selects around it.
 
 Intervals first; where they do not suffice the whole question goes to the integer set library (islpy), which either
-proves it or gives the axis values that leave the tensor.
+proves it or gives the axis values that leave the tensor. What the library cannot say (`i*j`) is tried point by point
+where the points are few.
 """
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from neoflow.errors import ExpressionError, Location
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Apply, Axis, Const, Definition, Expr, Read, Select, substitute
+from neoflow.expr.functions import FUNCTIONS
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Definition, Expr, Read, Select, postorder, substitute
 from neoflow.expr.printer import print_expr
 
 Guards = tuple[Expr, ...]
+_OPERATIONS = 10_000_000
+"""Most steps of the library for one question."""
+_POINTS = 1 << 20
+"""Most points tried one by one for one question."""
 _proved: set[Definition] = set()
 
 
@@ -56,7 +66,7 @@ def conjuncts(cond: Expr, positive: bool) -> Guards:
 
 
 class _Opaque(Exception):
-    """An expression that is no quasi-affine function of axes."""
+    """An expression that is no quasi-affine function of axes, or a question too long for the library."""
 
 
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "!="}
@@ -90,11 +100,23 @@ def to_isl(e: Expr) -> str:
                     return f"floor(({args[0]}) / {args[1]})"
                 case "mod" if isinstance(e.args[1], Const) and e.args[1].value > 0:
                     return f"(({args[0]}) mod {args[1]})"
+                case "maximum" | "minimum":
+                    return f"{e.fn[:3]}({args[0]}, {args[1]})"
+                case "abs" | "relu":
+                    return f"max({args[0]}, {'-' + args[0] if e.fn == 'abs' else 0})"
+        case Select() if e.dtype == dt.INDEX:
+            cond, then, other = (to_isl(c) for c in e.children)
+            return f"(({cond}) ? ({then}) : ({other}))"
+        case Cast(dtype=dt.INDEX, arg=Cast() as narrow) if affine.keeps_value(narrow):
+            return to_isl(narrow.arg)
     raise _Opaque
 
 
 def feasible(conditions: list[Expr], axes: list[Axis]) -> dict[Axis, int] | None:
-    """Axis values that meet every condition, or None when there are none. Conditions it cannot say are left out."""
+    """Axis values that meet every condition, or None when there are none. Conditions it cannot say are left out.
+
+    Raises `_Opaque` when the library does not answer within `_OPERATIONS`.
+    """
     ordered = sorted(axes, key=lambda a: a.ident)
     parts = [f"0 <= a{a.ident} < {a.extent}" for a in ordered]
     for c in conditions:
@@ -105,10 +127,18 @@ def feasible(conditions: list[Expr], axes: list[Axis]) -> dict[Axis, int] | None
     import islpy as isl  # only where intervals do not suffice
 
     text = f"{{ [{', '.join(f'a{a.ident}' for a in ordered)}] : {' and '.join(parts) or '0 = 0'} }}"
-    found = isl.Set(text)
-    if found.is_empty():
-        return None
-    point = found.sample_point()
+    context = isl.DEFAULT_CONTEXT
+    context.set_max_operations(_OPERATIONS)
+    try:
+        found = isl.Set.read_from_str(context, text)
+        if found.is_empty():
+            return None
+        point = found.sample_point()
+    except isl.Error:
+        raise _Opaque from None
+    finally:
+        context.set_max_operations(0)
+        context.reset_operations()
     space = isl.dim_type.set
     return {a: point.get_coordinate_val(space, n).to_python() for n, a in enumerate(ordered)}
 
@@ -118,12 +148,12 @@ def implied(condition: Expr, guards: list[Expr] | Guards) -> bool:
     condition = affine.simplify(condition)
     if isinstance(condition, Const):
         return bool(condition.value)
+    axes = set(condition.free).union(*(g.free for g in guards))
     try:
         to_isl(condition)
+        return feasible([*guards, *conjuncts(condition, False)], list(axes)) is None
     except _Opaque:
         return False
-    axes = set(condition.free).union(*(g.free for g in guards))
-    return feasible([*guards, *conjuncts(condition, False)], list(axes)) is None
 
 
 def check_bounds(
@@ -137,7 +167,15 @@ def check_bounds(
             low, high = affine.bounds(index)
             if (low >= 0 and high < extent) or _reads_data(index):
                 continue
-            values = _leaving(index, extent, guards)
+            try:
+                values = _leaving(index, extent, guards)
+            except _Opaque:
+                raise ExpressionError(
+                    f"read `{print_expr(read, names, sources)}` cannot be proved to stay inside its tensor: index "
+                    f"{position} is `{print_expr(index, names, sources)}`, which is not + - * // % of axes and "
+                    f"constants, and the extent is {extent}; guard it with nf.select and write it with those",
+                    where,
+                ) from None
             if values is None:
                 continue
             inside = ", ".join(f"{names[a.ident]}={v}" for a, v in sorted(values.items(), key=lambda i: i[0].ident))
@@ -157,18 +195,58 @@ def _reads_data(index: Expr) -> bool:
 
 
 def _leaving(index: Expr, extent: int, guards: Guards) -> dict[Axis, int] | None:
-    """Axis values that take `index` outside [0, extent) under the guards, or None when proved inside."""
-    zero, end = affine.integer(0), affine.integer(extent)
-    axes = set(index.free).union(*(g.free for g in guards))
+    """Axis values that take `index` outside [0, extent) under the guards, or None when proved inside.
+
+    Raises `_Opaque` when neither the library nor counting decides.
+    """
+    axes = list(set(index.free).union(*(g.free for g in guards)))
     try:
         to_isl(index)
+        for outside in (Apply("lt", (index, affine.integer(0))), Apply("ge", (index, affine.integer(extent)))):
+            values = feasible([*guards, outside], axes)
+            if values is not None:
+                return {a: v for a, v in values.items() if a in index.free}
+        return None
     except _Opaque:
-        return dict.fromkeys(index.free, 0)
-    for outside in (Apply("lt", (index, zero)), Apply("ge", (index, end))):
-        values = feasible([*guards, outside], list(axes))
-        if values is not None:
-            return {a: v for a, v in values.items() if a in index.free}
-    return None
+        return _counted(index, extent, guards)
+
+
+def _counted(index: Expr, extent: int, guards: Guards) -> dict[Axis, int] | None:
+    """`_leaving` by trying every point, for what is not quasi-affine (`i*j`) over few points."""
+    decidable = [g for g in guards if all(isinstance(n, _COUNTABLE) for n in postorder(g))]
+    axes = sorted(set(index.free).union(*(g.free for g in decidable)), key=lambda a: a.ident)
+    points = math.prod(a.extent for a in axes)
+    if points > _POINTS or not all(isinstance(n, _COUNTABLE) for n in postorder(index)):
+        raise _Opaque
+    at = dict(zip(axes, np.indices([a.extent for a in axes]).reshape(len(axes), -1), strict=True))
+    values = _at(index, at, points)
+    bad = (values < 0) | (values >= extent)
+    for guard in decidable:
+        bad &= _at(guard, at, points)
+    if not bad.any():
+        return None
+    first = int(np.argmax(bad))
+    return {a: int(v[first]) for a, v in at.items() if a in index.free}
+
+
+_COUNTABLE = (Const, Axis, Apply, Select, Cast)
+
+
+def _at(root: Expr, at: dict[Axis, np.ndarray], points: int) -> np.ndarray:
+    """The value of an expression without reads and reductions at every point."""
+    known: dict[Expr, np.ndarray] = dict(at)
+    with np.errstate(all="ignore"):
+        for e in postorder(root):
+            match e:
+                case Const():
+                    known[e] = np.full(points, e.value, dt.NUMPY[e.dtype])
+                case Apply():
+                    known[e] = FUNCTIONS[e.fn].numpy(*(known[a] for a in e.args))
+                case Select():
+                    known[e] = np.where(*(known[c] for c in e.children))
+                case Cast():
+                    known[e] = known[e.arg].astype(dt.NUMPY[e.dtype])
+    return known[root]
 
 
 def _value(index: Expr, values: dict[Axis, int]) -> str:

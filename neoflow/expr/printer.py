@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 
+from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Apply, Axis, Cast, Compute, Const, Definition, Expr, Read, Reduce, Select, Slot, Tensor
 
@@ -73,6 +74,8 @@ def print_expr(e: Expr, names: tuple[str, ...] = (), sources: tuple[str, ...] = 
                 return f"cast({show(node.arg)}, {node.dtype})"
             case Reduce():
                 return f"{node.op}[{', '.join(axis(a) for a in node.axes)}]({show(node.body)})"
+            case Apply(fn="mul", args=(Const(value=-1, dtype=dt.INDEX), term)):
+                return show(Apply("neg", (term,)), outer)
             case Apply():
                 f = FUNCTIONS[node.fn]
                 if not f.symbol:
