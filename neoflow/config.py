@@ -1,0 +1,56 @@
+"""Every NEOFLOW_* flag, read and validated in one place."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from neoflow.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Config:
+    """NEOFLOW_CACHE_DIR: where compiled kernels are kept. NEOFLOW_CACHE_BYTES: their limit (default 2 GiB).
+    NEOFLOW_THREADS: threads a kernel uses (default: the cores this process may use).
+    NEOFLOW_CHECK: 1 evaluates every compiled kernel against NumPy before its first use.
+    """
+
+    cache_dir: Path
+    cache_bytes: int
+    threads: int
+    check: bool
+
+
+def _integer(name: str, default: int, low: int) -> int:
+    text = os.environ.get(name, "")
+    if not text:
+        return default
+    if not text.isdecimal() or int(text) < low:
+        raise ConfigError(f"{name}={text!r} must be a whole number of at least {low}")
+    return int(text)
+
+
+def available_cores() -> int:
+    """Cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def load() -> Config:
+    """The flags as they are now. Raises `ConfigError` naming the variable, its value and what is allowed."""
+    from platformdirs import user_cache_path
+
+    known = {"NEOFLOW_CACHE_DIR", "NEOFLOW_CACHE_BYTES", "NEOFLOW_THREADS", "NEOFLOW_CHECK"}
+    for name in os.environ:
+        if name.startswith("NEOFLOW_") and name not in known:
+            raise ConfigError(f"{name} is not a flag of neoflow; there are {', '.join(sorted(known))}")
+    check = os.environ.get("NEOFLOW_CHECK", "0")
+    if check not in ("0", "1"):
+        raise ConfigError(f"NEOFLOW_CHECK={check!r} must be 0 or 1")
+    folder = os.environ.get("NEOFLOW_CACHE_DIR") or user_cache_path("neoflow") / "kernels"
+    return Config(
+        Path(folder),
+        _integer("NEOFLOW_CACHE_BYTES", 2 << 30, 1 << 20),
+        _integer("NEOFLOW_THREADS", available_cores(), 1),
+        check == "1",
+    )

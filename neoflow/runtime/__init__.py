@@ -1,0 +1,1 @@
+"""Runs compiled programs: memory, plans, parameters, training."""

@@ -1,0 +1,190 @@
+"""`Function`: a compiled program. Call it with arrays; parameters stay where they are between calls."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from neoflow.errors import RuntimeFault
+from neoflow.expr import dtype as dt
+from neoflow.expr.ir import Parameter, Placeholder
+from neoflow.graph import Graph
+from neoflow.runtime.memory import ALIGNMENT
+from neoflow.runtime.native import as_argument, empty
+from neoflow.runtime.parameters import STORE
+from neoflow.runtime.plan import Plan
+
+log = logging.getLogger("neoflow")
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """Time of one call of a plan: seconds are the median over the profiled runs."""
+
+    name: str
+    seconds: float
+    share: float
+
+
+class Program(Protocol):
+    """What a function needs to know of its compilation."""
+
+    graph: Graph
+    plan: Plan
+
+    def source(self, format: str) -> str: ...
+
+    def explain(self) -> str: ...
+
+
+class Executor:
+    """A plan bound to kernels and memory. Not thread-safe by itself: `Function` holds the lock."""
+
+    def __init__(self, plan: Plan, kernels: Sequence[Callable[..., Any]], parameters: Sequence[Parameter]):
+        self.plan = plan
+        self.arena = empty((max(plan.arena_bytes, 1),), "int8")
+        self.arrays: list[np.ndarray | None] = [None] * len(plan.buffers)
+        for n, b in enumerate(plan.buffers):
+            if b.kind == "temporary":
+                nbytes = int(np.prod(b.shape)) * dt.itemsize(b.dtype)
+                self.arrays[n] = self.arena[b.offset : b.offset + nbytes].view(dt.NUMPY[b.dtype]).reshape(b.shape)
+        for n, p in zip(plan.parameters, parameters, strict=True):
+            self.arrays[n] = STORE.array(p)
+        views = [None if a is None else as_argument(a) for a in self.arrays]
+        self.steps: list[tuple[Callable[..., Any], list[Any]]] = []
+        self.patches: dict[int, list[tuple[list[Any], int]]] = {}
+        for call in plan.calls:
+            arguments = [views[b] for b in call.arguments]
+            for position, b in enumerate(call.arguments):
+                if views[b] is None:
+                    self.patches.setdefault(b, []).append((arguments, position))
+            self.steps.append((kernels[call.kernel], arguments))
+
+    def bind(self, number: int, array: np.ndarray) -> None:
+        """Use `array` as the buffer of this number in the next run."""
+        self.arrays[number] = array
+        places = self.patches.get(number)
+        if places:
+            view = as_argument(array)
+            for arguments, position in places:
+                arguments[position] = view
+
+    def run(self) -> None:
+        for kernel, arguments in self.steps:
+            kernel(*arguments)
+        self.finish()
+
+    def finish(self) -> None:
+        for source, target in self.plan.copies:
+            a, b = self.arrays[source], self.arrays[target]
+            assert a is not None and b is not None
+            np.copyto(b, a)
+
+    def run_timed(self) -> list[float]:
+        """Seconds of each call."""
+        seconds = []
+        for kernel, arguments in self.steps:
+            start = time.perf_counter()
+            kernel(*arguments)
+            seconds.append(time.perf_counter() - start)
+        self.finish()
+        return seconds
+
+
+class Function:
+    """What `nf.compile` gives: `f(array, ...) -> [ndarray, ...]`.
+
+    Arrays: NumPy or anything with DLPack on the CPU, of the placeholder's shape and dtype; what is not contiguous and
+    aligned to 64 bytes is copied. Results are fresh arrays. Updates are written to the parameters at the end of a call.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        kernels: Sequence[Callable[..., Any]],
+    ):
+        plan = self.plan = program.plan
+        self.program = program
+        self.inputs = program.graph.inputs
+        self.parameters = program.graph.parameters
+        self._executor = Executor(plan, kernels, self.parameters)
+        self._lock = threading.Lock()
+        self._copied: set[str] = set()
+        self._fresh = [n for n, b in enumerate(plan.buffers) if b.kind == "output"]
+
+    def __call__(self, *arrays: Any) -> list[np.ndarray]:
+        """Run once. Raises `RuntimeFault` for wrong arrays and for indices that leave their table."""
+        with self._lock:
+            self._bind(arrays)
+            try:
+                self._executor.run()
+            except Exception as error:
+                raise _as_fault(error) from error
+            return self._results()
+
+    def _bind(self, arrays: Sequence[Any]) -> None:
+        if len(arrays) != len(self.inputs):
+            names = ", ".join(t.name for t in self.inputs)
+            raise RuntimeFault(f"the program takes {len(self.inputs)} arrays ({names}), got {len(arrays)}")
+        for number, t, value in zip(self.plan.inputs, self.inputs, arrays, strict=True):
+            self._executor.bind(number, self._accept(t, value))
+        for number in self._fresh:
+            b = self.plan.buffers[number]
+            self._executor.bind(number, empty(b.shape, b.dtype))
+
+    def _results(self) -> list[np.ndarray]:
+        results = [self._executor.arrays[n] for n in self.plan.outputs]
+        return [r for r in results if r is not None]
+
+    def _accept(self, t: Placeholder, value: Any) -> np.ndarray:
+        """`value` as an aligned contiguous array of the placeholder's shape and dtype, copied only when needed."""
+        if not isinstance(value, (np.ndarray, np.generic, int, float, bool, list, tuple)) and hasattr(
+            value, "__dlpack__"
+        ):
+            value = np.from_dlpack(value)
+        is_bare = not isinstance(value, (np.ndarray, np.generic))
+        array = np.asarray(value, dtype=dt.NUMPY[t.dtype] if is_bare else None)
+        if array.shape != t.shape:
+            raise RuntimeFault(f"input {t.name} has shape {t.shape}, the array {array.shape}", t.where)
+        if array.dtype != dt.NUMPY[t.dtype]:
+            raise RuntimeFault(
+                f"input {t.name} is {t.dtype}, the array {array.dtype}; convert it: array.astype('{t.dtype}')", t.where
+            )
+        if array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0:
+            return array
+        if t.name not in self._copied and array.size > 4096:
+            self._copied.add(t.name)
+            log.info("input %s is copied at every call: it is not contiguous or not aligned to 64 bytes", t.name)
+        copy = empty(t.shape, t.dtype)
+        copy[...] = array
+        return copy
+
+    def profile(self, *arrays: Any, runs: int = 5) -> list[KernelTime]:
+        """Median seconds of every kernel call over `runs` runs, in order. Updates are made as in a call."""
+        with self._lock:
+            samples = []
+            for _ in range(runs):
+                self._bind(arrays)
+                samples.append(self._executor.run_timed())
+        medians = np.median(np.array(samples).reshape(runs, -1), axis=0)
+        total = float(medians.sum()) or 1.0
+        names = [c.name for c in self.plan.calls]
+        return [KernelTime(n, float(s), float(s) / total) for n, s in zip(names, medians, strict=True)]
+
+    def source(self, format: str = "tir") -> str:
+        """The generated code: `tir`, `llvm` or `asm`."""
+        return self.program.source(format)
+
+    def explain(self) -> str:
+        """Every stage of the compilation, printed in order."""
+        return self.program.explain()
+
+
+def _as_fault(error: Exception) -> RuntimeFault:
+    return error if isinstance(error, RuntimeFault) else RuntimeFault(f"a kernel failed: {error}")

@@ -1,0 +1,128 @@
+"""Values of parameters: one array for each, shared by every function that reads or updates it."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import weakref
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from neoflow.errors import CheckpointError, RuntimeFault
+from neoflow.expr import dtype as dt
+from neoflow.expr.ir import Parameter
+from neoflow.runtime.native import empty
+
+
+class ParameterStore:
+    """Aligned arrays by parameter, made from `init` at first use: an array, or a function (shape, generator) -> array."""
+
+    def __init__(self) -> None:
+        self._arrays: weakref.WeakKeyDictionary[Parameter, np.ndarray] = weakref.WeakKeyDictionary()
+
+    def array(self, p: Parameter) -> np.ndarray:
+        """The live array of a parameter (not a copy)."""
+        array = self._arrays.get(p)
+        if array is None:
+            array = self._arrays[p] = empty(p.shape, p.dtype)
+            array[...] = _initial(p)
+        return array
+
+    def set(self, p: Parameter, value: np.ndarray) -> None:
+        """Overwrite a parameter's value. Raises `RuntimeFault` for another shape."""
+        value = np.asarray(value)
+        if value.shape != p.shape:
+            raise RuntimeFault(f"parameter {p.name} has shape {p.shape}, the value {value.shape}", p.where)
+        self.array(p)[...] = value
+
+
+STORE = ParameterStore()
+"""The process's parameters on the CPU."""
+
+
+def _initial(p: Parameter) -> np.ndarray | float:
+    if p.init is None:
+        return 0.0
+    value = p.init(p.shape, np.random.default_rng(zlib.crc32(p.name.encode()))) if callable(p.init) else p.init
+    value = np.asarray(value)
+    if value.shape != p.shape and value.size != 1:
+        raise RuntimeFault(f"the initial value of parameter {p.name} has shape {value.shape}, not {p.shape}", p.where)
+    return value
+
+
+def get_value(p: Parameter) -> np.ndarray:
+    """A copy of a parameter's present value."""
+    return STORE.array(p).copy()
+
+
+def set_value(p: Parameter, value: np.ndarray) -> None:
+    """Set a parameter's value for every function that uses it."""
+    STORE.set(p, value)
+
+
+def _named(parameters: Iterable[Parameter]) -> dict[str, Parameter]:
+    named: dict[str, Parameter] = {}
+    for p in parameters:
+        if p.name in named:
+            raise CheckpointError(f"two parameters are named {p.name}; names identify them in the file", p.where)
+        named[p.name] = p
+    return named
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write under a temporary name, flush to the disk, then rename: the file is there whole, or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def save_parameters(
+    path: str | os.PathLike, parameters: Iterable[Parameter], metadata: dict[str, str] | None = None
+) -> None:
+    """Write parameters to a safetensors file, by name; the file appears whole or not at all."""
+    from safetensors.numpy import save
+
+    arrays = {name: get_value(p) for name, p in _named(parameters).items()}
+    for array in arrays.values():
+        if array.dtype == dt.NUMPY["bfloat16"]:
+            raise CheckpointError("bfloat16 parameters cannot be saved yet; keep a float32 copy")
+    write_atomically(Path(path), save(arrays, metadata={"format": "neoflow", **(metadata or {})}))
+
+
+def load_parameters(path: str | os.PathLike, parameters: Iterable[Parameter]) -> dict[str, str]:
+    """Set parameters from a safetensors file; returns its metadata. Nothing is changed when anything does not fit.
+
+    Raises `CheckpointError` for a file that is missing, truncated or foreign, or lacks a parameter.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        data = Path(path).read_bytes()
+        arrays = load(data)
+        size = int.from_bytes(data[:8], "little")
+        metadata = json.loads(data[8 : 8 + size]).get("__metadata__", {})
+    except (OSError, SafetensorError, ValueError) as error:
+        raise CheckpointError(f"{path} is no readable safetensors file: {error}") from error
+    named = _named(parameters)
+    for name, p in named.items():
+        if name not in arrays:
+            raise CheckpointError(f"{path} has no parameter {name}; it holds {', '.join(sorted(arrays)) or 'nothing'}")
+        if arrays[name].shape != p.shape or str(arrays[name].dtype) != p.dtype:
+            found = f"{arrays[name].dtype}{arrays[name].shape}"
+            raise CheckpointError(f"{path}: {name} is {found}, the program wants {p.dtype}{p.shape}")
+    for name, p in named.items():
+        set_value(p, arrays[name])
+    return metadata

@@ -1,0 +1,172 @@
+"""`Plan`: an ordered list of kernel calls over buffers, as pure data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neoflow.expr.ir import Parameter, Placeholder, Tensor
+from neoflow.graph import Graph
+from neoflow.partition import KernelCall, can_overwrite
+from neoflow.runtime.memory import Lifetime, lower_bound, place
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Dense row-major memory. kind: `input` and `output` change at every call, `parameter` lasts, `temporary` is at
+    `offset` bytes in the arena."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    kind: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Call:
+    """Kernel number `kernel` on the buffers with these numbers, inputs first."""
+
+    kernel: int
+    arguments: tuple[int, ...]
+    name: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """kernels: a key for each distinct kernel. inputs, outputs, parameters: buffer numbers in the user's order.
+
+    copies: (source, target) buffers copied after the last kernel, in order: updates that could not be made in place, and
+    outputs that are inputs or parameters themselves.
+    arena_bytes: memory of all temporaries; live_bytes: the largest live set, which no plan of this order undercuts.
+    """
+
+    buffers: tuple[Buffer, ...]
+    calls: tuple[Call, ...]
+    kernels: tuple[str, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    parameters: tuple[int, ...]
+    copies: tuple[tuple[int, int], ...]
+    arena_bytes: int
+    live_bytes: int
+
+    def __str__(self) -> str:
+        lines = [
+            f"{len(self.calls)} calls of {len(self.kernels)} kernels, arena {self.arena_bytes} bytes "
+            f"(largest live set {self.live_bytes})"
+        ]
+        for call in self.calls:
+            arguments = ", ".join(f"{self.buffers[b].name}@{self.place(b)}" for b in call.arguments)
+            lines.append(f"k{call.kernel} {call.name}({arguments})")
+        lines += [f"copy {self.buffers[a].name} -> {self.buffers[b].name}" for a, b in self.copies]
+        return "\n".join(lines)
+
+    def place(self, number: int) -> str:
+        buffer = self.buffers[number]
+        return f"{buffer.offset}" if buffer.kind == "temporary" else buffer.kind
+
+
+class _Planner:
+    def __init__(self, graph: Graph, calls: tuple[KernelCall, ...], in_place: frozenset[Parameter]):
+        self.graph = graph
+        self.calls = calls
+        self.in_place = in_place
+        self.buffers: list[Buffer] = []
+        self.of: dict[Tensor, int] = {}
+        self.copies: list[tuple[int, int]] = []
+
+    def buffer(self, t: Tensor, kind: str) -> int:
+        self.buffers.append(Buffer(t.name, t.shape, t.dtype, kind))
+        return len(self.buffers) - 1
+
+    def run(self) -> Plan:
+        graph = self.graph
+        for t in graph.inputs:
+            self.of[t] = self.buffer(t, "input")
+        for p in graph.parameters:
+            self.of[p] = self.buffer(p, "parameter")
+        for p, value in graph.updates:
+            if p in self.in_place:
+                self.of[value] = self.of[p]
+        outputs = [self.output(t) for t in graph.outputs]
+        self.share_memory()
+        late = [(p, v) for p, v in graph.updates if p not in self.in_place]
+        for p, value in late:
+            source = self.of[value]
+            if isinstance(value, Placeholder) and any(value is q for q, _ in graph.updates):
+                kept = self.buffer(value, "output")  # its old value, before any update is written
+                self.copies.insert(0, (source, kept))
+                source = kept
+            self.copies.append((source, self.of[p]))
+        keys = list(dict.fromkeys(c.subgraph.digest for c in self.calls))
+        calls = tuple(
+            Call(keys.index(c.subgraph.digest), tuple(self.of[t] for t in (*c.inputs, *c.outputs)), c.name)
+            for c in self.calls
+        )
+        return Plan(
+            tuple(self.buffers),
+            calls,
+            tuple(keys),
+            tuple(self.of[t] for t in graph.inputs),
+            tuple(outputs),
+            tuple(self.of[p] for p in graph.parameters),
+            tuple(self.copies),
+            self.arena_bytes,
+            self.live_bytes,
+        )
+
+    def output(self, t: Tensor) -> int:
+        """The buffer returned for a root; what is returned twice, or is an input or parameter, is copied."""
+        if t in self.of:
+            number = self.buffer(t, "output")
+            self.copies.append((self.of[t], number))
+            return number
+        self.of[t] = self.buffer(t, "output")
+        return self.of[t]
+
+    def share_memory(self) -> None:
+        """Lifetimes of the temporaries, chained where an output may overwrite a dying input, then offsets."""
+        last: dict[Tensor, int] = {}
+        for n, call in enumerate(self.calls):
+            for t in call.inputs:
+                last[t] = n
+        for t in self.graph.roots:
+            last[t] = len(self.calls)
+        slots: list[Lifetime] = []
+        slot_of: dict[Tensor, int] = {}
+        for n, call in enumerate(self.calls):
+            taken: set[int] = set()
+            for t in call.outputs:
+                if t in self.of:
+                    continue
+                end = last.get(t, n)
+                donor = next(
+                    (
+                        s
+                        for s in dict.fromkeys(call.inputs)
+                        if s in slot_of
+                        and last[s] == n
+                        and slot_of[s] not in taken
+                        and s.nbytes == t.nbytes
+                        and s.dtype == t.dtype
+                        and can_overwrite(call, s)
+                    ),
+                    None,
+                )
+                if donor is None:
+                    slot_of[t] = len(slots)
+                    slots.append(Lifetime(t.nbytes, n, end))
+                else:
+                    slot = slot_of[t] = slot_of[donor]
+                    slots[slot] = Lifetime(slots[slot].nbytes, slots[slot].first, end)
+                taken.add(slot_of[t])
+        offsets, self.arena_bytes = place(slots)
+        self.live_bytes = lower_bound(slots)
+        for t, slot in slot_of.items():
+            self.of[t] = len(self.buffers)
+            self.buffers.append(Buffer(t.name, t.shape, t.dtype, "temporary", offsets[slot]))
+
+
+def make_plan(graph: Graph, calls: tuple[KernelCall, ...], in_place: frozenset[Parameter]) -> Plan:
+    """Buffers and calls for a graph divided into kernels, in the order given; `in_place` parameters are overwritten."""
+    return _Planner(graph, calls, in_place).run()
