@@ -1,4 +1,4 @@
-"""Random integer expressions over axes, and their values at every point by plain NumPy: the judge of index arithmetic."""
+"""Random integer expressions over axes, and their values at every point by plain NumPy."""
 
 from __future__ import annotations
 

@@ -22,11 +22,12 @@ def access(seed: int) -> tuple[tuple[Axis, ...], Expr, bool, Expr, int]:
     guards = [random_condition(rng, axes) for _ in range(rng.integers(0, 3))]
     at = grid(axes)
     holds = np.ones(next(iter(at.values())).size, bool)
-    for guard in list(guards):
-        if seed % 2 and not (holds & values(guard, at)).any():
-            guards.remove(guard)
-        else:
-            holds &= values(guard, at)
+    kept = []
+    for guard in guards:
+        still = holds & values(guard, at)
+        if still.any() or seed % 2 == 0:
+            kept.append(guard)
+            holds = still
     reached = values(index, at)
     inside = reached[holds] if holds.any() else reached
     low, extent = int(inside.min()), int(inside.max() - inside.min()) + 1
@@ -37,7 +38,7 @@ def access(seed: int) -> tuple[tuple[Axis, ...], Expr, bool, Expr, int]:
     leaves = bool(((reached < 0) | (reached >= extent))[holds].any())
     x = nf.placeholder((extent,), name="x")
     body: Expr = Read(x, (index,))
-    for guard in guards:
+    for guard in kept:
         body = Select(guard, body, Const(0, "float32"))
         if rng.random() < 0.3:
             cond = Apply("not", (guard,))
