@@ -103,8 +103,9 @@ def _compared(definition: Definition) -> frozenset[int]:
 def _is_exact(definition: Definition) -> bool:
     """Whether the value has the same bits however it is compiled: moves, comparisons, no arithmetic."""
     return all(
-        not isinstance(n, (Apply, Cast)) or n.dtype in (dt.INDEX, "bool") or n.fn in ("neg", "relu", "abs")  # type: ignore[union-attr]
+        n.dtype in (dt.INDEX, "bool") or n.fn in ("neg", "relu", "abs")
         for n in postorder(definition.body)
+        if isinstance(n, Apply)
     )
 
 

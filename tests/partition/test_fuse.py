@@ -1,0 +1,108 @@
+"""A graph divided into kernels computes what the graph computes; every rule has a sentence."""
+
+import numpy as np
+import pytest
+
+import neoflow as nf
+from neoflow.graph import canonicalize, make_graph, pad_guards
+from neoflow.partition import can_overwrite, partition, updates_last
+from tests.strategies import random_program
+
+
+def kernels(outputs, inputs, updates=None):
+    graph = canonicalize(pad_guards(canonicalize(make_graph(outputs, inputs, updates))))
+    return graph, partition(graph)
+
+
+def run(calls, feeds):
+    """Evaluate kernel by kernel, from stored tensors only."""
+    values = dict(feeds)
+    for call in calls:
+        inputs, outputs = call.subgraph.tensors()
+        arrays = {i: values[t] for i, t in zip(inputs, call.inputs, strict=True)}
+        for t, value in zip(call.outputs, nf.evaluate(list(outputs), arrays, dtype="float64"), strict=True):
+            values[t] = value
+    return values
+
+
+def law(seed):
+    program = random_program(seed)
+    roots = list(program.outputs)
+    for t in program.outputs:
+        if t.dtype.startswith("float") and program.float_inputs:
+            roots += nf.vjp(t, program.float_inputs, allow_unused=True)
+    graph, parts = kernels(roots, list(program.feeds))
+    values = run(parts.calls, program.feeds)
+    for t, wanted in zip(graph.outputs, nf.evaluate(roots, program.feeds, dtype="float64"), strict=True):
+        np.testing.assert_allclose(values[t], wanted, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_kernels_compute_what_the_graph_computes(seed):
+    law(seed)
+
+
+@pytest.mark.slow
+def test_kernels_compute_what_the_graph_computes_for_many():
+    for seed in range(1000, 3000):
+        law(seed)
+
+
+def dense(x, w, b):
+    k = nf.axis(w.shape[1], "k")
+    y = nf.compute((x.shape[0], w.shape[0]), lambda i, j: nf.sum(x[i, k] * w[j, k], axis=[k]))
+    return nf.relu(y + b)
+
+
+def test_epilogue_rides_with_the_contraction():
+    x, w, b = nf.placeholder((8, 16), name="x"), nf.parameter((32, 16), name="w"), nf.parameter((32,), name="b")
+    _, parts = kernels([dense(x, w, b)], [x])
+    assert len(parts.calls) == 1
+    assert len(parts.calls[0].outputs) == 1
+
+
+def test_update_rides_with_the_gradient_and_is_in_place():
+    x, w, b = nf.placeholder((8, 16), name="x"), nf.parameter((32, 16), name="w"), nf.parameter((32,), name="b")
+    loss = nf.mean(dense(x, w, b))
+    dw, db = nf.grad(loss, [w, b])
+    graph, parts = kernels([loss], [x], {w: w - 0.1 * dw, b: b - 0.1 * db})
+    calls, in_place = updates_last(graph, parts.calls)
+    assert in_place == {w, b}
+    readers = [n for n, c in enumerate(calls) if any(t is w for t in c.inputs)]
+    writer = next(n for n, c in enumerate(calls) if any(t is dict(graph.updates)[w] for t in c.outputs))
+    assert writer == max(readers)
+    assert can_overwrite(calls[writer], w)
+
+
+def test_a_transposed_read_of_the_parameter_is_not_in_place():
+    w = nf.parameter((4, 4), name="w")
+    graph, parts = kernels([], [], {w: nf.compute((4, 4), lambda i, j: w[j, i] * 2.0)})
+    _, in_place = updates_last(graph, parts.calls)
+    assert not in_place
+
+
+def test_equal_subgraphs_are_one():
+    x = nf.placeholder((8, 16), name="x")
+    h = x
+    for n in range(5):
+        h = dense(h, nf.parameter((16, 16), name=f"w{n}"), nf.parameter((16,), name=f"b{n}"))
+    _, parts = kernels([h], [x])
+    assert len(parts.calls) == 5
+    assert len(parts.subgraphs) == 1
+
+
+def test_what_is_compared_for_equality_is_stored():
+    x = nf.placeholder((8, 16), name="x")
+    y = nf.max(x * 3.0 + 1.0, axis=1)
+    (dx,) = nf.vjp(y, [x])
+    _, parts = kernels([y, dx], [x])
+    reasons = [v.reason for what, v in parts.verdicts if not v.ok]
+    assert any("compares it for equality" in r for r in reasons)
+
+
+def test_verdicts_have_sentences():
+    x, w, b = nf.placeholder((8, 16), name="x"), nf.parameter((32, 16), name="w"), nf.parameter((32,), name="b")
+    loss = nf.mean(dense(x, w, b))
+    _, parts = kernels(nf.grad(loss, [w, b]), [x])
+    assert parts.verdicts
+    assert all(len(v.reason) > 10 for _, v in parts.verdicts)
