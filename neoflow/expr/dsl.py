@@ -86,9 +86,9 @@ def compute(shape: Sequence[int], body: Callable[..., Operand], name: str = "") 
     shape: static extents, one for each argument of `body`. Raises `ExpressionError` when a read can leave its tensor.
     """
     dims = checked_shape(shape)
-    kinds = [p.kind for p in inspect.signature(body).parameters.values()]
-    names = list(inspect.signature(body).parameters)
-    if inspect.Parameter.VAR_POSITIONAL in kinds:
+    parameters = inspect.signature(body).parameters.values()
+    names = [p.name for p in parameters if p.default is p.empty]
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         names = [f"i{n}" for n in range(len(dims))]
     if len(names) != len(dims):
         raise _fail(f"shape {dims} has {len(dims)} extents but the function takes {len(names)} axes")
@@ -131,7 +131,10 @@ def as_expr(value: Operand, dtype: str) -> Expr:
     if isinstance(value, (bool, np.bool_)):
         return Const(bool(value), "bool", caller())
     if isinstance(value, (int, np.integer)):
-        return Const(int(value), dtype if dtype != "bool" else dt.INDEX, caller())
+        dtype = dtype if dtype != "bool" else dt.INDEX
+        if dt.is_int(dtype) and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+            raise _fail(f"the integer {value} does not fit {dtype}; widen the other operand: nf.cast(x, 'int64')")
+        return Const(int(value), dtype, caller())
     if isinstance(value, (float, np.floating)):
         if not dt.is_float(dtype):
             raise _fail(f"the float {value!r} meets a value of type {dtype}; cast it first: nf.cast(..., 'float32')")
