@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, Slot
 
 INF = 1 << 62
 """Stands for "unbounded" in intervals."""
@@ -137,9 +137,28 @@ def combine(a: Linear, b: Linear, sign: int = 1) -> Linear:
 
 def _term_order(item: tuple[Expr, int]) -> tuple:
     atom = item[0]
-    if isinstance(atom, Axis):
-        return (0, atom.ident if atom.ident >= 0 else -atom.ident, "")
-    return (1, 0, str(atom))
+    return (0, abs(atom.ident)) if isinstance(atom, Axis) else (1, *_order(atom))
+
+
+def _order(e: Expr) -> tuple:
+    """A total order of closed expressions that looks at their structure only."""
+    match e:
+        case Const():
+            return (0, e.value)
+        case Axis():
+            return (1, abs(e.ident))
+        case Read():
+            source = e.source.position if isinstance(e.source, Slot) else e.source.uid
+            return (2, source, *map(_order, e.indices))
+        case Apply():
+            kind = e.fn
+        case Reduce():
+            return (3, e.op, *map(_order, e.axes), _order(e.body))
+        case Cast():
+            kind = e.dtype
+        case _:
+            kind = "select"
+    return (3, kind, *map(_order, e.children))
 
 
 def from_linear(form: Linear) -> Expr:

@@ -64,7 +64,7 @@ class _Closer:
                 slot = self.slot(e.source)
                 return Read(slot, tuple(affine.simplify(self.visit(i)) for i in e.indices))
             case Apply():
-                closed = Apply(e.fn, tuple(self.visit(a) for a in e.args))
+                closed = _constant_right(Apply(e.fn, tuple(self.visit(a) for a in e.args)))
                 return affine.simplify(closed) if closed.dtype in (dt.INDEX, "bool") else closed
             case Select():
                 cond = affine.simplify(self.visit(e.cond))
@@ -90,6 +90,67 @@ class _Closer:
         raise TypeError(type(e).__name__)
 
 
+_MIRROR = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+def _constant_right(e: Apply) -> Apply:
+    """0 <= x is x >= 0."""
+    if e.fn in _MIRROR and isinstance(e.args[0], Const) and not isinstance(e.args[1], Const):
+        return Apply(_MIRROR[e.fn], e.args[::-1])
+    return e
+
+
+def _first_met(body: Expr) -> tuple[list[Slot], list[Axis]]:
+    """Slots and reduction axes in the order in which a reader of a closed body meets them."""
+    slots: dict[Slot, None] = {}
+    axes: dict[Axis, None] = {}
+    seen: set[Expr] = set()
+    stack = [body]
+    while stack:
+        e = stack.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        if isinstance(e, Read):
+            slots[e.source] = None  # type: ignore[index]
+        elif isinstance(e, Reduce):
+            axes.update(dict.fromkeys(e.axes))
+        stack.extend(reversed(e.children))
+    return list(slots), list(axes)
+
+
+def _close(axes: tuple[Axis, ...], body: Expr) -> tuple[Expr, tuple[Tensor, ...], tuple[str, ...]]:
+    """The closed body, the tensors of its slots and the names of its axes.
+
+    Simplification may drop or reorder what was numbered on the way, so closing is repeated until the numbers follow
+    the order of reading.
+    """
+    while True:
+        closer = _Closer(axes)
+        closed = closer.visit(body)
+        slots, bound = _first_met(closed)
+        in_order = [a.ident for a in bound] == list(range(len(axes), len(closer.names)))
+        if in_order and [s.position for s in slots] == list(range(len(closer.slots))):
+            return closed, tuple(closer.slots), tuple(closer.names)
+        named: dict[Expr, Expr] = {
+            new: Axis(-1 - new.ident, new.extent, old.name) for old, new in closer.numbered.items()
+        }
+        axes, body = tuple(named[closer.numbered[a]] for a in axes), _opened(closed, tuple(closer.slots), named)  # type: ignore[misc]
+
+
+def _opened(body: Expr, inputs: tuple[Tensor, ...], axes: dict[Axis, Axis]) -> Expr:
+    """A closed body as it might have been written: slots replaced by the tensors `inputs`, axes as `axes` says."""
+
+    def rule(e: Expr) -> Expr | None:
+        if isinstance(e, Read) and isinstance(e.source, Slot):
+            return Read(inputs[e.source.position], e.indices)
+        if isinstance(e, Reduce):
+            return Reduce(e.op, tuple(axes.get(a, a) for a in e.axes), e.body)
+        return axes.get(e) if isinstance(e, Axis) else None
+
+    return rewrite(body, rule)
+
+
 def define(
     shape: tuple[int, ...], axes: tuple[Axis, ...], body: Expr, name: str, where: Location | None = None
 ) -> Compute:
@@ -103,11 +164,11 @@ def define(
             "axis=[...] or make it an output axis",
             a.where or where,
         )
-    closer = _Closer(axes)
-    closed = closer.visit(body)
-    definition = Definition(shape, closed, tuple(closer.slots.values()))
-    check_bounds(definition, tuple(closer.names), tuple(t.name for t in closer.slots), where)
-    return Compute(definition, tuple(closer.slots), name, tuple(closer.names), where)
+    closed, inputs, names = _close(axes, body)
+    slots = tuple(Slot(n, t.shape, t.dtype) for n, t in enumerate(inputs))
+    definition = Definition(shape, closed, slots)
+    check_bounds(definition, names, tuple(t.name for t in inputs), where)
+    return Compute(definition, inputs, name, names, where)
 
 
 def build(shape: tuple[int, ...], body: Expr, inputs: tuple[Tensor, ...], name: str) -> Compute:
@@ -115,12 +176,5 @@ def build(shape: tuple[int, ...], body: Expr, inputs: tuple[Tensor, ...], name: 
 
     What the compiler itself derives comes through here: numbering is made canonical again, bounds are proved again.
     """
-    opened: dict[Expr, Expr] = {}
-
-    def open_read(e: Expr) -> Expr | None:
-        if isinstance(e, Read) and isinstance(e.source, Slot):
-            return Read(inputs[e.source.position], e.indices)
-        return None
-
-    body = rewrite(body, open_read, opened)
+    body = _opened(body, inputs, {})
     return define(shape, tuple(Axis(i, n) for i, n in enumerate(shape)), body, name)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from neoflow.errors import ExpressionError
+from neoflow.errors import ExpressionError, Location
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
 from neoflow.expr.functions import FUNCTIONS
@@ -78,6 +78,11 @@ def axis(extent: int, name: str = "") -> Axis:
     (n,) = checked_shape(extent)
     ident = next(_axis_idents)
     return Axis(-ident, n, name or f"r{ident}", caller())
+
+
+def unnamed_axes(shape: Sequence[int], where: Location | None) -> tuple[Axis, ...]:
+    """New axes that the printer names."""
+    return tuple(Axis(-next(_axis_idents), n, "", where) for n in shape)
 
 
 def compute(shape: Sequence[int], body: Callable[..., Operand], name: str = "") -> Compute:
@@ -198,7 +203,7 @@ def lift(body: Callable[..., Expr], args: Sequence[Operand], name: str) -> Compu
     """`body` applied element by element, with NumPy broadcasting of the tensors among `args`."""
     shape = broadcast_shapes(*(a for a in args if isinstance(a, Tensor)))
     where = caller()
-    axes = tuple(Axis(-next(_axis_idents), n, "", where) for n in shape)
+    axes = unnamed_axes(shape, where)
     zero = Const(0, dt.INDEX)
 
     def element(a: Operand) -> Operand:
@@ -322,7 +327,7 @@ def _reduce_tensor(op: str, x: Tensor, dims: Any, keepdims: bool) -> Tensor:
     if op.startswith("arg") and len(over) != 1:
         raise _fail(f"{op} goes over exactly one dimension: axis=d")
     where = caller()
-    axes = tuple(Axis(-next(_axis_idents), n, "", where) for n in x.shape)
+    axes = unnamed_axes(x.shape, where)
     bound = tuple(axes[d] for d in over)
     body = Reduce(op, bound, Read(x, axes, where), where)
     if keepdims:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import keyword
+import math
+from collections.abc import Iterator, Set
+from functools import lru_cache
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS
@@ -12,84 +16,138 @@ _OUTPUT_NAMES = "ijklmnpqtuvw"
 _REDUCTION_NAMES = "rsxyzabcdefgh"
 
 
-def default_names(definition: Definition) -> tuple[str, ...]:
+def default_names(definition: Definition, taken: Set[str] = frozenset()) -> tuple[str, ...]:
     """Names for the axes of a definition, by ident: i, j, k ... for the output's, r, s ... for reductions."""
 
-    def name(pool: str, n: int) -> str:
-        return pool[n] if n < len(pool) else f"{pool[0]}{n}"
+    def names(pool: str) -> Iterator[str]:
+        every = itertools.chain(pool, (f"{pool[0]}{n}" for n in itertools.count(len(pool))))
+        return (name for name in every if name not in taken)
 
     rank = len(definition.shape)
-    outputs = [name(_OUTPUT_NAMES, n) for n in range(rank)]
     last = max((a.ident for a in definition.reduction_axes), default=rank - 1)
-    return tuple(outputs + [name(_REDUCTION_NAMES, n) for n in range(last + 1 - rank)])
+    outputs, reductions = names(_OUTPUT_NAMES), names(_REDUCTION_NAMES)
+    return tuple(itertools.islice(outputs, rank)) + tuple(itertools.islice(reductions, last + 1 - rank))
 
 
 def axis_names(tensor: Compute) -> tuple[str, ...]:
     """The user's axis names where they are distinct identifiers, else default ones."""
     given = tensor.axis_names
-    wanted = len(default_names(tensor.definition))
     taken = {t.name for t in tensor.inputs}
+    default = default_names(tensor.definition, taken)
     usable = all(n.isidentifier() and not keyword.iskeyword(n) and n not in taken for n in given)
-    if len(given) == wanted and len(set(given)) == wanted and usable:
+    if len(given) == len(default) and len(set(given)) == len(given) and usable:
         return given
-    return default_names(tensor.definition)
+    return default
+
+
+@lru_cache(maxsize=4096)
+def unsaid_extents(definition: Definition) -> frozenset[int]:
+    """Idents of the axes whose extents do not follow from the shapes read, so that a text must say them: `i<4`."""
+    from neoflow.expr.extents import Disagreement, Empty, infer, uses
+
+    axes = (*definition.axes, *definition.reduction_axes)
+    found = uses(definition.body)
+    said: dict[Axis, int] = {}
+    while True:
+        try:
+            inferred = infer(axes, found, said)
+            wrong = next((a for a in axes if inferred.get(a) != a.extent), None)
+        except (Disagreement, Empty) as e:
+            wrong = e.axis
+        if wrong is None:
+            return frozenset(a.ident for a in said)
+        said[wrong] = wrong.extent
 
 
 def print_const(node: Const) -> str:
-    if isinstance(node.value, float):
-        if node.value != node.value or node.value in (float("inf"), float("-inf")):
-            return {"inf": "inf", "-inf": "-inf"}.get(repr(node.value), "nan")
-        if node.dtype in ("float32", "float16", "bfloat16"):
-            import numpy as np
-
-            short = str(np.float32(node.value))
-            return short if float(np.float32(node.value)) == float(short) or len(short) < 12 else repr(node.value)
+    if isinstance(node.value, float) and not math.isfinite(node.value):
+        return str(node.value)
     return repr(node.value)
 
 
-def print_expr(e: Expr, names: tuple[str, ...] = (), sources: tuple[str, ...] = ()) -> str:
-    """Text of an expression; `names` by axis ident and `sources` by slot position for closed ones."""
+def print_expr(
+    e: Expr,
+    names: tuple[str, ...] = (),
+    sources: tuple[str, ...] = (),
+    literal: str | None = None,
+    sized: Set[int] = frozenset(),
+) -> str:
+    """Text of an expression; `names` by axis ident and `sources` by slot position for closed ones.
+
+    literal: the type that a bare number has in this place; where it is given, a constant of another type is printed
+    as `cast(1, int64)`. sized: idents of the axes printed with their extent where they are bound.
+    """
 
     def axis(a: Axis) -> str:
         if a.ident >= 0 and a.ident < len(names):
             return names[a.ident]
         return a.name or f"axis{abs(a.ident)}"
 
+    def bound(a: Axis) -> str:
+        return f"{axis(a)}<{a.extent}" if a.ident in sized else axis(a)
+
     def source(s: Slot | Tensor) -> str:
         if isinstance(s, Slot):
             return sources[s.position] if s.position < len(sources) else f"${s.position}"
         return s.name
 
-    def show(node: Expr, outer: int = 0) -> str:
+    def operands(args: tuple[Expr, ...], folds: bool) -> list[str | None]:
+        """The type that a bare number takes in each place; "" where it must say its type or would be folded."""
+        if literal is None:
+            return [None] * len(args)
+        known = [a.dtype for a in args if not isinstance(a, Const)]
+        if known:
+            return [known[0]] * len(args)
+        if folds:
+            return ["", *(args[0].dtype for _ in args[1:])]
+        weak = "float32" if any(dt.is_float(a.dtype) for a in args) else dt.INDEX
+        said = [a.dtype for a in args if a.dtype not in (weak, "bool")]
+        return [(said or [weak])[0] if n and said else weak for n, _ in enumerate(args)]
+
+    def show(node: Expr, here: str | None, outer: int = 0) -> str:
         match node:
             case Const():
-                return print_const(node)
+                bare = here is None or here == node.dtype or (node.dtype == "bool" and here != "")
+                return print_const(node) if bare else f"cast({print_const(node)}, {node.dtype})"
             case Axis():
                 return axis(node)
             case Read():
-                return f"{source(node.source)}[{', '.join(show(i) for i in node.indices)}]"
+                indices = ", ".join(show(_index(i), here and dt.INDEX) for i in node.indices)
+                return f"{source(node.source)}[{indices}]" if node.indices else source(node.source)
             case Select():
-                return f"select({', '.join(show(c) for c in node.children)})"
+                then, other = operands((node.then, node.other), False)
+                parts = show(node.cond, here and "bool"), show(node.then, then), show(node.other, other)
+                return f"select({', '.join(parts)})"
             case Cast():
-                return f"cast({show(node.arg)}, {node.dtype})"
+                return f"cast({show(node.arg, here and node.dtype)}, {node.dtype})"
             case Reduce():
-                return f"{node.op}[{', '.join(axis(a) for a in node.axes)}]({show(node.body)})"
-            case Apply(fn="mul", args=(Const(value=-1, dtype=dt.INDEX), term)):
-                return show(Apply("neg", (term,)), outer)
+                axes = ", ".join(bound(a) for a in node.axes)
+                return f"{node.op}[{axes}]({show(node.body, here and 'float32')})"
+            case Apply(fn="mul", args=(Const(value=-1, dtype=dt.INDEX), Expr() as term)) if not isinstance(term, Const):
+                return show(Apply("neg", (term,)), here, outer)
             case Apply():
                 f = FUNCTIONS[node.fn]
+                types = operands(node.args, bool(f.symbol))
                 if not f.symbol:
-                    return f"{f.name}({', '.join(show(a) for a in node.args)})"
+                    args = (show(a, t) for a, t in zip(node.args, types, strict=True))
+                    return f"{f.name}({', '.join(args)})"
                 if f.arity == 1:
-                    text = f.symbol + show(node.args[0], f.precedence)
+                    text = f.symbol + show(node.args[0], types[0], f.precedence)
                 else:
                     tight = f.precedence + (1 if f.typing == "compare" else 0)
-                    a, b = show(node.args[0], tight), show(node.args[1], f.precedence + 1)
+                    a, b = show(node.args[0], types[0], tight), show(node.args[1], types[1], f.precedence + 1)
                     text = f"{a}{f.symbol}{b}" if node.fn == "mul" and a.isdigit() else f"{a} {f.symbol} {b}"
                 return f"({text})" if f.precedence < outer else text
         raise TypeError(type(node).__name__)
 
-    return show(e)
+    return show(e, literal)
+
+
+def _index(index: Expr) -> Expr:
+    """An index as it is written: reading widens other integers by itself."""
+    if isinstance(index, Cast) and index.dtype == dt.INDEX and dt.is_int(index.arg.dtype):
+        return index if isinstance(index.arg, Const) else index.arg
+    return index
 
 
 def print_definition(d: Definition) -> str:
@@ -100,12 +158,17 @@ def print_definition(d: Definition) -> str:
 
 
 def print_compute(t: Compute, rename: dict[int, str] | None = None) -> str:
-    """`y[i, j] = sum[k](a[i, k] * b[k, j])`; `rename` gives tensors other names, by uid."""
+    """`y[i, j] = sum[k](a[i, k] * b[k, j])`, which index notation reads back to the same definition.
+
+    rename: other names for tensors, by uid. An extent that the shapes do not tell is printed as `i<4`.
+    """
     names = axis_names(t)
     given = rename or {}
     sources = tuple(given.get(s.uid, s.name) for s in t.inputs)
-    left = f"{given.get(t.uid, t.name)}[{', '.join(names[: t.rank])}]"
-    return f"{left} = {print_expr(t.definition.body, names, sources)}"
+    sized = unsaid_extents(t.definition)
+    axes = [f"{n}<{a.extent}" if a.ident in sized else n for n, a in zip(names, t.definition.axes, strict=False)]
+    left = f"{given.get(t.uid, t.name)}[{', '.join(axes)}]" if axes else given.get(t.uid, t.name)
+    return f"{left} = {print_expr(t.definition.body, names, sources, 'float32', sized)}"
 
 
 def print_tensor(t: Tensor) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from neoflow.errors import ExpressionError
 from neoflow.expr import dsl
 from neoflow.expr import dtype as dt
+from neoflow.expr.close import define
 from neoflow.expr.dsl import Operand, checked_dims, checked_dtype, checked_shape, read
 from neoflow.expr.ir import Compute, Const, Expr, Tensor, caller
 
@@ -24,7 +25,9 @@ def _fail(message: str) -> ExpressionError:
 
 def _make(shape: Sequence[int], body: Callable[[tuple[Expr, ...]], Operand], name: str) -> Compute:
     """The compute whose element at the tuple of axes `ix` is `body(ix)`."""
-    return dsl.compute(tuple(shape), lambda *ix: body(ix), name)
+    where = caller()
+    axes = dsl.unnamed_axes(shape, where)
+    return define(tuple(shape), axes, dsl.as_expr(body(axes), "float32"), name, where)
 
 
 def _tensor(x: Any, fn: str) -> Tensor:
