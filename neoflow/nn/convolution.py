@@ -37,7 +37,9 @@ def extent_of(n: int, window: int, stride: int, padding: int, dilation: int, wha
     return result
 
 
-def _at(space: Sequence[Expr], window: Sequence[Expr], stride: Sequence[int], dilation: Sequence[int]) -> list[Expr]:
+def at_windows(
+    space: Sequence[Expr], window: Sequence[Expr], stride: Sequence[int], dilation: Sequence[int]
+) -> list[Expr]:
     """The places stride * p + dilation * r."""
     return [m * p + d * r for p, r, m, d in zip(space, window, stride, dilation, strict=True)]
 
@@ -73,14 +75,16 @@ def _conv(
 
         def body(ix):
             b, o, *p = ix
-            return dsl.sum(xp[(b, c, *_at(p, window, strides, dilations))] * w[(o, c, *window)], axis=[c, *window])
+            return dsl.sum(
+                xp[(b, c, *at_windows(p, window, strides, dilations))] * w[(o, c, *window)], axis=[c, *window]
+            )
 
         y = compute((batch, filters, *out), ("b", "o", *space), body, what)
     elif depth == 1 and filters == channels:
 
         def body(ix):
             b, o, *p = ix
-            return dsl.sum(xp[(b, o, *_at(p, window, strides, dilations))] * w[(o, 0, *window)], axis=window)
+            return dsl.sum(xp[(b, o, *at_windows(p, window, strides, dilations))] * w[(o, 0, *window)], axis=window)
 
         y = compute((batch, filters, *out), ("b", "o", *space), body, f"depthwise_{what}")
     else:  # groups a dimension of their own on all sides: what is left is a batch of plain contractions
@@ -90,7 +94,7 @@ def _conv(
 
         def body(ix):
             b, g, o, *p = ix
-            at = _at(p, window, strides, dilations)
+            at = at_windows(p, window, strides, dilations)
             return dsl.sum(xg[(b, g, c, *at)] * wg[(g, o, c, *window)], axis=[c, *window])
 
         y = compute((batch, groups, filters // groups, *out), ("b", "g", "o", *space), body, f"grouped_{what}")
@@ -183,7 +187,7 @@ def _conv_transpose(
         b, o = ix[:2]
         u, e = ix[2 : 2 + rank], ix[2 + rank :]
         source = [i + t - 1 - r for i, t, r in zip(u, taps, window, strict=True)]
-        return dsl.sum(xp[(b, c, *source)] * wp[(c, o, *_at(window, e, strides, [1] * rank))], axis=[c, *window])
+        return dsl.sum(xp[(b, c, *source)] * wp[(c, o, *at_windows(window, e, strides, [1] * rank))], axis=[c, *window])
 
     names = ("b", "o", *SPACE[:rank], *(f"{n}_" for n in SPACE[:rank]))
     parts = compute((batch, filters, *whole, *strides), names, body, what)
@@ -278,7 +282,7 @@ def im2col(x: Tensor, kernel: Size, stride: Size = 1, padding: Size = 0, dilatio
     xp = pad_space(x, paddings)
     windows = dsl.compute(
         (batch, channels, *kernels, p, q),
-        lambda b, c, r, s, p, q: xp[(b, c, *_at((p, q), (r, s), strides, dilations))],
+        lambda b, c, r, s, p, q: xp[(b, c, *at_windows((p, q), (r, s), strides, dilations))],
         "im2col",
     )
     return sh.reshape(windows, (batch, channels * kernels[0] * kernels[1], p * q))

@@ -14,6 +14,10 @@ from neoflow.nn.activation import (
     squash,
     tanh,
 )
+from neoflow.nn.attention import (
+    multi_head_attention,
+    scaled_dot_product_attention,
+)
 from neoflow.nn.convolution import (
     capsule_conv,
     conv1d,
@@ -27,10 +31,52 @@ from neoflow.nn.convolution import (
     masked_conv2d,
     shift_conv2d,
 )
-from neoflow.nn.linear import block_circulant, embedding, linear, matmul, mttkrp, one_hot
-from neoflow.nn.losses import cross_entropy, margin_loss, mse_loss
+from neoflow.nn.linear import (
+    block_circulant,
+    embedding,
+    linear,
+    matmul,
+    mttkrp,
+    one_hot,
+)
+from neoflow.nn.losses import (
+    cross_entropy,
+    margin_loss,
+    mse_loss,
+)
+from neoflow.nn.normalization import (
+    BatchNormalized,
+    batch_norm,
+    batch_norm_inference,
+    group_norm,
+    instance_norm,
+    layer_norm,
+)
+from neoflow.nn.pooling import (
+    adaptive_avg_pool,
+    adaptive_max_pool,
+    avg_pool,
+    global_avg_pool,
+    global_max_pool,
+    max_pool,
+)
+from neoflow.nn.random import (
+    dropout,
+    random_bits,
+    uniform,
+)
+from neoflow.nn.recurrent import (
+    gru_cell,
+    lstm_cell,
+)
 
 __all__ = [
+    "BatchNormalized",
+    "adaptive_avg_pool",
+    "adaptive_max_pool",
+    "avg_pool",
+    "batch_norm",
+    "batch_norm_inference",
     "block_circulant",
     "capsule_conv",
     "conv1d",
@@ -41,21 +87,33 @@ __all__ = [
     "conv_transpose3d",
     "cross_entropy",
     "depthwise_conv2d",
+    "dropout",
     "elu",
     "embedding",
     "gelu",
+    "global_avg_pool",
+    "global_max_pool",
+    "group_norm",
+    "gru_cell",
     "im2col",
+    "instance_norm",
+    "layer_norm",
     "leaky_relu",
     "linear",
     "log_softmax",
     "logsumexp",
+    "lstm_cell",
     "margin_loss",
     "masked_conv2d",
     "matmul",
+    "max_pool",
     "mse_loss",
     "mttkrp",
+    "multi_head_attention",
     "one_hot",
+    "random_bits",
     "relu",
+    "scaled_dot_product_attention",
     "shift_conv2d",
     "sigmoid",
     "silu",
@@ -63,4 +121,5 @@ __all__ = [
     "softplus",
     "squash",
     "tanh",
+    "uniform",
 ]
