@@ -64,8 +64,8 @@ class _Closer:
                 slot = self.slot(e.source)
                 return Read(slot, tuple(affine.simplify(self.visit(i)) for i in e.indices))
             case Apply():
-                closed = _constant_right(Apply(e.fn, tuple(self.visit(a) for a in e.args)))
-                return affine.simplify(closed) if closed.dtype in (dt.INDEX, "bool") else closed
+                closed: Expr = Apply(e.fn, tuple(self.visit(a) for a in e.args))
+                return _constant_right(affine.simplify(closed)) if closed.dtype in (dt.INDEX, "bool") else closed
             case Select():
                 cond = affine.simplify(self.visit(e.cond))
                 if isinstance(cond, Const):
@@ -93,9 +93,9 @@ class _Closer:
 _MIRROR = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
-def _constant_right(e: Apply) -> Apply:
+def _constant_right(e: Expr) -> Expr:
     """0 <= x is x >= 0."""
-    if e.fn in _MIRROR and isinstance(e.args[0], Const) and not isinstance(e.args[1], Const):
+    if isinstance(e, Apply) and e.fn in _MIRROR and isinstance(e.args[0], Const) and not isinstance(e.args[1], Const):
         return Apply(_MIRROR[e.fn], e.args[::-1])
     return e
 

@@ -457,9 +457,10 @@ class _Statement:
                     why = "is on the left" if name in self.left else f"is bound by a reduction around this {op}"
                     self.fail(place, f"{op} goes over `{name}`, which {why}; take another name")
         self.scope += over
+        axes = [self.axis(name) for name in over]
         body = self.value(node.args[0])
         del self.scope[len(self.scope) - len(over) :]
-        return self.build(node, dsl.reduction, op, body, [self.axis(name) for name in over])
+        return self.build(node, dsl.reduction, op, body, axes)
 
     def _direct(self, argument: ast.expr) -> dict[str, None]:
         """Free index names of a reducer's argument, in the order of the text, not looking into nested reducers."""
@@ -468,8 +469,8 @@ class _Statement:
     # the whole
 
     def tensor(self, name: str) -> Compute:
-        body = dsl.as_expr(self.value(self.parsed.value), "float32")
         axes = [self.axis(n) for n in self.left]
+        body = dsl.as_expr(self.value(self.parsed.value), "float32")
         sized: dict[Expr, Expr] = {
             self.axes[key]: dsl.axis(n, key) for key, n in self._extents(body).items() if key in self.axes
         }
