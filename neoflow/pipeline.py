@@ -20,7 +20,7 @@ from neoflow.expr.interp import evaluate
 from neoflow.expr.ir import Tensor
 from neoflow.graph import Graph, canonicalize, make_graph, pad_guards
 from neoflow.partition import KernelCall, Partition, Subgraph, partition, updates_last
-from neoflow.runtime import native
+from neoflow.runtime import native, trainer
 from neoflow.runtime.cache import KernelCache
 from neoflow.runtime.function import Function
 from neoflow.runtime.plan import Plan, make_plan
@@ -68,7 +68,7 @@ def kernel_symbol(key: str) -> str:
 
 def kernel_key(subgraph: Subgraph, schedule: Schedule, target: codegen.Target) -> str:
     """What a compiled kernel is found by: everything its code depends on."""
-    parts = (subgraph.digest, schedule.to_json(), str(target), codegen.version())
+    parts = (subgraph.digest, schedule.to_json(), str(target), codegen.CODEGEN_VERSION)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -177,9 +177,9 @@ def check_kernel(subgraph: Subgraph, kernel: Any, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
     inputs, outputs = subgraph.tensors()
     arrays = []
-    for t in inputs:
-        array = native.empty(t.shape, t.dtype)
-        array[...] = rng.standard_normal(t.shape) if dt.is_float(t.dtype) else rng.integers(0, 2, t.shape)
+    for p in inputs:
+        array = native.empty(p.shape, p.dtype)
+        array[...] = rng.standard_normal(p.shape) if dt.is_float(p.dtype) else rng.integers(0, 2, p.shape)
         arrays.append(array)
     feeds: dict[Tensor, Any] = dict(zip(inputs, arrays, strict=True))
     results = [native.empty(t.shape, t.dtype) for t in outputs]
@@ -191,8 +191,9 @@ def check_kernel(subgraph: Subgraph, kernel: Any, seed: int = 0) -> None:
         agree = (difference <= tolerance) | (np.isnan(found) & np.isnan(wanted)) | (found == wanted)
         if not agree.all():
             at = np.unravel_index(int(np.argmax(~agree)), found.shape)
+            element = f"{t.name}{list(map(int, at))}"
             raise CodegenError(
-                f"a compiled kernel computes {t.name}{list(map(int, at))} = {found[at]!r}, NumPy {wanted[at]!r}:\n{subgraph}"
+                f"a compiled kernel computes {element} = {found[at]!r}, NumPy {wanted[at]!r}:\n{subgraph}"
             )
 
 
@@ -225,3 +226,8 @@ def compile(
     """
     roots = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     return bind(compile_program(roots, inputs, updates, target))
+
+
+class Trainer(trainer.Trainer):
+    __doc__ = trainer.Trainer.__doc__
+    compile = staticmethod(compile)

@@ -33,10 +33,19 @@ class KernelTime:
 
 
 class Program(Protocol):
-    """What a function needs to know of its compilation."""
+    """What a function needs to know of its compilation; built, cached: kernels compiled now, and from the cache."""
 
-    graph: Graph
-    plan: Plan
+    @property
+    def graph(self) -> Graph: ...
+
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def built(self) -> int: ...
+
+    @property
+    def cached(self) -> int: ...
 
     def source(self, format: str) -> str: ...
 
@@ -54,16 +63,16 @@ class Executor:
             if b.kind == "temporary":
                 nbytes = int(np.prod(b.shape)) * dt.itemsize(b.dtype)
                 self.arrays[n] = self.arena[b.offset : b.offset + nbytes].view(dt.NUMPY[b.dtype]).reshape(b.shape)
-        for n, p in zip(plan.parameters, parameters, strict=True):
-            self.arrays[n] = STORE.array(p)
+        for number, p in zip(plan.parameters, parameters, strict=True):
+            self.arrays[number] = STORE.array(p)
         views = [None if a is None else as_argument(a) for a in self.arrays]
         self.steps: list[tuple[Callable[..., Any], list[Any]]] = []
         self.patches: dict[int, list[tuple[list[Any], int]]] = {}
         for call in plan.calls:
             arguments = [views[b] for b in call.arguments]
-            for position, b in enumerate(call.arguments):
-                if views[b] is None:
-                    self.patches.setdefault(b, []).append((arguments, position))
+            for position, number in enumerate(call.arguments):
+                if views[number] is None:
+                    self.patches.setdefault(number, []).append((arguments, position))
             self.steps.append((kernels[call.kernel], arguments))
 
     def bind(self, number: int, array: np.ndarray) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import weakref
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,18 +18,23 @@ from neoflow.runtime.native import empty
 
 
 class ParameterStore:
-    """Aligned arrays by parameter, made from `init` at first use: an array, or a function (shape, generator) -> array."""
+    """Aligned arrays by parameter, at first from its `init`: an array or a function (shape, generator) -> array."""
 
     def __init__(self) -> None:
         self._arrays: weakref.WeakKeyDictionary[Parameter, np.ndarray] = weakref.WeakKeyDictionary()
 
     def array(self, p: Parameter) -> np.ndarray:
         """The live array of a parameter (not a copy)."""
-        array = self._arrays.get(p)
-        if array is None:
-            array = self._arrays[p] = empty(p.shape, p.dtype)
-            array[...] = _initial(p)
-        return array
+        if p not in self._arrays:
+            self.initialize(p, 0)
+        return self._arrays[p]
+
+    def initialize(self, p: Parameter, seed: int) -> None:
+        """Give a parameter that has no value yet its first one, drawn with `seed` where it is random."""
+        if p not in self._arrays:
+            array = empty(p.shape, p.dtype)
+            array[...] = _initial(p, seed)
+            self._arrays[p] = array
 
     def set(self, p: Parameter, value: np.ndarray) -> None:
         """Overwrite a parameter's value. Raises `RuntimeFault` for another shape."""
@@ -44,10 +48,11 @@ STORE = ParameterStore()
 """The process's parameters on the CPU."""
 
 
-def _initial(p: Parameter) -> np.ndarray | float:
+def _initial(p: Parameter, seed: int) -> np.ndarray | float:
     if p.init is None:
         return 0.0
-    value = p.init(p.shape, np.random.default_rng(zlib.crc32(p.name.encode()))) if callable(p.init) else p.init
+    generator = np.random.default_rng((seed, zlib.crc32(p.name.encode())))
+    value = p.init(p.shape, generator) if callable(p.init) else p.init
     value = np.asarray(value)
     if value.shape != p.shape and value.size != 1:
         raise RuntimeFault(f"the initial value of parameter {p.name} has shape {value.shape}, not {p.shape}", p.where)
@@ -88,17 +93,22 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise
 
 
-def save_parameters(
-    path: str | os.PathLike, parameters: Iterable[Parameter], metadata: dict[str, str] | None = None
-) -> None:
-    """Write parameters to a safetensors file, by name; the file appears whole or not at all."""
+def pack_parameters(parameters: Iterable[Parameter], metadata: dict[str, str] | None = None) -> bytes:
+    """Parameters by name as the content of a safetensors file."""
     from safetensors.numpy import save
 
     arrays = {name: get_value(p) for name, p in _named(parameters).items()}
     for array in arrays.values():
         if array.dtype == dt.NUMPY["bfloat16"]:
             raise CheckpointError("bfloat16 parameters cannot be saved yet; keep a float32 copy")
-    write_atomically(Path(path), save(arrays, metadata={"format": "neoflow", **(metadata or {})}))
+    return save(arrays, metadata={"format": "neoflow", **(metadata or {})})
+
+
+def save_parameters(
+    path: str | os.PathLike, parameters: Iterable[Parameter], metadata: dict[str, str] | None = None
+) -> None:
+    """Write parameters to a safetensors file, by name; the file appears whole or not at all."""
+    write_atomically(Path(path), pack_parameters(parameters, metadata))
 
 
 def load_parameters(path: str | os.PathLike, parameters: Iterable[Parameter]) -> dict[str, str]:

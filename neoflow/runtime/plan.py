@@ -35,8 +35,8 @@ class Call:
 class Plan:
     """kernels: a key for each distinct kernel. inputs, outputs, parameters: buffer numbers in the user's order.
 
-    copies: (source, target) buffers copied after the last kernel, in order: updates that could not be made in place, and
-    outputs that are inputs or parameters themselves.
+    copies: (source, target) buffers copied after the last kernel, in order: updates that could not be made in place,
+    and outputs that are inputs or parameters themselves.
     arena_bytes: memory of all temporaries; live_bytes: the largest live set, which no plan of this order undercuts.
     """
 
