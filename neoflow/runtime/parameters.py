@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import weakref
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
