@@ -27,7 +27,7 @@ _proved: set[Definition] = set()
 
 
 def guarded_reads(body: Expr) -> list[tuple[Read, Guards]]:
-    """Every read with the conditions under which it happens; a read met twice under the same conditions once."""
+    """Every read with the conditions under which it happens, in the order of the text; equal ones once."""
     found: dict[tuple[Read, Guards], None] = {}
     seen: set[tuple[Expr, Guards]] = set()
     stack: list[tuple[Expr, Guards]] = [(body, ())]
@@ -39,16 +39,14 @@ def guarded_reads(body: Expr) -> list[tuple[Read, Guards]]:
         node, guards = item
         if isinstance(node, Read):
             found[(node, guards)] = None
+        inner: list[tuple[Expr, Guards]] = [(c, guards) for c in node.children]
         if isinstance(node, Select):
-            stack.append((node.cond, guards))
-            stack.append((node.then, guards + conjuncts(node.cond, True)))
-            stack.append((node.other, guards + conjuncts(node.cond, False)))
+            inner[1] = (node.then, guards + conjuncts(node.cond, True))
+            inner[2] = (node.other, guards + conjuncts(node.cond, False))
         elif isinstance(node, Apply) and node.fn in ("and", "or"):
             first, second = node.args  # the second is only evaluated where the first does not decide
-            stack.append((first, guards))
-            stack.append((second, guards + conjuncts(first, node.fn == "and")))
-        else:
-            stack.extend((c, guards) for c in node.children)
+            inner[1] = (second, guards + conjuncts(first, node.fn == "and"))
+        stack.extend(reversed(inner))
     return list(found)
 
 
@@ -162,6 +160,7 @@ def check_bounds(
     """Raise `ExpressionError` unless every read of the definition provably stays inside its tensor."""
     if definition in _proved:
         return
+    names = tuple(name or f"axis{n}" for n, name in enumerate(names))
     for read, guards in guarded_reads(definition.body):
         for position, (index, extent) in enumerate(zip(read.indices, read.source.shape, strict=True)):
             low, high = affine.bounds(index)

@@ -66,9 +66,25 @@ def _masked(definition: Definition) -> _Masked | None:
     guards = conjuncts(choice.cond, True)
     for read in sorted((r for r in reads if isinstance(r, Read)), key=lambda r: _size(r.source)):
         window = _window(read, guards)
-        if window is not None:
+        others = [r for r in reads if isinstance(r, Read) and r is not read]
+        if window is not None and _is_worth_padding(read) and all(_stays_inside(r) for r in others):
             return _Masked(choice.then, read, window)
     return None
+
+
+def _is_worth_padding(read: Read) -> bool:
+    """Whether what the indices reach is known and not much larger than the tensor."""
+    reach = 1
+    for index in read.indices:
+        low, high = affine.bounds(index)
+        reach *= high - low + 1
+    return reach <= max(4 * _size(read.source), 4096)
+
+
+def _stays_inside(read: Read) -> bool:
+    """Whether a read stays inside its tensor without any guard."""
+    ranges = [affine.bounds(index) for index in read.indices]
+    return all(low >= 0 and high < n for (low, high), n in zip(ranges, read.source.shape, strict=True))
 
 
 def _size(source: Tensor | Slot) -> int:
