@@ -375,7 +375,12 @@ def _simplify_condition(fn: str, args: tuple[Expr, ...], e: Apply) -> Expr:
         for a, b in (args, args[::-1]):
             if isinstance(a, Const):
                 return a if a.value is absorbing else b
-        return args[0] if args[0] is args[1] else Apply(fn, args, e.where)
+        if args[0] is args[1]:
+            return args[0]
+        if isinstance(args[1], Apply) and args[1].fn == fn:  # a & (b & c) is (a & b) & c
+            first, second = args[1].args
+            return _simplify_condition(fn, (_simplify_condition(fn, (args[0], first), e), second), e)
+        return Apply(fn, args, e.where)
     if fn == "not":
         return Const(not args[0].value, "bool") if isinstance(args[0], Const) else Apply(fn, args, e.where)
     if args[0].dtype == "bool":

@@ -86,7 +86,7 @@ def expr(
         reader = _Statement(source, statement, env, given)
         last = n == len(statements) - 1
         tensor = reader.tensor((name or reader.name) if last else reader.name)
-        used |= reader.indices
+        used |= reader.axes.keys()
         env[reader.name] = defined[reader.name] = tensor
     for key in given:
         if key not in used:
@@ -229,6 +229,8 @@ class _Statement:
         self.axes: dict[str, Axis] = {}
         self.sizes: dict[str, int] = {}
         self.reads: dict[Read, ast.Subscript] = {}
+        self.scope: list[str] = []
+        self.indices: set[str] = set()
         self.name, left = self._target(parsed.target)
         self.left = [self._index(node) for node in left]
         for n, node in enumerate(left):
@@ -237,7 +239,7 @@ class _Statement:
         inside = self._indices_of(parsed.value)
         self.indices = {*self.left, *inside, *(key for key in given if key not in env)}
         self.given = given
-        self.scope = list(self.left)
+        self.scope += self.left
 
     def fail(self, node: ast.AST, message: str) -> NoReturn:
         self.source.fail(message, *self.parsed.place(node))
