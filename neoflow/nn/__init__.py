@@ -1,6 +1,7 @@
 """Neural networks, written in the expression language: nothing here is known to the compiler."""
 
 from neoflow.nn import functional, init, optim
+from neoflow.nn.blocks import conv_norm
 from neoflow.nn.layers import (
     BatchNorm,
     CapsuleConv,
@@ -32,6 +33,7 @@ __all__ = [
     "MultiHeadAttention",
     "Parameters",
     "Sequential",
+    "conv_norm",
     "functional",
     "init",
     "optim",

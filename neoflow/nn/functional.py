@@ -65,10 +65,7 @@ from neoflow.nn.random import (
     random_bits,
     uniform,
 )
-from neoflow.nn.recurrent import (
-    gru_cell,
-    lstm_cell,
-)
+from neoflow.nn.recurrent import gru_cell, lstm_cell, lstm_gates
 
 __all__ = [
     "BatchNormalized",
@@ -103,6 +100,7 @@ __all__ = [
     "log_softmax",
     "logsumexp",
     "lstm_cell",
+    "lstm_gates",
     "margin_loss",
     "masked_conv2d",
     "matmul",

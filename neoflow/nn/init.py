@@ -69,4 +69,4 @@ def initial_value(parameter: Parameter, generator: np.random.Generator | None = 
     if callable(init):
         init = init(parameter.shape, np.random.default_rng(0) if generator is None else generator)
     value = np.zeros(parameter.shape) if init is None else np.asarray(init)
-    return np.ascontiguousarray(np.broadcast_to(value, parameter.shape).astype(dt.NUMPY[parameter.dtype]))
+    return np.array(np.broadcast_to(value, parameter.shape), dt.NUMPY[parameter.dtype], order="C")

@@ -7,7 +7,7 @@ from neoflow.expr.ir import Tensor
 from neoflow.nn.linear import linear
 from neoflow.nn.tools import describe, expect
 
-__all__ = ["gru_cell", "lstm_cell"]
+__all__ = ["gru_cell", "lstm_cell", "lstm_gates"]
 
 
 def lstm_cell(

@@ -17,7 +17,7 @@ ABOVE = np.array([[3, 0, 2], [1, 4, 4]])
 
 
 def compare(ours: Callable, theirs: Callable, *shapes: tuple[int, ...] | np.ndarray, shift: float = 0.0) -> None:
-    """`ours` on tensors and `theirs` on torch tensors, inputs normal around `shift`; integer arrays go in as they are."""
+    """`ours` on tensors and `theirs` on torch's, inputs normal around `shift`; arrays go in as they are."""
     rng = np.random.default_rng(7)
     arrays = [s if isinstance(s, np.ndarray) else rng.standard_normal(s) + shift for s in shapes]
     inputs = [nf.placeholder(a.shape, "float32" if a.dtype == np.float64 else a.dtype, f"x{n}") for n, a in
@@ -312,7 +312,7 @@ def test_random_bits_are_uniform():
     for digits in (values % 256, values * 256 // (2**31 - 1)):  # 255 degrees of freedom: 255 +- 23
         counts = np.bincount(digits.reshape(-1), minlength=256)
         assert 160 < ((counts - 256.0) ** 2 / 256).sum() < 360
-    assert u.dtype == np.float32 and 0 <= u.min() and u.max() < 1
+    assert u.dtype == np.float32 and u.min() >= 0 and u.max() < 1
 
 
 REFUSALS = [

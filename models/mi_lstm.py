@@ -1,0 +1,50 @@
+"""LSTM with multiplicative integration, unrolled, over the rows of an image or over word vectors; 10 classes.
+
+Source: Wu et al., On Multiplicative Integration with Recurrent Neural Networks, 2016, section 2.2.
+"""
+
+import sys
+
+import neoflow as nf
+from neoflow import nn
+from neoflow.nn import functional as F
+
+VARIANTS = {
+    "mi_lstm_mnist": {"name": "mi_lstm_mnist"},
+    "mi_lstm_ptb": {"name": "mi_lstm_ptb", "steps": 20, "inputs": 512, "hidden": 512},
+}
+
+
+def cell(x, h, c, p):
+    """x [B, I], h and c [B, H] -> (h', c'); the gates' rows are in the order i, f, o, z."""
+    u, g = F.linear(x, p["wx"], p["bx"]), F.linear(h, p["wh"], p["bh"])
+    pre = p["alpha"] * u * g + p["beta1"] * u + p["beta2"] * g
+    size = h.shape[1]
+    return F.lstm_gates(pre, c, {"i": 0, "f": size, "o": 2 * size, "g": 3 * size})
+
+
+def build(batch=64, *, name="mi_lstm_mnist", steps=28, inputs=28, hidden=128, classes=10):
+    """x [T, B, I]: one step of all samples after another."""
+    p = nn.Parameters(name)
+    x = nf.placeholder((steps, batch, inputs), name="x")
+    labels = nf.placeholder((batch,), "int64", name="labels")
+    out_w, out_b = p("out_w", classes, hidden), p("out_b", classes)
+    p("wx", 4 * hidden, inputs), p("bx", 4 * hidden), p("wh", 4 * hidden, hidden)
+    for vector in ("bh", "alpha", "beta1", "beta2"):
+        p(vector, 4 * hidden)
+    h = c = nf.zeros((batch, hidden))
+    for t in range(steps):
+        h, c = cell(x[t], h, c, p)
+    logits = F.linear(h, out_w, out_b)
+    return nn.Model(name, x, labels, p, F.cross_entropy(logits, labels), logits, classes)
+
+
+def main():
+    from neoflow.cli import main as command
+
+    sys.argv[1:1] = ["train", __file__]
+    command()
+
+
+if __name__ == "__main__":
+    main()

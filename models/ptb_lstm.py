@@ -1,0 +1,49 @@
+"""A language model: two layers of LSTM, unrolled, over words of the Penn Treebank's size (no dropout).
+
+Source: Zaremba et al., Recurrent Neural Network Regularization, 2014 (the small configuration).
+"""
+
+import sys
+
+import neoflow as nf
+from neoflow import nn
+from neoflow.nn import functional as F
+
+VARIANTS = {"ptb_lstm": {}}
+
+
+def layer(xs, hidden, weights):
+    """One layer over all steps: a list of [B, I] -> a list of [B, H]; gates in the order i, f, z, o."""
+    h = c = nf.zeros((xs[0].shape[0], hidden))
+    outputs = []
+    for x in xs:
+        h, c = F.lstm_cell(x, h, c, *weights, gates="ifgo")
+        outputs.append(h)
+    return outputs
+
+
+def build(batch=20, *, words=10000, hidden=200, steps=20, layers=2):
+    """x [T, B]: word numbers; labels [T, B]: the words to predict."""
+    p = nn.Parameters("ptb_lstm")
+    ids = nf.placeholder((steps, batch), "int64", name="x")
+    labels = nf.placeholder((steps, batch), "int64", name="labels")
+    table, out_w, out_b = p("embedding", words, hidden), p("out_w", words, hidden), p("out_b", words)
+    embedded = F.embedding(table, ids)
+    outputs = [embedded[t] for t in range(steps)]
+    for n in range(layers):
+        shapes = {"weight_ih": (4 * hidden, hidden), "weight_hh": (4 * hidden, hidden)}
+        shapes |= {"bias_ih": (4 * hidden,), "bias_hh": (4 * hidden,)}
+        outputs = layer(outputs, hidden, [p(f"lstm.{key}_l{n}", *shape) for key, shape in shapes.items()])
+    logits = F.linear(nf.stack(outputs), out_w, out_b)
+    return nn.Model("ptb_lstm", ids, labels, p, F.cross_entropy(logits, labels), logits, words, vocabulary=words)
+
+
+def main():
+    from neoflow.cli import main as command
+
+    sys.argv[1:1] = ["train", __file__]
+    command()
+
+
+if __name__ == "__main__":
+    main()
