@@ -1,0 +1,59 @@
+"""The `map` template: every output at every point, vectors along the last axis.
+
+    for task in parallel(rows x chunks): for block in chunk: for inner: out[row, inner, block*L + 0..L-1] = ...
+
+Knobs: lanes; inner, the position of an axis to run inside a block (the one along which a transposed read is contiguous,
+so that each line of memory fetched is used up), or -1; chunks, how many tasks share a row; parallel.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tvm import tirx
+
+from neoflow.codegen import emit
+from neoflow.codegen.frame import Frame, Strip, nested, points
+from neoflow.errors import ScheduleError
+from neoflow.expr.ir import Axis
+from neoflow.tune.schedule import Schedule
+
+Value = tirx.Expr
+
+
+def lower_map(frame: Frame, schedule: Schedule) -> list:
+    """Statements of the kernel."""
+    axes = frame.nest.axes
+    if not axes:
+        return frame.write({})
+    lanes, inner, chunks = int(schedule["lanes"]), int(schedule["inner"]), int(schedule["chunks"])
+    if not -1 <= inner < len(axes) - 1 or lanes < 1 or chunks < 1:
+        raise ScheduleError(f"{schedule} does not fit {len(axes)} axes")
+    strip = Strip(axes[-1], lanes)
+    inside = [axes[inner]] if inner >= 0 else []
+    rows = [a for a in axes[:-1] if a not in inside]
+    chunks = max(1, min(chunks, strip.blocks))
+    per_chunk = math.ceil(strip.blocks / chunks) if strip.blocks else 0
+    chunk_axis = Axis(-1, chunks, "chunk")
+
+    def vector(env: dict[Axis, Value], start: Value, mask: Value | None) -> list:
+        here = {**env, strip.axis: start}
+        return nested(inside, here, lambda e: frame.write(e, strip.axis, lanes, mask=mask))
+
+    def task(env: dict[Axis, Value]) -> list:
+        chunk = env.get(chunk_axis, emit.integer(0))
+        first = chunk * emit.integer(per_chunk)
+        count: int | Value = per_chunk
+        if chunks * per_chunk != strip.blocks:
+            count = tirx.Min(emit.integer(per_chunk), emit.integer(strip.blocks) - first)
+        body: list = []
+        if strip.blocks:
+            body += emit.loop(count, lambda b: vector(env, (first + b) * emit.integer(lanes), None), "block")
+        if strip.tail:
+            start = emit.integer(strip.blocks * lanes)
+            body += emit.when(tirx.EQ(chunk, emit.integer(chunks - 1)), vector(env, start, strip.tail_mask()))
+        return body
+
+    dimensions = [*rows, chunk_axis]
+    total = math.prod(a.extent for a in dimensions)
+    return emit.loop(total, lambda t: points(dimensions, t, task), "task", bool(schedule["parallel"]))

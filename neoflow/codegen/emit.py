@@ -1,0 +1,181 @@
+"""Statements of `tirx`, said shortly: loops, vector loads and stores, stack tiles, names for values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import tvm
+from tvm import ir, tirx
+from tvm.tirx import stmt as ts
+
+Value = tirx.Expr
+Body = Callable[[Value], list]
+
+STORAGE = {"bool": "int8", "bfloat16": "uint16"}
+"""How an element type lies in memory, where that is not its own name."""
+REGISTER = {"float16": "float32", "bfloat16": "float32"}
+"""What an element type is computed in, where that is not its own name."""
+
+
+def integer(value: int) -> Value:
+    return tirx.const(value, "int32")
+
+
+def lanes_of(x: Value) -> int:
+    """How many lanes `x` has: 1 for a scalar."""
+    return x.ty.dtype.lanes
+
+
+def element_of(x: Value) -> str:
+    """The dtype of one lane."""
+    return str(x.ty.dtype).split("x")[0]
+
+
+def vector_type(element: str, lanes: int) -> str:
+    """The dtype string of `lanes` elements of type `element`."""
+    return element if lanes == 1 else f"{element}x{lanes}"
+
+
+def splat(value: float | int | bool, element: str, lanes: int = 1) -> Value:
+    """The constant `value` in every lane."""
+    scalar = tirx.const(value, element)
+    return scalar if lanes == 1 else tirx.Broadcast(scalar, lanes)
+
+
+def widen(x: Value, lanes: int) -> Value:
+    """`x` in every lane, when it is a scalar."""
+    return tirx.Broadcast(x, lanes) if lanes > 1 and lanes_of(x) == 1 else x
+
+
+def ramp(base: Value, step: int, lanes: int) -> Value:
+    """base, base + step, ...: one index a lane."""
+    return base if lanes == 1 else tirx.Ramp(base, integer(step), lanes)
+
+
+def buffer(size: int, element: str, name: str, alignment: int | None = None) -> tirx.Buffer:
+    """A flat buffer of `size` elements, aligned to one element unless said otherwise."""
+    storage = STORAGE.get(element, element)
+    bytes_each = tvm.DataType(storage).bits // 8
+    return tirx.decl_buffer((size,), storage, name, data_alignment=alignment or bytes_each)
+
+
+def load(source: tirx.Buffer, index: Value) -> Value:
+    return tirx.BufferLoad(source, [index])
+
+
+def store(target: tirx.Buffer, index: Value, value: Value) -> ts.Stmt:
+    return ts.BufferStore(target, value, [index])
+
+
+def masked_load(source: tirx.Buffer, index: Value, mask: Value) -> Value:
+    element = str(source.ty.dtype)
+    return tirx.op.masked_load(vector_type(element, lanes_of(index)), source, index, mask)
+
+
+def masked_store(target: tirx.Buffer, index: Value, value: Value, mask: Value) -> ts.Stmt:
+    return ts.Evaluate(tirx.op.masked_store(target, value, index, mask))
+
+
+def call(name: str, *args: Value) -> Value:
+    """The LLVM intrinsic `name`, lane by lane, with the type of its last argument."""
+    return tirx.call_llvm_pure_intrin(str(args[-1].ty.dtype), name, *args)
+
+
+def fma(a: Value, b: Value, c: Value) -> Value:
+    """a * b + c with one rounding."""
+    return call("llvm.fma", a, b, c)
+
+
+def sequence(statements: Sequence) -> ts.Stmt:
+    """One statement of several."""
+    if not statements:
+        return ts.Evaluate(integer(0))
+    return statements[0] if len(statements) == 1 else ts.SeqStmt(list(statements))
+
+
+def loop(extent: int | Value, body: Body, name: str = "i", parallel: bool = False) -> list:
+    """`body` of every value in [0, extent); no loop around a single one."""
+    if isinstance(extent, int) and extent == 1:
+        return body(integer(0))
+    variable = tirx.Var(name, "int32")
+    kind = ts.ForKind.PARALLEL if parallel else ts.ForKind.SERIAL
+    limit = integer(extent) if isinstance(extent, int) else extent
+    return [ts.For(variable, integer(0), limit, kind, sequence(body(variable)))]
+
+
+def when(condition: Value | bool, statements: list, otherwise: list | None = None) -> list:
+    """`statements` where `condition` holds, `otherwise` where not; decided now when it is known now."""
+    if isinstance(condition, tirx.IntImm):
+        condition = bool(condition.value)
+    if isinstance(condition, bool):
+        return statements if condition else (otherwise or [])
+    return [ts.IfThenElse(condition, sequence(statements), sequence(otherwise) if otherwise else None)]
+
+
+def bind(statements: list, value: Value, name: str = "t") -> Value:
+    """A name for `value`, given by statements that are added; constants and names need none.
+
+    Vectors of integers and scalar floats go through memory, which LLVM removes: TVM's analyzer follows the bindings of
+    both; its time grows without bound on nested selections of lanes, and it takes a float `x * y + x * y` for an integer.
+    """
+    if isinstance(value, tirx.IntImm | tirx.FloatImm | tirx.Var):
+        return value
+    lanes = lanes_of(value)
+    if (lanes > 1) != element_of(value).startswith("float"):
+        held = Registers(1, element_of(value), lanes, name)
+        statements += [*held.allocate(), held.put(0, value)]
+        return held.get(0)
+    variable = tirx.Var(name, value.ty)
+    statements.append(ts.Bind(variable, value))
+    return variable
+
+
+def digits(statements: list, flat: Value, extents: Sequence[int]) -> list[Value]:
+    """`flat` as mixed-radix digits, the last running fastest, each bound to a name."""
+    found: list[Value] = []
+    left = math.prod(extents)
+    for extent in reversed(extents):
+        left //= extent
+        if extent == 1:
+            found.append(integer(0))
+        elif left == 1:
+            found.append(flat)
+            flat = integer(0)
+        else:
+            found.append(bind(statements, tirx.floormod(flat, integer(extent)), "d"))
+            flat = bind(statements, tirx.floordiv(flat, integer(extent)), "q")
+    return found[::-1]
+
+
+def on_stack(target: tirx.Buffer) -> ts.Stmt:
+    """Allocation in the frame: LLVM keeps it in registers where every index is a constant."""
+    return ts.AllocBuffer(target, {"disable_lower_builtin": tirx.IntImm("int32", 1)})
+
+
+def in_workspace(target: tirx.Buffer) -> ts.Stmt:
+    """Allocation from the runtime's pool of the thread, freed at the end of the enclosing scope."""
+    return ts.AllocBuffer(target, {})
+
+
+def check(condition: Value, message: str) -> ts.Stmt:
+    """Fail the kernel's call with `message` unless `condition` holds."""
+    return ts.AssertStmt(condition, ir.StringImm("IndexError"), [ir.StringImm(message)])
+
+
+class Registers:
+    """A block of vector registers: a stack array of vectors whose every index is a constant."""
+
+    def __init__(self, count: int, element: str, lanes: int, name: str = "acc") -> None:
+        self.lanes, self.element, self.count = lanes, element, count
+        bytes_each = lanes * tvm.DataType(element).bits // 8
+        self._parts = [buffer(lanes, element, f"{name}{n}", alignment=bytes_each) for n in range(count)]
+
+    def allocate(self) -> list:
+        return [on_stack(part) for part in self._parts]
+
+    def get(self, n: int) -> Value:
+        return load(self._parts[n], ramp(integer(0), 1, self.lanes))
+
+    def put(self, n: int, value: Value) -> ts.Stmt:
+        return store(self._parts[n], ramp(integer(0), 1, self.lanes), widen(value, self.lanes))

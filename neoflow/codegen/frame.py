@@ -1,0 +1,102 @@
+"""What every template shares: the kernel's buffers, writing the outputs at a point, dividing work into tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from neoflow.codegen import emit
+from neoflow.codegen.evaluate import Evaluator
+from neoflow.codegen.structure import Nest, stride
+from neoflow.codegen.target import Target
+from neoflow.expr.ir import Axis, Expr
+
+Value = tirx.Expr
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A nest with its buffers: `inputs` by value number, `outputs` in the order of the nest's outputs."""
+
+    nest: Nest
+    target: Target
+    inputs: dict[int, tirx.Buffer]
+    outputs: tuple[tirx.Buffer, ...]
+
+    def evaluator(
+        self,
+        env: dict[Axis, Value],
+        lane_axis: Axis | None = None,
+        lanes: int = 1,
+        given: dict[Expr, Value] | None = None,
+        mask: Value | None = None,
+    ) -> Evaluator:
+        return Evaluator(self.inputs, env, lane_axis, lanes, given, mask)
+
+    def write(
+        self,
+        env: dict[Axis, Value],
+        lane_axis: Axis | None = None,
+        lanes: int = 1,
+        result: Value | None = None,
+        mask: Value | None = None,
+    ) -> list:
+        """Compute every output at one point or vector of points and store it; `result` is the anchor's value there.
+
+        All outputs are computed before the first store, since an output may be the memory of an input.
+        """
+        given = {self.nest.anchor: result} if self.nest.anchor is not None and result is not None else {}
+        ev = self.evaluator(env, lane_axis, lanes, given, mask)  # type: ignore[arg-type]
+        stores = []
+        for (_, address, value), target in zip(self.nest.outputs, self.outputs, strict=True):
+            stored = ev.stored(value, value.dtype)
+            if emit.element_of(stored) != "bool":
+                stored = emit.bind(ev.statements, stored)
+            index = ev.index(address)
+            stores.append(
+                emit.store(target, index, stored) if mask is None else emit.masked_store(target, index, stored, mask)
+            )
+        return ev.statements + stores
+
+
+@dataclass(frozen=True)
+class Strip:
+    """An axis cut into vectors: `blocks` whole ones of `lanes`, then `tail` points more."""
+
+    axis: Axis
+    lanes: int
+
+    @property
+    def blocks(self) -> int:
+        return self.axis.extent // self.lanes
+
+    @property
+    def tail(self) -> int:
+        return self.axis.extent % self.lanes
+
+    def tail_mask(self) -> Value | None:
+        """Lanes of the last vector that exist."""
+        if self.lanes == 1:
+            return None
+        return emit.ramp(emit.integer(0), 1, self.lanes) < emit.splat(self.tail, "int32", self.lanes)
+
+
+def points(axes: Sequence[Axis], flat: Value, body: Callable[[dict[Axis, Value]], list]) -> list:
+    """`body` at the `flat`-th point of the axes' product."""
+    statements: list = []
+    values = emit.digits(statements, flat, [a.extent for a in axes])
+    return statements + body(dict(zip(axes, values, strict=True)))
+
+
+def nested(axes: Sequence[Axis], env: dict[Axis, Value], body: Callable[[dict[Axis, Value]], list]) -> list:
+    """`body` under one serial loop for each axis."""
+    if not axes:
+        return body(env)
+    first, *rest = axes
+    return emit.loop(first.extent, lambda i: nested(rest, {**env, first: i}, body), "k")
+
+
+def is_contiguous(address: Expr, axis: Axis | None) -> bool:
+    return axis is not None and stride(address, axis) == 1

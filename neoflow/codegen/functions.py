@@ -1,0 +1,131 @@
+"""The language's scalar functions over vector lanes: one row each, as `expr/functions.py` gives their NumPy meaning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from tvm import tirx
+
+from neoflow.codegen import emit
+from neoflow.codegen.intrinsics import elementary
+
+Value = tirx.Expr
+
+
+def _const(x: Value, value: float) -> Value:
+    return emit.splat(value, emit.element_of(x), emit.lanes_of(x))
+
+
+def _is_float(x: Value) -> bool:
+    return emit.element_of(x).startswith("float")
+
+
+def _maximum(a: Value, b: Value) -> Value:
+    chosen = tirx.Select(a > b, a, b)  # b where either is NaN
+    return tirx.Select(a != a, a, chosen) if _is_float(a) else chosen
+
+
+def _minimum(a: Value, b: Value) -> Value:
+    chosen = tirx.Select(a < b, a, b)
+    return tirx.Select(a != a, a, chosen) if _is_float(a) else chosen
+
+
+def _absolute(x: Value) -> Value:
+    return emit.call("llvm.fabs", x) if _is_float(x) else tirx.Select(x < _const(x, 0), _const(x, 0) - x, x)
+
+
+def _relu(x: Value) -> Value:
+    return tirx.Select(x < _const(x, 0), _const(x, 0), x)  # NaN stays
+
+
+def _sign(x: Value) -> Value:
+    return tirx.Select(x > _const(x, 0), _const(x, 1), tirx.Select(x < _const(x, 0), _const(x, -1), x))
+
+
+def _negative(x: Value) -> Value:
+    return _const(x, -0.0 if _is_float(x) else 0) - x
+
+
+def _sigmoid64(x: Value) -> Value:
+    e = emit.call("llvm.exp", _negative(emit.call("llvm.fabs", x)))
+    return tirx.Select(x < _const(x, 0), e, _const(x, 1)) / (_const(x, 1) + e)
+
+
+def _libm(name: str) -> Callable[[Value], Value]:
+    """One call of the C library a lane; only for a scalar."""
+
+    def apply(x: Value) -> Value:
+        return tirx.call_pure_extern(emit.element_of(x), name, x)
+
+    return apply
+
+
+_FLOAT64: dict[str, Callable[[Value], Value]] = {
+    "exp": lambda x: emit.call("llvm.exp", x),
+    "log": lambda x: emit.call("llvm.log", x),
+    "sin": lambda x: emit.call("llvm.sin", x),
+    "cos": lambda x: emit.call("llvm.cos", x),
+    "sigmoid": _sigmoid64,
+    "tanh": _libm("tanh"),
+    "erf": _libm("erf"),
+}
+ONE_LANE_FLOAT64 = ("tanh", "erf")
+"""Functions that in float64 are computed one lane at a time."""
+
+_TABLE: dict[str, Callable[..., Value]] = {
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "eq": lambda a, b: tirx.EQ(a, b),
+    "ne": lambda a, b: tirx.NE(a, b),
+    "not": tirx.Not,
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "neg": _negative,
+    "maximum": _maximum,
+    "minimum": _minimum,
+    "abs": _absolute,
+    "relu": _relu,
+    "sign": _sign,
+    "floor": lambda x: emit.call("llvm.floor", x),
+    "ceil": lambda x: emit.call("llvm.ceil", x),
+    "sqrt": lambda x: emit.call("llvm.sqrt", x),
+    "rsqrt": lambda x: _const(x, 1) / emit.call("llvm.sqrt", x),
+    "pow": lambda x, y: emit.call("llvm.pow", x, y),
+}
+
+
+def _divide(fn: str, a: Value, b: Value, constant: bool) -> Value:
+    """a // b or a % b rounding down; 0 where b is 0, as in NumPy, and no trap for -2^63 // -1."""
+    op = tirx.floordiv if fn == "floordiv" else tirx.floormod
+    if constant:
+        return op(a, b)
+    zero, minus = tirx.EQ(b, _const(b, 0)), tirx.EQ(b, _const(b, -1))
+    safe = tirx.Select(zero, _const(b, 1), tirx.Select(minus, _const(b, 1), b))
+    by_minus_one = _const(a, 0) - a if fn == "floordiv" else _const(a, 0)
+    return tirx.Select(zero, _const(a, 0), tirx.Select(minus, by_minus_one, op(a, safe)))
+
+
+def apply_function(fn: str, args: Sequence[Value], constant: bool, statements: list) -> Value:
+    """`fn` of `args`, lane by lane; `constant` says that the last argument is one, so not a zero divisor."""
+    if fn in ("floordiv", "mod"):
+        return _divide(fn, args[0], args[1], constant and _nonzero(args[1]))
+    if fn in _FLOAT64:
+        wide = emit.element_of(args[0]) == "float64"
+        return _FLOAT64[fn](args[0]) if wide else elementary(fn, args[0], statements)
+    if fn == "pow" and constant and _constant_of(args[1]) == 2.0:
+        return args[0] * args[0]
+    return _TABLE[fn](*args)
+
+
+def _constant_of(x: Value) -> float:
+    x = x.value if isinstance(x, tirx.Broadcast) else x
+    return float(x.value) if isinstance(x, tirx.IntImm | tirx.FloatImm) else math.nan
+
+
+def _nonzero(x: Value) -> bool:
+    return _constant_of(x) not in (0.0, -1.0)

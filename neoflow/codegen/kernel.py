@@ -1,0 +1,56 @@
+"""From a subgraph and a schedule to a TIR function."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from neoflow.codegen import emit
+from neoflow.codegen.contraction import lower_contraction
+from neoflow.codegen.elementwise import lower_map
+from neoflow.codegen.frame import Frame
+from neoflow.codegen.reduction import lower_reduction
+from neoflow.codegen.structure import nest_of
+from neoflow.codegen.target import Target
+from neoflow.errors import ScheduleError
+from neoflow.partition.subgraph import Subgraph
+from neoflow.tune.schedule import Schedule
+
+_TEMPLATES = {"map": lower_map, "reduction": lower_reduction, "contraction": lower_contraction}
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """A kernel before compilation: a TIR function of flat buffers, inputs then outputs, called by `name`."""
+
+    name: str
+    func: tirx.PrimFunc
+
+    def text(self) -> str:
+        """TIR script."""
+        return self.func.script()
+
+
+def lower(subgraph: Subgraph, schedule: Schedule, target: Target, name: str) -> Lowered:
+    """The kernel of `subgraph` by `schedule`; `ScheduleError` when the schedule does not fit it.
+
+    Arguments are dense arrays flattened to one dimension (`runtime.native.as_argument` gives them), aligned to an
+    element at least.  An output may be the memory of an input read only at the point being written.
+    """
+    template = _TEMPLATES.get(schedule.template)
+    nest = nest_of(subgraph).fused()
+    if template is None or (schedule.template == "map") != (nest.reduction is None):
+        raise ScheduleError(f"template {schedule.template!r} does not fit {'a map' if nest.reduction is None else 'it'}")
+    inputs = {
+        n: emit.buffer(math.prod(v.shape), v.dtype, f"in{n}") for n, v in enumerate(subgraph.inputs)
+    }
+    values = [subgraph.value(o) for o in subgraph.outputs]
+    outputs = tuple(emit.buffer(math.prod(v.shape), v.dtype, f"out{n}") for n, v in enumerate(values))
+    try:
+        statements = template(Frame(nest, target, inputs, outputs), schedule)
+    except KeyError as missing:
+        raise ScheduleError(f"{schedule} lacks the knob {missing}") from None
+    func = tirx.PrimFunc([*inputs.values(), *outputs], emit.sequence(statements))
+    return Lowered(name, func.with_attr("global_symbol", name).with_attr("tirx.noalias", True))

@@ -1,0 +1,235 @@
+"""The `reduction` template: any reducer over any body.
+
+`lane` is "output": a vector of neighbouring outputs, the reduced axes as loops; or "reduced": one output, vectors along
+the last reduced axis, the lanes combined as a tree at the end.  `unroll` accumulators hide the latency of the operation.
+`splits` > 1 divides the first reduced axis into parts reduced side by side, combined in order by a second pass.  The
+order of operations depends on the schedule alone, so results are reproducible.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tvm import tirx
+
+from neoflow.codegen import emit
+from neoflow.codegen.frame import Frame, Strip, nested, points
+from neoflow.codegen.reducers import Reducer
+from neoflow.errors import ScheduleError
+from neoflow.expr.ir import Axis
+from neoflow.tune.schedule import Schedule
+
+Value = tirx.Expr
+Env = dict[Axis, Value]
+
+
+def lower_reduction(frame: Frame, schedule: Schedule) -> list:
+    """Statements of the kernel."""
+    return _Lowering(frame, schedule).statements()
+
+
+class _Lowering:
+    def __init__(self, frame: Frame, schedule: Schedule):
+        reduction = frame.nest.reduction
+        assert reduction is not None
+        self.frame, self.outputs, self.reduced = frame, frame.nest.axes, reduction.axes
+        self.lanes, self.unroll = int(schedule["lanes"]), int(schedule["unroll"])
+        self.parallel, self.along_output = bool(schedule["parallel"]), schedule["lane"] == "output"
+        self.reducer = Reducer(reduction)
+        if self.along_output and not self.outputs or not self.along_output and not self.reduced:
+            raise ScheduleError(f"{schedule}: there is no such axis for the lanes")
+        self.lane_axis = self.outputs[-1] if self.along_output else self.reduced[-1]
+        self.strip = Strip(self.lane_axis, self.lanes)
+        self.splits, self.part = self._parts(int(schedule["splits"]))
+        self.scratch = [
+            emit.buffer(self.splits * self._size, element, "partial", 64) for element in self.reducer.elements
+        ]
+
+    @property
+    def _size(self) -> int:
+        return math.prod(a.extent for a in self.outputs)
+
+    def _parts(self, splits: int) -> tuple[int, int]:
+        """How many parts the first reduced axis has, and their length; whole vectors where it is the lane axis."""
+        if splits == 1 or not self.reduced:
+            return 1, self.reduced[0].extent if self.reduced else 1
+        grain = self.lanes * self.unroll if self.reduced[0] is self.lane_axis else 1
+        part = math.ceil(self.reduced[0].extent / splits / grain) * grain
+        return math.ceil(self.reduced[0].extent / part), part
+
+    def statements(self) -> list:
+        split_axis = Axis(-2, self.splits, "part")
+        finish = self._store_partial if self.splits > 1 else self._finish
+        body = self._outputs_in_tasks([split_axis], lambda env, rest: self._reduce(env, rest, finish, split_axis))
+        if self.splits == 1:
+            return body
+        combine = self._outputs_in_tasks([], self._combine_parts, along_output=bool(self.outputs))
+        return [emit.in_workspace(b) for b in self.scratch] + body + combine
+
+    def _outputs_in_tasks(self, extra: list[Axis], body, along_output: bool | None = None) -> list:  # noqa: ANN001
+        """Tasks over the outputs; `body(env, vectors)` reduces `vectors` vectors of them, or one masked, or one point.
+
+        The vectors start at the lane axis's value in env; `vectors` 0 means the masked tail.
+        """
+        along = self.along_output if along_output is None else along_output
+        if not along:
+            dimensions = [*extra, *self.outputs]
+            total = math.prod(a.extent for a in dimensions)
+            return emit.loop(total, lambda t: points(dimensions, t, lambda env: body(env, 1)), "task", self.parallel)
+        strip = Strip(self.outputs[-1], self.lanes)
+        groups, left = divmod(strip.blocks, self.unroll)
+        blocks = Axis(-1, groups + (1 if left or strip.tail else 0), "group")
+        dimensions = [*extra, *self.outputs[:-1], blocks]
+
+        def task(env: Env) -> list:
+            group = env[blocks]
+            start = group * emit.integer(self.unroll * self.lanes)
+            whole = body({**env, strip.axis: start}, self.unroll) if groups else []
+            rest: list = []
+            if left:
+                rest += body({**env, strip.axis: emit.integer(groups * self.unroll * self.lanes)}, left)
+            if strip.tail:
+                rest += body({**env, strip.axis: emit.integer(strip.blocks * self.lanes)}, 0)
+            return emit.when(group < emit.integer(groups), whole, rest) if rest and groups else whole + rest
+
+        total = math.prod(a.extent for a in dimensions)
+        return emit.loop(total, lambda t: points(dimensions, t, task), "task", self.parallel)
+
+    def _reduce(self, env: Env, vectors: int, finish, split_axis: Axis) -> list:  # noqa: ANN001
+        part = env.get(split_axis, emit.integer(0))
+        if self.along_output:
+            return self._reduce_output_lanes(env, vectors, finish, part)
+        return self._reduce_reduced_lanes(env, finish, part)
+
+    def _range(self, part: Value) -> tuple[Value, int | Value]:
+        """Start and length of a part of the first reduced axis."""
+        start = part * emit.integer(self.part)
+        extent = self.reduced[0].extent
+        if self.splits * self.part == extent:
+            return start, self.part
+        return start, tirx.Min(emit.integer(self.part), emit.integer(extent) - start)
+
+    def _reduce_output_lanes(self, env: Env, vectors: int, finish, part: Value) -> list:  # noqa: ANN001
+        mask = self.strip.tail_mask() if vectors == 0 else None
+        count = max(vectors, 1)
+        state = self.reducer.state(count, self.lanes)
+        starts = [env[self.lane_axis] + emit.integer(n * self.lanes) for n in range(count)]
+
+        def step(inner: Env) -> list:
+            out: list = []
+            for n in range(count):
+                ev = self.frame.evaluator({**inner, self.lane_axis: starts[n]}, self.lane_axis, self.lanes, mask=mask)
+                out += self.reducer.accumulate(state, n, ev)
+            return out
+
+        body = state.allocate() + self._over_reduced(env, part, step)
+        for n in range(count):
+            body += finish({**env, self.lane_axis: starts[n]}, part, state.values(n), mask)
+        return body
+
+    def _over_reduced(self, env: Env, part: Value, step) -> list:  # noqa: ANN001
+        """Loops over the reduced axes, the first one over the range of this part."""
+        if not self.reduced:
+            return step(env)
+        first, *rest = self.reduced
+        start, length = self._range(part)
+        return emit.loop(length, lambda i: nested(rest, {**env, first: start + i}, step), "k")
+
+    def _reduce_reduced_lanes(self, env: Env, finish, part: Value) -> list:  # noqa: ANN001
+        state = self.reducer.state(self.unroll, self.lanes)
+        body = state.allocate() + self._over_outer_reduced(env, part, lambda e, s, n: self._run(state, e, s, n))
+        folded = self.reducer.fold(state, body)
+        return body + finish(env, part, folded, None)
+
+    def _over_outer_reduced(self, env: Env, part: Value, run) -> list:  # noqa: ANN001
+        """`run(env, start, length)` along the lane axis under loops over the reduced axes before it."""
+        start, length = self._range(part)
+        *outer, last = self.reduced
+        if not outer:
+            return run(env, start, length)
+        first, *middle = outer
+        inner = lambda e: run(e, emit.integer(0), last.extent)  # noqa: E731
+        return emit.loop(length, lambda i: nested(middle, {**env, first: start + i}, inner), "k")
+
+    def _run(self, state, env: Env, start: Value, length: int | Value) -> list:  # noqa: ANN001
+        """Vectors along the lane axis: groups of `unroll`, single ones, the masked tail."""
+
+        def vectors(base: Value, count: int, mask: Value | None = None) -> list:
+            out: list = []
+            for n in range(count):
+                at = {**env, self.lane_axis: base + emit.integer(n * self.lanes)}
+                ev = self.frame.evaluator(at, self.lane_axis, self.lanes, mask=mask)
+                out += self.reducer.accumulate(state, n, ev, mask)
+            return out
+
+        def from_start(i: Value, step: int, first: Value) -> Value:
+            return start + first + i * emit.integer(step)
+
+        group, zero = self.unroll * self.lanes, emit.integer(0)
+        if isinstance(length, int):
+            groups, singles, tail = length // group, length % group // self.lanes, length % self.lanes
+            body = emit.loop(groups, lambda i: vectors(from_start(i, group, zero), self.unroll), "g") if groups else []
+            if singles:
+                body += vectors(start + emit.integer(groups * group), singles)
+            if tail:
+                body += vectors(start + emit.integer(length - tail), 1, self.strip.tail_mask())
+            return body
+        body = []
+        size = emit.bind(body, length, "n")
+        groups = emit.bind(body, tirx.floordiv(size, emit.integer(group)), "groups")
+        body += emit.loop(groups, lambda i: vectors(from_start(i, group, zero), self.unroll), "g")
+        done = groups * emit.integer(group)
+        singles = tirx.floordiv(size - done, emit.integer(self.lanes))
+        body += emit.loop(singles, lambda i: vectors(from_start(i, self.lanes, done), 1), "b")
+        if self.strip.tail:
+            at = emit.integer(self.strip.blocks * self.lanes)
+            last = tirx.EQ(start + size, emit.integer(self.lane_axis.extent))
+            body += emit.when(last, vectors(at, 1, self.strip.tail_mask()))
+        return body
+
+    def _finish(self, env: Env, part: Value, values: list[Value], mask: Value | None) -> list:
+        result = self.reducer.result(values)
+        if self.along_output:
+            return self.frame.write(env, self.lane_axis, self.lanes, result, mask)
+        return self.frame.write(env, result=result)
+
+    def _linear(self, env: Env) -> Value:
+        flat = emit.integer(0)
+        for a in self.outputs:
+            flat = flat * emit.integer(a.extent) + env[a]
+        return flat
+
+    def _store_partial(self, env: Env, part: Value, values: list[Value], mask: Value | None) -> list:
+        base = part * emit.integer(self._size) + self._linear(env)
+        out = []
+        for target, value in zip(self.scratch, values, strict=True):
+            index = emit.ramp(base, 1, emit.lanes_of(value))
+            plain = emit.store(target, index, value)
+            out.append(plain if mask is None else emit.masked_store(target, index, value, mask))
+        return out
+
+    def _combine_parts(self, env: Env, vectors: int) -> list:
+        """Second pass: the parts in order, then the outputs."""
+        lane_axis = self.outputs[-1] if self.outputs else None
+        lanes = self.lanes if self.outputs else 1
+        mask = Strip(lane_axis, lanes).tail_mask() if vectors == 0 and lane_axis is not None else None
+        body: list = []
+        for n in range(max(vectors, 1)):
+            at = dict(env)
+            if lane_axis is not None:
+                at[lane_axis] = env[lane_axis] + emit.integer(n * lanes)
+            state = self.reducer.state(1, lanes)
+            base = self._linear(at)
+
+            def step(p: Value, state=state, base=base) -> list:  # noqa: ANN001
+                index = emit.ramp(p * emit.integer(self._size) + base, 1, lanes)
+                if mask is None:
+                    found = [emit.load(b, index) for b in self.scratch]
+                else:
+                    found = [emit.masked_load(b, index, mask) for b in self.scratch]
+                return self.reducer.merge(state, 0, found)
+
+            body += state.allocate() + emit.loop(self.splits, step, "p")
+            result = self.reducer.result(state.values(0))
+            body += self.frame.write(at, lane_axis, lanes, result, mask)
+        return body

@@ -1,0 +1,232 @@
+"""`default_schedule`: a schedule by structure, without search.  Pure; the numbers are from measurements in
+`tests/codegen` and `docs`, and a tuner may vary every knob."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from neoflow.codegen.sides import (
+    Contraction,
+    chunk_lanes,
+    direct_read,
+    find_contraction,
+    row_box,
+    size,
+    with_lanes_last,
+)
+from neoflow.codegen.structure import Nest, input_reads, is_data_dependent, is_index, nest_of, stride
+from neoflow.codegen.target import Target
+from neoflow.expr import dtype as dt
+from neoflow.expr.ir import Apply, Axis, Expr, Read, Reduce, postorder
+from neoflow.partition.subgraph import Subgraph
+from neoflow.tune.schedule import Knob, Schedule
+
+PARALLEL_WORK = 32_768
+"""Elementary operations below which a parallel region (1-2 us) costs more than it saves."""
+ONE_LANE = ("tanh", "erf")
+"""Functions that in float64 are calls of the C library, one lane at a time."""
+_COSTLY = ("exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "pow", "floordiv", "mod")
+
+
+def _schedule(template: str, **knobs: Knob) -> Schedule:
+    return Schedule(template, tuple(sorted(knobs.items())))
+
+
+def default_schedule(subgraph: Subgraph, target: Target) -> Schedule:
+    """The schedule of a subgraph by its structure alone."""
+    nest = nest_of(subgraph).fused()
+    if nest.reduction is None:
+        return _map(nest, target)
+    found = find_contraction(nest)
+    return _contraction(nest, found, target) if found is not None else _reduction(nest, target)
+
+
+def _points(axes: tuple[Axis, ...]) -> int:
+    return math.prod(a.extent for a in axes)
+
+
+def _cost(expressions: tuple[Expr, ...]) -> int:
+    """Elementary operations of a point, roughly."""
+    nodes = {n for e in expressions for n in postorder(e)}
+    return sum(10 if isinstance(n, Apply) and n.fn in _COSTLY else 1 for n in nodes)
+
+
+def _must_be_scalar(expressions: tuple[Expr, ...], lane_axis: Axis) -> bool:
+    """Whether something in the body exists for one lane only."""
+    for e in expressions:
+        for n in postorder(e):
+            if isinstance(n, Apply) and n.fn in ONE_LANE and n.dtype == "float64":
+                return True
+            if isinstance(n, Read) and n.indices and is_data_dependent(n):
+                if any(not is_index(i) and lane_axis in i.free for i in n.indices):
+                    return True
+    return False
+
+
+def _widest(expressions: tuple[Expr, ...]) -> str:
+    """An element type of the largest size that is computed with: it gives the lanes."""
+    wide = any(n.dtype in ("float64", "int64") and not is_index(n) for e in expressions for n in postorder(e))
+    return "float64" if wide else "float32"
+
+
+def _lanes(expressions: tuple[Expr, ...], axis: Axis, target: Target) -> int:
+    """A vector register, or less for a short axis."""
+    if _must_be_scalar(expressions, axis):
+        return 1
+    return min(target.lanes(_widest(expressions)), 1 << (axis.extent - 1).bit_length())
+
+
+def _map(nest: Nest, target: Target) -> Schedule:
+    expressions = tuple(value for _, _, value in nest.outputs)
+    work = _points(nest.axes) * _cost(expressions)
+    parallel = target.threads > 1 and work >= PARALLEL_WORK
+    if not nest.axes:
+        return _schedule("map", lanes=1, inner=-1, chunks=1, parallel=False)
+    lane_axis = nest.axes[-1]
+    lanes = _lanes(expressions, lane_axis, target)
+    inner = _transposed_axis(nest, expressions, lane_axis)
+    rows = _points(tuple(a for n, a in enumerate(nest.axes[:-1]) if n != inner))
+    chunks = 1
+    if parallel and rows < 8 * target.threads:
+        chunks = max(1, min(lane_axis.extent // lanes, math.ceil(8 * target.threads / rows)))
+    return _schedule("map", lanes=lanes, inner=inner, chunks=chunks, parallel=parallel)
+
+
+def _transposed_axis(nest: Nest, expressions: tuple[Expr, ...], lane_axis: Axis) -> int:
+    """Position of the axis along which a read that strides along the lanes is contiguous, or -1."""
+    for e in expressions:
+        for read in input_reads(e):
+            if is_data_dependent(read) or stride(read.indices[0], lane_axis) in (0, 1):
+                continue
+            for n, a in enumerate(nest.axes[:-1]):
+                if stride(read.indices[0], a) == 1 and a.extent > 1:
+                    return n
+    return -1
+
+
+def _reduction(nest: Nest, target: Target) -> Schedule:
+    reduction = nest.reduction
+    assert isinstance(reduction, Reduce)
+    expressions = nest.expressions
+    outputs, reduced = _points(nest.axes), _points(reduction.axes)
+    parallel = target.threads > 1 and outputs * reduced * _cost((reduction.body,)) >= PARALLEL_WORK
+    lane = _reduction_lane(nest, reduction)
+    if lane == "output":
+        lanes = _lanes(expressions, nest.axes[-1], target)
+        blocks = nest.axes[-1].extent // lanes
+        unroll = max(1, min(4, blocks))
+        tasks = _points(nest.axes[:-1]) * math.ceil(blocks / unroll)
+    else:
+        axis = reduction.axes[-1] if reduction.axes else None
+        lanes = _lanes(expressions, axis, target) if axis is not None else 1
+        blocks = axis.extent // lanes if axis is not None else 1
+        unroll, tasks = max(1, min(4, blocks)), outputs
+    splits = 1
+    if parallel and tasks < 2 * target.threads and reduced >= 1024:
+        splits = min(2 * target.threads, reduction.axes[0].extent)
+    return _schedule("reduction", lane=lane, lanes=lanes, unroll=unroll, splits=splits, parallel=parallel)
+
+
+def _reduction_lane(nest: Nest, reduction: Reduce) -> str:
+    """Vectors along the output or the reduced axis, whichever the large reads are contiguous along."""
+    if not nest.axes:
+        return "reduced"
+    if not reduction.axes:
+        return "output"
+    score = {"output": 0.0, "reduced": 0.0}
+    for read in input_reads(reduction.body):
+        if is_data_dependent(read):
+            continue
+        weight = math.log2(1 + math.prod(a.extent for a in read.free))
+        for name, axis in (("output", nest.axes[-1]), ("reduced", reduction.axes[-1])):
+            step = stride(read.indices[0], axis)
+            width = min(16, axis.extent) / 16
+            score[name] += weight * width * (1.0 if step == 1 else 0.5 if step == 0 else 0.0)
+    return "output" if score["output"] >= score["reduced"] else "reduced"
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """A way to lower a contraction and its estimated cycles of one core."""
+
+    cycles: float
+    schedule: Schedule
+
+
+def _contraction(nest: Nest, found: Contraction, target: Target) -> Schedule:
+    assert nest.reduction is not None
+    element = "float64" if nest.reduction.body.dtype == "float64" else "float32"
+    choices = []
+    for side in ("right", "left"):
+        sided = found if side == "right" else found.swapped()
+        sided = with_lanes_last(sided, nest.outputs[0][1])
+        for vectors in (1, 2, 3, 4):
+            choices.append(_with_vectors(nest, sided, side, element, vectors, target))
+    return min(choices, key=lambda c: c.cycles).schedule
+
+
+def _with_vectors(
+    nest: Nest, c: Contraction, side: str, element: str, vectors: int, target: Target
+) -> _Choice:
+    n, k, m, batch = size(c.n), size(c.k), size(c.m), size(c.batch)
+    lanes = min(target.lanes(element), 1 << (n - 1).bit_length())
+    rows = max(1, (target.registers - 2 - vectors) // vectors)
+    rows = min(rows, 14)
+    position, count = row_box(c.m, rows)
+    tile_rows = count * size(c.m[position + 1 :])
+    tiles = size(c.m[:position]) * math.ceil(c.m[position].extent / count)
+    panels = math.ceil(n / (lanes * vectors))
+    width = lanes * vectors
+
+    direct = direct_read(c.left, element) is not None
+    chunk = chunk_lanes(c.n, lanes)
+    pack = not direct or (panels >= 6 and tiles > 1)
+
+    # a point of K for one tile: one multiply-add a register, or the loads of the operands
+    padded = math.ceil(n / lanes)
+    multiply = batch * tiles * k * max(tile_rows * padded, (tile_rows + vectors) * panels / 2, 4 * padded)
+    right_contiguous = _is_contiguous(c.right, c.n[-1])
+    pack_right = batch * k * n * (2.0 / chunk if right_contiguous else 1.5)
+    pack_left = batch * k * m * 1.5 if pack else 0.0
+    contiguous_out = stride(nest.outputs[0][1], c.n[-1]) == 1
+    write = batch * m * n * (2.0 / chunk if contiguous_out else 2.0) * _cost(tuple(v for _, _, v in nest.outputs))
+    cycles = multiply + pack_right + pack_left + write
+
+    parallel = target.threads > 1 and c.flops >= 8 * PARALLEL_WORK
+    wanted = 4 * target.threads if parallel else 1
+    # panels packed by the task that owns them when there are enough tasks, or too much to pack to keep it all
+    by_panels = batch * panels >= wanted and (not pack or tiles <= 64 or batch * k * n > 1 << 22)
+    part_bytes = 4 * k * width
+    splits = 1
+    tasks = batch * (panels if by_panels else tiles)
+    if not by_panels and parallel and tasks < wanted:
+        by_panels = panels > tiles
+        tasks = batch * max(panels, tiles)
+    if parallel and tasks < wanted and k >= 512:
+        splits = math.ceil(wanted / tasks)
+    splits = max(splits, math.ceil(part_bytes / (target.l2_bytes // 2)))
+    splits = min(splits, c.k[0].extent)
+    block = 1
+    if not by_panels and batch * tiles > 4 * wanted:
+        block = max(1, min(8, batch * tiles // (4 * wanted)))
+    return _Choice(
+        cycles,
+        _schedule(
+            "contraction",
+            side=side,
+            lanes=lanes,
+            vectors=vectors,
+            rows=rows,
+            order="panels" if by_panels else "tiles",
+            tiles=block,
+            pack=pack,
+            splits=splits,
+            parallel=parallel,
+        ),
+    )
+
+
+def _is_contiguous(side: Expr, axis: Axis) -> bool:
+    reads = [r for r in input_reads(side) if axis in r.free]
+    return bool(reads) and all(stride(r.indices[0], axis) == 1 for r in reads)

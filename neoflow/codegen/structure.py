@@ -1,0 +1,231 @@
+"""A subgraph as one kernel's formulas: producers inlined, reads flattened, axes fused. No loops yet, no tvm.
+
+Reads of kernel inputs are flat: `Read(Slot(value number, (size,)), (address,))` with a simplified address, except
+data-dependent ones, which keep an index per dimension because each is checked at run time. The anchor's value at the
+point being written is `Read(Slot(its number, ()), ())`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from neoflow.errors import CodegenError
+from neoflow.expr import affine
+from neoflow.expr import dtype as dt
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Slot, postorder, rewrite, substitute
+from neoflow.partition.subgraph import Subgraph
+
+FIRST_FUSED = 1 << 20
+"""Idents of fused axes start here, above every axis of a definition."""
+
+
+@dataclass(frozen=True)
+class Nest:
+    """One kernel: for every point of `axes`, `outputs`; when `reduction` is given they read its result.
+
+    outputs: (value number, address in the dense output, expression), one for each output of the subgraph.
+    """
+
+    axes: tuple[Axis, ...]
+    reduction: Reduce | None
+    anchor: Read | None
+    outputs: tuple[tuple[int, Expr, Expr], ...]
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """Every expression of the kernel."""
+        body = (self.reduction.body,) if self.reduction is not None else ()
+        return body + tuple(e for _, address, value in self.outputs for e in (address, value))
+
+    def fused(self) -> Nest:
+        """The same kernel over fewer, longer axes.
+
+        Neighbours a, b become f with a = f // |b|, b = f % |b| wherever every address stays free of // and % of f.
+        """
+        nest = self._fuse(self.axes, lambda n, axes: replace(n, axes=axes))
+        if nest.reduction is not None:
+            nest = nest._fuse(nest.reduction.axes, _with_reduction_axes)
+        return nest
+
+    def _fuse(self, axes: tuple[Axis, ...], put) -> Nest:  # noqa: ANN001
+        nest, done = self, list(axes)
+        n = len(done) - 2
+        while n >= 0:
+            if n + 1 < len(done):
+                outer, inner = done[n], done[n + 1]
+                fused = _fresh(nest, outer.extent * inner.extent)
+                mapping = _split(fused, outer, inner)
+                addresses = _index_roots(nest.expressions)
+                if all(_is_smooth(affine.simplify(substitute(e, mapping)), fused) for e in addresses):
+                    nest = nest.substituted(mapping)
+                    done[n : n + 2] = [fused]
+            n -= 1
+        ones = {a: affine.integer(0) for a in done if a.extent == 1}
+        if ones:
+            nest, done = nest.substituted(ones), [a for a in done if a.extent > 1]
+        return put(nest, tuple(done))
+
+    def substituted(self, mapping: dict[Expr, Expr]) -> Nest:
+        """Axes replaced by index expressions; the caller sets `axes` and the reduction's axes."""
+        outputs = tuple((n, replaced(a, mapping), replaced(v, mapping)) for n, a, v in self.outputs)
+        reduction = self.reduction
+        if reduction is not None:
+            reduction = Reduce(reduction.op, reduction.axes, replaced(reduction.body, mapping))
+        return replace(self, outputs=outputs, reduction=reduction)
+
+
+def _with_reduction_axes(nest: Nest, axes: tuple[Axis, ...]) -> Nest:
+    assert nest.reduction is not None
+    return replace(nest, reduction=Reduce(nest.reduction.op, axes, nest.reduction.body))
+
+
+def _fresh(nest: Nest, extent: int) -> Axis:
+    reduced = nest.reduction.axes if nest.reduction is not None else ()
+    used = max((a.ident for a in (*nest.axes, *reduced, *_free(nest.expressions))), default=0)
+    return Axis(max(used + 1, FIRST_FUSED), extent)
+
+
+def _free(expressions: tuple[Expr, ...]) -> set[Axis]:
+    return set().union(*(e.free for e in expressions)) if expressions else set()
+
+
+def _split(fused: Axis, outer: Axis, inner: Axis) -> dict[Expr, Expr]:
+    extent = affine.integer(inner.extent)
+    return {outer: Apply("floordiv", (fused, extent)), inner: Apply("mod", (fused, extent))}
+
+
+def _index_roots(expressions: tuple[Expr, ...]) -> list[Expr]:
+    """The maximal integer expressions over axes: addresses, the sides of comparisons, casts of axes."""
+    roots: dict[Expr, None] = {}
+    seen: set[Expr] = set()
+    stack = list(expressions)
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if is_index(node):
+            roots[node] = None
+        else:
+            stack.extend(node.children)
+    return list(roots)
+
+
+def is_index(e: Expr) -> bool:
+    """Whether `e` is integer arithmetic of axes and constants alone."""
+    match e:
+        case Axis():
+            return True
+        case Const():
+            return e.dtype == dt.INDEX
+        case Apply():
+            return e.dtype == dt.INDEX and all(is_index(a) for a in e.args)
+    return False
+
+
+def _is_smooth(e: Expr, fused: Axis) -> bool:
+    """No // or % of the fused axis."""
+    return not any(isinstance(n, Apply) and n.fn in ("floordiv", "mod") and fused in n.free for n in postorder(e))
+
+
+def replaced(e: Expr, mapping: dict[Expr, Expr]) -> Expr:
+    """Axes replaced and every index simplified again."""
+    return _simplified(substitute(e, mapping)) if mapping else e
+
+
+def _simplified(e: Expr) -> Expr:
+    def rule(node: Expr) -> Expr | None:
+        if is_index(node):
+            return affine.simplify(node)
+        if isinstance(node, Apply) and node.dtype == "bool" and all(is_index(a) for a in node.args):
+            return affine.simplify(node)
+        return None
+
+    return rewrite(e, rule)
+
+
+def is_data_dependent(read: Read) -> bool:
+    """Whether an index of the read is itself read from a tensor, and so is checked at run time."""
+    return not all(is_index(i) for i in read.indices)
+
+
+def flat_address(shape: tuple[int, ...], indices: tuple[Expr, ...]) -> Expr:
+    """Position in a dense row-major tensor."""
+    terms: dict[Expr, int] = {}
+    constant, stride = 0, 1
+    for extent, index in zip(reversed(shape), reversed(indices), strict=True):
+        form, offset = affine.linear(index)
+        for atom, coefficient in form.items():
+            terms[atom] = terms.get(atom, 0) + coefficient * stride
+        constant += offset * stride
+        stride *= extent
+    return affine.simplify(affine.from_linear(({a: c for a, c in terms.items() if c}, constant)))
+
+
+def nest_of(subgraph: Subgraph) -> Nest:
+    """The kernel of a subgraph, axes not yet fused."""
+    first, anchor = len(subgraph.inputs), subgraph.anchor
+    anchor_read: Read | None = None
+    if anchor is not None:
+        value = subgraph.value(first + anchor)
+        anchor_read = Read(Slot(first + anchor, (), value.dtype), ())
+
+    def body(number: int) -> Expr:
+        stage = subgraph.stages[number]
+
+        def rule(node: Expr) -> Expr | None:
+            if not isinstance(node, Read):
+                return None
+            source = stage.inputs[node.source.position]  # type: ignore[union-attr]
+            if source < first:
+                return _kernel_read(source, node)
+            if source - first == anchor:
+                return _rounded(anchor_read)  # type: ignore[arg-type]
+            producer = subgraph.stages[source - first].definition
+            mapping = dict(zip(producer.axes, node.indices, strict=True))
+            return _rounded(replaced(bodies[source - first], mapping))
+
+        return _simplified(rewrite(stage.definition.body, rule))
+
+    bodies: list[Expr] = []
+    for number in range(len(subgraph.stages)):
+        bodies.append(body(number))
+    shape = subgraph.value(subgraph.outputs[0]).shape
+    axes = tuple(Axis(i, n) for i, n in enumerate(shape))
+    address = flat_address(shape, axes)
+    outputs = []
+    for o in subgraph.outputs:
+        is_anchor = anchor is not None and o - first == anchor
+        outputs.append((o, address, anchor_read if is_anchor else bodies[o - first]))
+    reduction = bodies[anchor] if anchor is not None else None
+    if reduction is not None and not isinstance(reduction, Reduce):
+        raise CodegenError("the anchor's reduction is not at the root of its body")
+    return Nest(axes, reduction, anchor_read, tuple(outputs))  # type: ignore[arg-type]
+
+
+def _rounded(e: Expr) -> Expr:
+    """A tensor of a narrow float has that precision although it is never stored."""
+    return Cast(e.dtype, e) if e.dtype in ("float16", "bfloat16") else e
+
+
+def _kernel_read(number: int, read: Read) -> Read:
+    shape = read.source.shape
+    slot = Slot(number, shape, read.dtype)
+    if is_data_dependent(read):
+        return Read(slot, read.indices)
+    size = math.prod(shape)
+    return Read(Slot(number, (size,), read.dtype), (flat_address(shape, read.indices),))
+
+
+def stride(address: Expr, axis: Axis) -> int | None:
+    """How far a step of `axis` moves `address`; None when that is not one number."""
+    terms, _ = affine.linear(address)
+    if any(axis in atom.free for atom in terms if atom is not axis):
+        return None
+    return terms.get(axis, 0)
+
+
+def input_reads(e: Expr) -> list[Read]:
+    """Reads of kernel inputs; the anchor's own value is not one."""
+    return [n for n in postorder(e) if isinstance(n, Read) and n.indices]

@@ -1,0 +1,85 @@
+"""`Target`: what code is generated for. Pure data; finding this machine's needs no compiler."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+
+from neoflow.errors import CodegenError
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine: `mcpu` as LLVM names it, `threads` of the pool, width of a vector register, data caches of a core.
+
+    Its `str` is part of every cache key.
+    """
+
+    kind: str = "cpu"
+    mcpu: str = "x86-64-v3"
+    threads: int = 1
+    vector_bytes: int = 32
+    l2_bytes: int = 1 << 19
+
+    def lanes(self, dtype: str) -> int:
+        """Elements of a vector register; dtypes narrower than 4 bytes are computed in 4."""
+        return self.vector_bytes // (8 if dtype in ("float64", "int64") else 4)
+
+    @property
+    def registers(self) -> int:
+        """Vector registers the instruction set names."""
+        return 32 if self.vector_bytes == 64 else 16
+
+    def __str__(self) -> str:
+        return f"{self.kind}({self.mcpu}, threads={self.threads}, vector={self.vector_bytes}, l2={self.l2_bytes})"
+
+
+# LLVM's name of a processor model by (vendor, family): the first row whose feature the processor has.
+_MODELS = (
+    ("AuthenticAMD", 26, "avx512f", "znver5"),
+    ("AuthenticAMD", 25, "avx512f", "znver4"),
+    ("AuthenticAMD", 25, "avx2", "znver3"),
+    ("AuthenticAMD", 23, "avx2", "znver2"),
+    ("GenuineIntel", 6, "amx_tile", "sapphirerapids"),
+    ("GenuineIntel", 6, "avx512_vnni", "cascadelake"),
+    ("GenuineIntel", 6, "avx512f", "skylake-avx512"),
+    ("GenuineIntel", 6, "avx2", "haswell"),
+)
+
+
+def _cpuinfo() -> dict[str, str]:
+    info: dict[str, str] = {}
+    try:
+        with open("/proc/cpuinfo") as file:
+            for line in file:
+                key, _, value = line.partition(":")
+                if not key.strip():
+                    break
+                info[key.strip()] = value.strip()
+    except OSError:
+        pass
+    return info
+
+
+def _l2_bytes() -> int:
+    try:
+        with open("/sys/devices/system/cpu/cpu0/cache/index2/size") as file:
+            return int(file.read().strip().removesuffix("K")) << 10
+    except (OSError, ValueError):
+        return 1 << 19
+
+
+def cpu_target(threads: int | None = None) -> Target:
+    """This machine, with `threads` threads or one for each core this process may use."""
+    if platform.machine() != "x86_64":
+        raise CodegenError(f"no CPU target for {platform.machine()}: neoflow generates x86-64 code with AVX2 or AVX-512")
+    info = _cpuinfo()
+    flags = set(info.get("flags", "").split())
+    vendor, family = info.get("vendor_id", ""), int(info.get("cpu family", 0))
+    generic = "x86-64-v4" if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags else "x86-64-v3"
+    model = next((m for v, f, need, m in _MODELS if v == vendor and f == family and need in flags), generic)
+    count = threads if threads is not None else len(os.sched_getaffinity(0))
+    if count < 1:
+        raise CodegenError(f"a target has at least one thread, not {count}")
+    return Target("cpu", model, count, 64 if "avx512f" in flags else 32, _l2_bytes())
