@@ -1,4 +1,4 @@
-"""One canonical form: reductions at the root, constants folded, copies gone, equal computes merged, dead ones dropped."""
+"""One canonical form: reductions at the root, constants folded, copies gone, equal computes merged, dead ones gone."""
 
 from __future__ import annotations
 
@@ -82,10 +82,8 @@ def _simplify(t: Compute, where: object) -> Tensor:
     if body is not definition.body:
         t = build(definition.shape, body, t.inputs, t.name)
         body = t.definition.body
-    if isinstance(body, Read) and len(t.inputs) == 1 and t.inputs[0].shape == t.shape:
-        if same(body.indices, _own_indices(t.shape)):
-            return t.inputs[0]
-    return t
+    is_copy = isinstance(body, Read) and t.inputs[0].shape == t.shape and same(body.indices, _own_indices(t.shape))
+    return t.inputs[0] if is_copy else t
 
 
 def _own_indices(shape: tuple[int, ...]) -> tuple[Expr, ...]:
@@ -143,6 +141,8 @@ def _fold_apply(e: Apply) -> Expr | None:
             return b
         case "mul" if _is(b, 1):
             return a
+        case "add" if a is b and dt.is_float(a.dtype):
+            return Apply("mul", (Const(2, a.dtype), a))
         case "div" if _is(b, 1):
             return a
         case "sub" if _is(b, 0):
