@@ -192,9 +192,12 @@ def _product_of_others(body: Reduce) -> Expr:
 
 
 def gather(solution: Solution, e: Expr, guards: Guards) -> Expr:
-    """The term at z: summed over the free axes, masked by the guards of the solution and of the branch."""
+    """The term at z: summed over the free axes, masked by the guards of the solution and of the branch.
+
+    In this order: the branch's conditions make sense at axis values in range, data is only read in the branch.
+    """
     e = affine_substitute(e, solution.axes)
-    conditions = solution.guards + tuple(affine_substitute(c, solution.axes) for c in guards)
+    conditions = (*solution.guards, *(affine_substitute(c, solution.axes) for c in guards), *solution.matches)
     conditions = tuple(affine.simplify(c) for c in conditions)
     conditions = tuple(c for c in conditions if not (isinstance(c, Const) and c.value))
     if any(isinstance(c, Const) for c in conditions):
@@ -284,29 +287,17 @@ def split_by_residue(
 
 def _narrow(solution: Solution, place: dict[Axis, Expr]) -> Solution | None:
     """The solution inside one residue class: guards decided, free axes cut to what can meet them; None when empty."""
-    axes = {a: affine.simplify(substitute(v, dict(place))) for a, v in solution.axes.items()}
-    guards = [affine.simplify(substitute(c, dict(place))) for c in solution.guards]
-    free = list(solution.free)
-    for n, a in enumerate(free):
+    narrowed = solution.substituted(place)
+    for a in solution.free:
         extent = a.extent
-        for c in guards:
-            if c.free == {a} and isinstance(c, Apply):
+        for c in narrowed.guards:
+            if c.free == {a}:
                 extent = _last_that_meets(c, a, extent) + 1
         if extent <= 0:
             return None
         if extent < a.extent:
-            shorter = Axis(next(_idents), extent, a.name)
-            free[n] = shorter
-            axes = {k: affine.simplify(substitute(v, {a: shorter})) for k, v in axes.items()}
-            guards = [affine.simplify(substitute(c, {a: shorter})) for c in guards]
-    kept = []
-    for c in guards:
-        if isinstance(c, Const):
-            if not c.value:
-                return None
-        else:
-            kept.append(c)
-    return Solution(axes, tuple(free), tuple(kept))
+            narrowed = narrowed.substituted({a: Axis(next(_idents), extent, a.name)})
+    return None if any(isinstance(c, Const) and not c.value for c in narrowed.guards) else narrowed
 
 
 def _last_that_meets(condition: Expr, a: Axis, extent: int) -> int:

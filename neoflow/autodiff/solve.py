@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -35,16 +36,32 @@ class Variable:
 
 @dataclass(frozen=True)
 class Solution:
-    """Every axis as an expression of the targets z and of new `free` axes, wherever the `guards` hold."""
+    """Every axis as an expression of the targets z and of new `free` axes, wherever `guards` and `matches` hold."""
 
     axes: dict[Axis, Expr]
     free: tuple[Axis, ...]
     guards: tuple[Expr, ...]
+    matches: tuple[Expr, ...] = ()
+    """index = target where an index depends on data; what it reads may need the conditions around the read first"""
 
     @property
     def trips(self) -> int:
         """Points visited for each z."""
         return math.prod(a.extent for a in self.free)
+
+    def substituted(self, mapping: Mapping[Axis, Expr]) -> Solution:
+        """With axes, targets or free ones, replaced; a guard that always holds is dropped."""
+
+        def change(e: Expr) -> Expr:
+            return affine.simplify(substitute(e, dict(mapping)))
+
+        guards = [change(c) for c in self.guards]
+        return Solution(
+            {a: change(e) for a, e in self.axes.items()},
+            tuple(b for a in self.free if (b := mapping.get(a, a)).extent > 1),  # type: ignore[attr-defined,misc]
+            tuple(c for c in guards if not (isinstance(c, Const) and c.value)),
+            tuple(change(c) for c in self.matches),
+        )
 
 
 class _NotQuasiAffine(Exception):
@@ -126,7 +143,7 @@ def solve(
     """Solve  indices(axes) = targets.
 
     axes: every axis the read's value depends on; those no index mentions stay free. `new_axes` numbers the free axes.
-    Where an index is not quasi-affine (data-dependent, say) all axes stay free under the guard  index = target.
+    Where an index is not quasi-affine (data-dependent, say) its axes stay free and  index = target  must match.
     """
     system = _System()
     guards: list[Expr] = []
@@ -151,9 +168,8 @@ def solve(
             solved[a] = affine.simplify(fresh)
             if a.extent > 1:
                 free.append(fresh)
-    for index, z in opaque:
-        guards.append(Apply("eq", (affine.simplify(substitute(index, dict(solved))), z)))
-    return Solution(solved, tuple(free), needed(guards))
+    matches = [Apply("eq", (affine.simplify(substitute(index, dict(solved))), z)) for index, z in opaque]
+    return Solution(solved, tuple(free), needed(guards), tuple(matches))
 
 
 def _components(system: _System) -> list[tuple[list[int], list[int]]]:
