@@ -6,6 +6,7 @@ The generator comes from whoever trains, so one seed fixes every parameter; `fil
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable
 
 import numpy as np
@@ -64,9 +65,13 @@ def filled(model: str, name: str, fan: int | None = None, gain: float = 1.0) -> 
 
 
 def initial_value(parameter: Parameter, generator: np.random.Generator | None = None) -> NDArray:
-    """The first value of a parameter in its own dtype: its array, what its function draws, or zeros."""
+    """The first value of a parameter in its own dtype: its array, what its function draws, or zeros.
+
+    generator: None means one of the parameter's own, seeded by its name.
+    """
     init = parameter.init
     if callable(init):
-        init = init(parameter.shape, np.random.default_rng(0) if generator is None else generator)
+        generator = generator or np.random.default_rng(zlib.crc32(parameter.name.encode()))
+        init = init(parameter.shape, generator)
     value = np.zeros(parameter.shape) if init is None else np.asarray(init)
     return np.array(np.broadcast_to(value, parameter.shape), dt.NUMPY[parameter.dtype], order="C")
