@@ -11,6 +11,7 @@
                    | Select(cond, then, other)            evaluates only the branch it chooses
                    | Cast(dtype, arg)
                    | Reduce(op, axes, body)               sum prod max min argmax argmin over `axes`
+                   | Scatter(axes, targets, body)         only as a whole body: t[targets] += body over `axes`, from 0
     slot       s ::= Slot(position, shape, dtype)
 
 Expressions are frozen and interned: `is` is equality. What a user writes is *open*: it reads tensors, its axes
@@ -27,7 +28,7 @@ import os
 import struct
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -142,9 +143,7 @@ class Const(Expr):
     def __new__(cls, value: float, dtype: str, where: Location | None = None) -> Const:
         value = bool(value) if dtype == "bool" else float(value) if dt.is_float(dtype) else int(value)
         key = struct.pack("<d", value) if isinstance(value, float) else value
-        return intern(
-            cls, (key, dtype, where), {"value": value, "dtype": dtype, "free": frozenset(), "where": where}
-        )
+        return intern(cls, (key, dtype, where), {"value": value, "dtype": dtype, "free": frozenset(), "where": where})
 
 
 class Axis(Expr):
@@ -251,11 +250,21 @@ class Cast(Expr):
         return Cast(self.dtype, children[0], self.where)
 
 
-class Reduce(Expr):
-    __slots__ = ("axes", "body", "op")
-    op: str
+class Binder(Expr):
+    """A node that binds `axes` in `body`."""
+
+    __slots__ = ("axes", "body")
     axes: tuple[Axis, ...]
     body: Expr
+
+    def rebind(self, axes: tuple[Axis, ...], children: tuple[Expr, ...]) -> Binder:
+        """The same node over other axes and children."""
+        raise NotImplementedError
+
+
+class Reduce(Binder):
+    __slots__ = ("op",)
+    op: str
 
     def __new__(cls, op: str, axes: tuple[Axis, ...], body: Expr, where: Location | None = None) -> Reduce:
         dtype = dt.INDEX if op.startswith("arg") else body.dtype
@@ -267,7 +276,37 @@ class Reduce(Expr):
         return (self.body,)
 
     def rebuild(self, children: tuple[Expr, ...]) -> Reduce:
-        return Reduce(self.op, self.axes, children[0], self.where)
+        return self.rebind(self.axes, children)
+
+    def rebind(self, axes: tuple[Axis, ...], children: tuple[Expr, ...]) -> Reduce:
+        return Reduce(self.op, axes, children[0], self.where)
+
+
+class Scatter(Binder):
+    """The sum of `body` over the points of `axes` whose `targets` are the element's own indices; targets are data.
+
+    Means  sum[axes](select(targets == own indices, body, 0)), done by adding each point where it belongs. A target
+    outside the tensor is a fault at run time. It is the adjoint of a data-dependent read, and only a whole body.
+    """
+
+    __slots__ = ("targets",)
+    targets: tuple[Expr, ...]
+
+    def __new__(
+        cls, axes: tuple[Axis, ...], targets: tuple[Expr, ...], body: Expr, where: Location | None = None
+    ) -> Scatter:
+        fields = {"axes": axes, "targets": targets, "body": body, "dtype": body.dtype, "where": where}
+        return intern(cls, (axes, targets, body, where), {**fields, "free": _union((*targets, body)).difference(axes)})
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (*self.targets, self.body)
+
+    def rebuild(self, children: tuple[Expr, ...]) -> Scatter:
+        return self.rebind(self.axes, children)
+
+    def rebind(self, axes: tuple[Axis, ...], children: tuple[Expr, ...]) -> Scatter:
+        return Scatter(axes, children[:-1], children[-1], self.where)
 
 
 def same(a: tuple[Node, ...], b: tuple[Node, ...]) -> bool:
@@ -306,15 +345,14 @@ def rewrite(root: Expr, rule: Callable[[Expr], Expr | None], memo: dict[Expr, Ex
     return visit(root)
 
 
-def substitute(root: Expr, mapping: dict[Expr, Expr]) -> Expr:
+def substitute(root: Expr, mapping: Mapping[Any, Expr]) -> Expr:
     """Replace nodes (axes, as a rule) by expressions; a binding of a replaced axis must map to an axis."""
     if not mapping:
         return root
 
     def rule(node: Expr) -> Expr | None:
-        if isinstance(node, Reduce) and any(a in mapping for a in node.axes):
-            axes = tuple(mapping.get(a, a) for a in node.axes)
-            return Reduce(node.op, axes, node.body, node.where)  # type: ignore[arg-type]
+        if isinstance(node, Binder) and any(a in mapping for a in node.axes):
+            return node.rebind(tuple(mapping.get(a, a) for a in node.axes), node.children)  # type: ignore[misc]
         return mapping.get(node)
 
     return rewrite(root, rule)
@@ -343,7 +381,7 @@ class Definition(Node):
     @cached_property
     def reduction_axes(self) -> tuple[Axis, ...]:
         """Every axis bound inside the body, in the order of binding."""
-        bound = {a for n in postorder(self.body) if isinstance(n, Reduce) for a in n.axes}
+        bound = {a for n in postorder(self.body) if isinstance(n, Binder) for a in n.axes}
         return tuple(sorted(bound, key=lambda a: a.ident))
 
     @cached_property
@@ -353,7 +391,8 @@ class Definition(Node):
 
     @cached_property
     def has_reduction(self) -> bool:
-        return any(isinstance(n, Reduce) for n in postorder(self.body))
+        """Whether anything is summed, multiplied, compared or scattered over bound axes."""
+        return any(isinstance(n, Binder) for n in postorder(self.body))
 
     @cached_property
     def digest(self) -> str:
@@ -390,6 +429,8 @@ def serialize(definition: Definition) -> str:
                 text = f"cast {node.dtype}"
             case Reduce():
                 text = f"reduce {node.op} {[(a.ident, a.extent) for a in node.axes]}"
+            case Scatter():
+                text = f"scatter {[(a.ident, a.extent) for a in node.axes]}"
         lines.append(f"{text} {[number[c] for c in node.children]}")
     return "\n".join(lines)
 
