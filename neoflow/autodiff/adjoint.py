@@ -103,7 +103,7 @@ def contributions(t: Compute, value: Tensor, g: Tensor) -> dict[Tensor, list[Ten
             seed = rules.mul(seed, _product_of_others(body))
     terms = cotangent_of_reads(inner, seed)
     reuse = {body: Read(value, outputs)} if body is inner else {}
-    elementwise: dict[Tensor, list[tuple[Expr, Axis]]] = {}
+    elementwise: dict[Tensor, list[tuple[Expr, tuple[Axis, ...]]]] = {}
     result: dict[Tensor, list[Tensor]] = {}
     for (read, guards), e in terms.items():
         e = rewrite(e, reuse.get) if reuse else e
@@ -119,12 +119,12 @@ def contributions(t: Compute, value: Tensor, g: Tensor) -> dict[Tensor, list[Ten
         if isinstance(gathered, Reduce):
             result.setdefault(source, []).append(define(source.shape, targets, gathered, f"d_{source.name}"))
         else:
-            elementwise.setdefault(source, []).append((gathered, targets))  # type: ignore[arg-type]
+            elementwise.setdefault(source, []).append((gathered, targets))
     for source, parts in elementwise.items():
         axes = fresh_axes(source.shape)
         total: Expr | None = None
         for e, targets in parts:
-            e = substitute(e, dict(zip(targets, axes, strict=True)))  # type: ignore[call-overload]
+            e = substitute(e, dict(zip(targets, axes, strict=True)))
             total = e if total is None else rules.add(total, e)
         assert total is not None
         result.setdefault(source, []).append(define(source.shape, axes, total, f"d_{source.name}"))
@@ -187,7 +187,7 @@ def _product_of_others(body: Reduce) -> Expr:
     differs: Expr = Apply("ne", (others[0], body.axes[0]))
     for a, b in zip(others[1:], body.axes[1:], strict=True):
         differs = Apply("or", (differs, Apply("ne", (a, b))))
-    inner = substitute(body.body, dict(zip(body.axes, others, strict=True)))  # type: ignore[call-overload]
+    inner = substitute(body.body, dict(zip(body.axes, others, strict=True)))
     return Reduce("prod", others, Select(differs, inner, Const(1, body.dtype)))
 
 
@@ -196,8 +196,8 @@ def gather(solution: Solution, e: Expr, guards: Guards) -> Expr:
 
     In this order: the branch's conditions make sense at axis values in range, data is only read in the branch.
     """
-    e = affine_substitute(e, solution.axes)
-    conditions = (*solution.guards, *(affine_substitute(c, solution.axes) for c in guards), *solution.matches)
+    e = substitute(e, solution.axes)
+    conditions = (*solution.guards, *(substitute(c, solution.axes) for c in guards), *solution.matches)
     conditions = tuple(affine.simplify(c) for c in conditions)
     conditions = tuple(c for c in conditions if not (isinstance(c, Const) and c.value))
     if any(isinstance(c, Const) for c in conditions):
@@ -205,10 +205,6 @@ def gather(solution: Solution, e: Expr, guards: Guards) -> Expr:
     if conditions:
         e = Select(conjunction(conditions), e, Const(0, e.dtype))
     return Reduce("sum", solution.free, e) if solution.free else e
-
-
-def affine_substitute(e: Expr, mapping: dict[Axis, Expr]) -> Expr:
-    return substitute(e, dict(mapping))
 
 
 def _residue_moduli(solution: Solution, targets: tuple[Axis, ...]) -> dict[Axis, int]:
@@ -246,7 +242,7 @@ def split_by_residue(
     if not moduli or math.prod(moduli.values()) > _MAX_CLASSES:
         return None
     shape = tuple(z.extent for z in targets)
-    parts: list[tuple[dict[Axis, int], Tensor]] = []
+    parts: list[tuple[dict[Axis, int], Compute]] = []
     work = 0
     for residues in itertools.product(*(range(min(m, z.extent)) for z, m in moduli.items())):
         chosen = dict(zip(moduli, residues, strict=True))
@@ -259,7 +255,7 @@ def split_by_residue(
         narrowed = _narrow(solution, place)
         if narrowed is None:
             continue
-        body = gather(narrowed, affine_substitute(e, place), tuple(affine_substitute(c, place) for c in guards))
+        body = gather(narrowed, substitute(e, place), tuple(substitute(c, place) for c in guards))
         if isinstance(body, Const):
             continue
         part = define(tuple(a.extent for a in own), own, body, name + "_" + "".join(map(str, residues)))

@@ -31,10 +31,11 @@ def check_grad(
     wrt: float inputs to differentiate by; None means all that y reads.
     feeds: values of inputs; the others are drawn from a normal distribution (integers: 0 or 1).
     samples: elements of each tensor that are checked, at most (random ones).
-    Returns the worst |difference| / (atol + rtol * |gradient|), which is <= 1. Raises `GradientError` with the worst element.
+    Returns the worst |difference| / (atol + rtol * |gradient|), which is <= 1. Raises `GradientError` with the worst
+    element.
     """
     rng = np.random.default_rng(seed)
-    inputs = [t for t in topological([y]) if isinstance(t, Placeholder)]
+    inputs: list[Tensor] = [t for t in topological([y]) if isinstance(t, Placeholder)]
     if wrt is None:
         wrt = [t for t in inputs if dt.is_float(t.dtype)]
     wrt = [wrt] if isinstance(wrt, Tensor) else list(wrt)

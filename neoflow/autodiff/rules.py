@@ -46,8 +46,9 @@ def fn(name: str, *args: Expr) -> Expr:
     return Apply(name, args)
 
 
-def _share(wins: str, a: Expr, b: Expr, g: Expr) -> tuple[Expr, Expr]:
+def _share(wins: str, x: tuple[Expr, ...], g: Expr) -> tuple[Expr, Expr]:
     """max and min of two: the winner takes all, at a tie both get half."""
+    a, b = x
     half = mul(const(0.5, g), g)
     zero = const(0, g)
     tie = Select(fn("eq", a, b), half, zero)
@@ -65,8 +66,8 @@ RULES: dict[str, Rule] = {
     "mul":     lambda x, y, g: (mul(g, x[1]), mul(g, x[0])),
     "div":     lambda x, y, g: (div(g, x[1]), neg(div(mul(g, y), x[1]))),                       # -x/y^2 = -out/y
     "neg":     lambda x, y, g: (neg(g),),
-    "maximum": lambda x, y, g: _share("gt", *x, g),
-    "minimum": lambda x, y, g: _share("lt", *x, g),
+    "maximum": lambda x, y, g: _share("gt", x, g),
+    "minimum": lambda x, y, g: _share("lt", x, g),
     "abs":     lambda x, y, g: (mul(g, fn("sign", x[0])),),                                     # abs'(0) = 0
     "relu":    lambda x, y, g: (Select(fn("gt", y, const(0, g)), g, const(0, g)),),             # relu'(0) = 0
     "sign":    lambda x, y, g: (None,),

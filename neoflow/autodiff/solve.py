@@ -53,7 +53,7 @@ class Solution:
         """With axes, targets or free ones, replaced; a guard that always holds is dropped."""
 
         def change(e: Expr) -> Expr:
-            return affine.simplify(substitute(e, dict(mapping)))
+            return affine.simplify(substitute(e, mapping))
 
         guards = [change(c) for c in self.guards]
         return Solution(
@@ -168,7 +168,7 @@ def solve(
             solved[a] = affine.simplify(fresh)
             if a.extent > 1:
                 free.append(fresh)
-    matches = [Apply("eq", (affine.simplify(substitute(index, dict(solved))), z)) for index, z in opaque]
+    matches = [Apply("eq", (affine.simplify(substitute(index, solved)), z)) for index, z in opaque]
     return Solution(solved, tuple(free), needed(guards), tuple(matches))
 
 

@@ -113,7 +113,7 @@ def compare_with_differences(case: Case, samples: int, rng: np.random.Generator)
                 continue
             where = np.unravel_index(n, t.shape)
             raise AssertionError(
-                f"{case.program}\nd/d {t.name}{tuple(map(int, where))}: {symbolic} but differences give {wide}, {narrow}"
+                f"{case.program}\nd/d {t.name}{tuple(map(int, where))}: {symbolic}, differences {wide}, {narrow}"
             )
     return counts
 
