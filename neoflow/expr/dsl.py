@@ -81,8 +81,9 @@ def axis(extent: int, name: str = "") -> Axis:
 
 
 def unnamed_axes(shape: Sequence[int], where: Location | None) -> tuple[Axis, ...]:
-    """New axes that the printer names."""
-    return tuple(Axis(-next(_axis_idents), n, "", where) for n in shape)
+    """New axes i, j, k ... for tensors that are written without any."""
+    names = itertools.chain("ijklmnpqtuvw", (f"i{n}" for n in itertools.count()))
+    return tuple(Axis(-next(_axis_idents), n, name, where) for n, name in zip(shape, names, strict=False))
 
 
 def compute(shape: Sequence[int], body: Callable[..., Operand], name: str = "") -> Compute:
@@ -326,6 +327,8 @@ def _reduce_tensor(op: str, x: Tensor, dims: Any, keepdims: bool) -> Tensor:
         return x
     if op.startswith("arg") and len(over) != 1:
         raise _fail(f"{op} goes over exactly one dimension: axis=d")
+    if x.dtype == "bool":
+        raise _fail(f"{op} takes numbers, but `{x.name}` is bool; cast it: nf.cast(..., 'int32')")
     where = caller()
     axes = unnamed_axes(x.shape, where)
     bound = tuple(axes[d] for d in over)

@@ -448,7 +448,7 @@ def roll(x: Tensor, shift: int | Sequence[int], axis: int | Sequence[int] | None
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     places = [axis] if isinstance(axis, (int, np.integer)) else list(axis)
-    shifts = [shift] * len(places) if isinstance(shift, (int, np.integer)) else list(shift)
+    shifts = list(shift) if isinstance(shift, Sequence) else [shift] * len(places)
     if len(shifts) != len(places):
         raise _fail(f"roll of {x.name}: {len(shifts)} shifts for {len(places)} axes")
     total = [0] * x.rank
