@@ -14,7 +14,7 @@ from tvm import tirx
 from neoflow.codegen import emit
 from neoflow.codegen.functions import apply_function
 from neoflow.codegen.structure import is_data_dependent, is_index, stride
-from neoflow.errors import CodegenError
+from neoflow.errors import CodegenError, ScheduleError
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, postorder
@@ -144,7 +144,7 @@ class Evaluator:
     def _linear(self, e: Expr) -> Value:
         """`e` with the lane axis at its start."""
         terms, constant = affine.linear(e)
-        total = None
+        total: Value | None = None
         for atom, coefficient in terms.items():
             term = self._atom(atom, self._linear)
             term = term if coefficient == 1 else term * emit.integer(coefficient)
@@ -176,11 +176,12 @@ class Evaluator:
 
     def _read(self, read: Read, guard: Guard) -> Value:
         buffer = self._buffers[read.source.position]  # type: ignore[union-attr]
-        guard = guard if self._mask is None or self._is_invariant(read) else self._both(guard, self._mask)
         if is_data_dependent(read):
             address, guard = self._checked_address(read, guard), None
         else:
             address = self._index(read.indices[0])
+        if self._mask is not None and not self._is_invariant(read):
+            guard = self._both(guard, self._mask)
         return from_storage(self._load(buffer, address, guard, math.prod(read.source.shape)), read.dtype)
 
     def _is_invariant(self, read: Read) -> bool:
@@ -205,10 +206,10 @@ class Evaluator:
         """The address of a data-dependent read, after a check of each index that is read from a tensor."""
         shape = read.source.shape
         address = emit.integer(0)
-        if self._lane_axis is not None and self._lane_axis in read.free:
-            read_axes = [i for i in read.indices if not is_index(i) and self._lane_axis in i.free]
-            if read_axes:
-                raise CodegenError(f"`{read}` reads an index that differs from lane to lane: use one lane")
+        if guard is not None and emit.lanes_of(guard) > 1 or any(
+            not is_index(i) and self._lane_axis in i.free for i in read.indices
+        ):
+            raise ScheduleError(f"`{read}` reads an index that differs from lane to lane: use one lane")
         for extent, index in zip(shape, read.indices, strict=True):
             if is_index(index):
                 position = self.index(index)
@@ -268,7 +269,7 @@ def to_storage(x: Value, element: str) -> Value:
     lanes = emit.lanes_of(x)
     match element:
         case "bool":
-            return tirx.Cast(emit.vector_type("int8", lanes), x)
+            return tirx.Select(x, emit.splat(1, "int8", lanes), emit.splat(0, "int8", lanes))
         case "float16":
             return tirx.Cast(emit.vector_type("float16", lanes), x)
         case "bfloat16":
@@ -286,5 +287,7 @@ def convert(x: Value, element: str) -> Value:
     if element == "bool":
         return x if emit.element_of(x) == "bool" else tirx.NE(x, emit.splat(0, emit.element_of(x), lanes))
     register = emit.REGISTER.get(element, element)
+    if emit.element_of(x) == "bool":
+        return tirx.Select(x, emit.splat(1, register, lanes), emit.splat(0, register, lanes))
     x = x if emit.element_of(x) == register else tirx.Cast(emit.vector_type(register, lanes), x)
     return from_storage(to_storage(x, element), element) if element in emit.REGISTER else x

@@ -47,7 +47,8 @@ class Reducer:
         self._node = node
         self._element = emit.REGISTER.get(node.body.dtype, node.body.dtype)
         self._is_arg = node.op.startswith("arg")
-        self.elements = (self._element, "int32") if self._is_arg else (self._element,)
+        key = "int64" if self._element in ("float64", "int64") else "int32"
+        self.elements = (key, "int32") if self._is_arg else (self._element,)
 
     def state(self, count: int, lanes: int) -> State:
         """`count` neutral accumulators of `lanes` lanes."""
@@ -55,17 +56,17 @@ class Reducer:
         return State(parts, self._neutral())
 
     def _neutral(self) -> tuple[Value, ...]:
-        if self._is_arg:  # loses to every value, and to equal ones by its position
-            worst = identity(self._node.op[3:], self._element)
-            return emit.splat(worst, self._element), emit.splat((1 << 31) - 1, "int32")
+        if self._is_arg:  # loses to every key, and to equal ones by its position
+            worst = -(1 << (31 if self.elements[0] == "int32" else 63))
+            return emit.splat(worst, self.elements[0]), emit.splat((1 << 31) - 1, "int32")
         return (emit.splat(identity(self._node.op, self._element), self._element),)
 
     def accumulate(self, state: State, n: int, ev: Evaluator, mask: Value | None = None) -> list:
         """Take the body's value at the evaluator's point into accumulator `n`; lanes outside `mask` stay."""
         body, lanes = self._node.body, state.parts[0].lanes
         if self._is_arg:
-            found = [emit.widen(ev.value(body), lanes), emit.widen(ev.index(self._node.axes[0]), lanes)]
-            new = self._better(state.values(n), found)
+            key = emit.bind(ev.statements, self._key(emit.widen(ev.value(body), lanes)))
+            new = self._better(state.values(n), [key, emit.widen(ev.index(self._node.axes[0]), lanes)])
         elif self._is_product and self._node.op == "sum" and isinstance(body, Apply):
             a, b = (emit.widen(ev.value(x), lanes) for x in body.args)
             new = [emit.fma(a, b, state.values(n)[0])]
@@ -90,18 +91,30 @@ class Reducer:
         return [apply_function(_MERGE[self._node.op], [new[0], old[0]], False, [])]
 
     def _better(self, old: list[Value], new: list[Value]) -> list[Value]:
-        """The larger (smaller) value, of equal ones the first; NaN wins, as in NumPy."""
+        """The larger key, of equal ones the first position."""
         (a, i), (b, j) = old, new
         lanes = emit.lanes_of(a)
         yes, no = emit.splat(1, "int32", lanes), emit.splat(0, "int32", lanes)
-        earlier = tirx.Select(j < i, yes, no)  # flags, not conditions: TVM expands nested conditions without bound
-        take = tirx.Select(b > a if self._node.op == "argmax" else b < a, yes, no)
-        take = tirx.Select(tirx.EQ(a, b), earlier, take)
-        if dt.is_float(self._element):
-            take = tirx.Select(tirx.NE(b, b), yes, take)
-            take = tirx.Select(tirx.NE(a, a), tirx.Select(tirx.NE(b, b), earlier, no), take)
-        take = tirx.NE(take, no)
+        equal, ahead = tirx.Select(j < i, yes, no), tirx.Select(b > a, yes, no)
+        take = tirx.NE(tirx.Select(tirx.EQ(a, b), equal, ahead), no)
         return [tirx.Select(take, b, a), tirx.Select(take, j, i)]
+
+    def _key(self, x: Value) -> Value:
+        """An integer that is larger for what argmax or argmin prefers: NaN first, -0 and 0 alike.
+
+        Comparisons of floats with their NaN cases, chained over lanes, take LLVM exponential time.
+        """
+        lanes, element = emit.lanes_of(x), self.elements[0]
+        largest = self._node.op == "argmax"
+        if not dt.is_float(self._element):
+            x = tirx.Cast(emit.vector_type(element, lanes), x)
+            return x if largest else emit.splat(-1, element, lanes) - x
+        zero = emit.splat(0.0, self._element, lanes)
+        bits = tirx.reinterpret(emit.vector_type(element, lanes), x + zero if largest else zero - x)
+        top = (1 << (31 if element == "int32" else 63)) - 1
+        sign = bits >> emit.splat(31 if element == "int32" else 63, element, lanes)
+        key = bits ^ (sign & emit.splat(top, element, lanes))
+        return tirx.Select(tirx.NE(x, x), emit.splat(top, element, lanes), key)
 
     def fold(self, state: State, statements: list) -> list[Value]:
         """One scalar from all accumulators and lanes: neighbours first, then halves; statements are added."""

@@ -18,7 +18,7 @@ from neoflow.codegen.sides import (
 from neoflow.codegen.structure import Nest, input_reads, is_data_dependent, is_index, nest_of, stride
 from neoflow.codegen.target import Target
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Apply, Axis, Expr, Read, Reduce, postorder
+from neoflow.expr.ir import Apply, Axis, Expr, Read, Reduce, Select, postorder
 from neoflow.partition.subgraph import Subgraph
 from neoflow.tune.schedule import Knob, Schedule
 
@@ -54,14 +54,13 @@ def _cost(expressions: tuple[Expr, ...]) -> int:
 
 def _must_be_scalar(expressions: tuple[Expr, ...], lane_axis: Axis) -> bool:
     """Whether something in the body exists for one lane only."""
-    for e in expressions:
-        for n in postorder(e):
-            if isinstance(n, Apply) and n.fn in ONE_LANE and n.dtype == "float64":
-                return True
-            if isinstance(n, Read) and n.indices and is_data_dependent(n):
-                if any(not is_index(i) and lane_axis in i.free for i in n.indices):
-                    return True
-    return False
+    nodes = {n for e in expressions for n in postorder(e)}
+    data = [n for n in nodes if isinstance(n, Read) and n.indices and is_data_dependent(n)]
+    if any(not is_index(i) and lane_axis in i.free for read in data for i in read.indices):
+        return True
+    if data and any(isinstance(n, Select) and lane_axis in n.cond.free for n in nodes):
+        return True
+    return any(isinstance(n, Apply) and n.fn in ONE_LANE and n.dtype == "float64" for n in nodes)
 
 
 def _widest(expressions: tuple[Expr, ...]) -> str:
