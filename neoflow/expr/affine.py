@@ -78,8 +78,8 @@ def _apply_bounds(fn: str, args: list[tuple[int, int]]) -> tuple[int, int]:
             ends = (a * c, a * d, b * c, b * d)
             return _clamp(min(ends), max(ends))
         case "floordiv" if c == d != 0:
-            ends = (a // c, b // c)
-            return _clamp(min(ends), max(ends)) if abs(a) < INF and abs(b) < INF else (-INF, INF)
+            low, high = min(a // c, b // c), max(a // c, b // c)
+            return _clamp(low, high) if abs(a) < INF and abs(b) < INF else (-INF, INF)
         case "mod" if c == d and c > 0:
             return (a % c, b % c) if a // c == b // c and abs(a) < INF else (0, c - 1)
         case "maximum":
@@ -332,14 +332,14 @@ def _merge_div_mod(form: Linear) -> Linear:
             c = int(atom.args[1].value)
             x = linear(atom.args[0])
             if k % c == 0 and x[0] and all(terms.get(a) == -(k // c) * v for a, v in x[0].items()):
-                rest = combine(({a: v for a, v in terms.items() if a is not atom}, constant), scale(x, k // c))
-                return _merge_div_mod(combine(rest, scale(_mod(x, c), -(k // c))))
+                whole = combine(({a: v for a, v in terms.items() if a is not atom}, constant), scale(x, k // c))
+                return _merge_div_mod(combine(whole, scale(_mod(x, c), -(k // c))))
             for finer, v in terms.items():  # x // (e*c) = (x // e) // c
                 if isinstance(finer, Apply) and finer.fn == "floordiv" and finer.args[0] is atom.args[0]:
                     step, left = divmod(c, int(finer.args[1].value))  # type: ignore[attr-defined]
                     if left == 0 and step > 1 and k == -step * v:
-                        rest = {a: n for a, n in terms.items() if a is not atom and a is not finer}
-                        return _merge_div_mod(combine((rest, constant), scale(_mod(({finer: 1}, 0), step), v)))
+                        others = {a: n for a, n in terms.items() if a is not atom and a is not finer}
+                        return _merge_div_mod(combine((others, constant), scale(_mod(({finer: 1}, 0), step), v)))
     for atom, k in terms.items():
         if isinstance(atom, Apply) and atom.fn == "mod" and isinstance(atom.args[1], Const):
             c = int(atom.args[1].value)

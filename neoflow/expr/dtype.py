@@ -32,7 +32,7 @@ def is_int(dtype: str) -> bool:
 
 def canonical(dtype: object) -> str:
     """The name of a dtype given as a name, a NumPy dtype or a scalar type; KeyError for what the language lacks."""
-    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name  # type: ignore[arg-type]
+    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name  # type: ignore[call-overload]
     if name not in NUMPY:
         raise KeyError(name)
     return name

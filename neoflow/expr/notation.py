@@ -81,7 +81,9 @@ def expr(
     source = _Source(text, caller())
     env: Bindings = {key: _binding(key, value, source) for key, value in bindings.items()}
     given = {key: _extent(key, n, source) for key, n in (extents or {}).items()}
-    statements, defined, used = source.statements(), {}, set()
+    statements = source.statements()
+    defined: dict[str, Tensor] = {}
+    used: set[str] = set()
     for n, statement in enumerate(statements):
         reader = _Statement(source, statement, env, given)
         last = n == len(statements) - 1
@@ -259,10 +261,12 @@ class _Statement:
 
     def _index(self, node: ast.expr) -> str:
         """The name of an index on the left or of a reducer; `i < 4` notes its extent."""
-        size = None
+        size: int | None = None
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Lt):
-            size = self.value(node.comparators[0]) if isinstance(node.left, ast.Name) else None
-            if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
+            found = self.value(node.comparators[0]) if isinstance(node.left, ast.Name) else None
+            if isinstance(found, int) and not isinstance(found, bool) and found > 0:
+                size = found
+            else:
                 self.fail(node.comparators[0], f"the extent of `{self.parsed.segment(node.left)}` is no integer > 0")
             node = node.left
         if not isinstance(node, ast.Name):
@@ -373,7 +377,7 @@ class _Statement:
         numbers = not isinstance(a, Expr) and not isinstance(b, Expr)
         if op in (ast.And, ast.Or, ast.BitAnd, ast.BitOr) and numbers and not (type(a) is type(b) is bool):
             self.fail(node, f"`{self.parsed.segment(node)}` joins numbers; and, or, & and | join conditions")
-        if op is ast.Pow and numbers and abs(b) > 64:  # type: ignore[arg-type]
+        if op is ast.Pow and numbers and abs(b) > 64:
             self.fail(node, f"the power of numbers `{self.parsed.segment(node)}` is too large")
         return self.build(node, _OPERATORS[op], a, b)
 
@@ -495,16 +499,15 @@ class _Statement:
             a, b = e.first, e.second
             self.fail(
                 self.reads[b.read].slice,
-                f"index `{e.axis.name}` has extent {a.extent} in dimension {a.position} of {a.read.source.name} "
-                f"{a.read.source.shape} and {b.extent} in dimension {b.position} of {b.read.source.name} "
-                f"{b.read.source.shape}; they must agree, or give extents={{'{e.axis.name}': n}}",
+                f"index `{e.axis.name}` has extent {a.extent} in dimension {a.position} of {_source(a)} and {b.extent} "
+                f"in dimension {b.position} of {_source(b)}; they must agree, or give extents={{'{e.axis.name}': n}}",
             )
         except extents.Empty as e:
             use = e.use
             self.fail(
                 self.reads[use.read],
-                f"no extent of `{e.axis.name}` keeps index {use.position} of {use.read.source.name}, "
-                f"`{use.index}`, inside its extent {use.extent}; guard the read with select and give "
+                f"no extent of `{e.axis.name}` keeps index {use.position} of {_source(use)}, `{use.index}`, "
+                f"inside its extent {use.extent}; guard the read with select and give "
                 f"extents={{'{e.axis.name}': n}}, or change the shapes",
             )
         for name, axis in self.axes.items():
@@ -528,6 +531,10 @@ def _bare(e: ExpressionError) -> str:
     """The message of an error without the file and line it begins with."""
     text = str(e)
     return text.split(f":{e.where[1]}: ", 1)[-1] if e.where else text
+
+
+def _source(use: extents.Use) -> str:
+    return f"{getattr(use.read.source, 'name', '')} {use.read.source.shape}"
 
 
 def _elements(node: ast.expr) -> list[ast.expr]:

@@ -16,8 +16,6 @@ from neoflow.expr.close import define
 from neoflow.expr.dsl import Operand, checked_dims, checked_dtype, checked_shape, read
 from neoflow.expr.ir import Compute, Const, Expr, Tensor, caller
 
-Index = Sequence[Operand]
-
 
 def _fail(message: str) -> ExpressionError:
     return ExpressionError(message, caller())
@@ -65,7 +63,7 @@ def _constant(value: float, dtype: str, fn: str) -> Const:
     return Const(value, dtype, caller())
 
 
-def _at(ix: Index, axis: int, *new: Operand) -> tuple[Operand, ...]:
+def _at(ix: Sequence[Any], axis: int, *new: Any) -> tuple[Any, ...]:
     """`ix` with the index at `axis` replaced by `new`."""
     return (*ix[:axis], *new, *ix[axis + 1 :])
 

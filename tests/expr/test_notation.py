@@ -258,7 +258,7 @@ def test_what_is_printed_reads_back():
     for text, bindings, _ in OPERATORS.values():
         y = nf.expr(text, **bindings)
         assert nf.expr(print_compute(y), **{t.name: t for t in y.inputs}).definition is y.definition
-    assert round_trips(range(60)) > 200
+    assert round_trips(range(40)) > 150
 
 
 @pytest.mark.slow
@@ -331,7 +331,7 @@ ERRORS = {
     "y[j] = 1.0": ("the extent of index `j` cannot be inferred: it stands in no read that determines it; give ", 2),
     "y[p,q] = v[p+q]": ("the extent of index `p` cannot be inferred: it stands in no read that determines it", 11),
     "y[i] = v[i-1] if i > 0 else 0": ("the extent of index `i` cannot be inferred", 9),
-    "y[i] = v[i-1]": ("no extent of `i` keeps index 0 of v, `i - 1`, inside its extent 7; guard the read", 7),
+    "y[i] = v[i-1]": ("no extent of `i` keeps index 0 of v (7,), `i - 1`, inside its extent 7; guard", 7),
     "y[i] = v[i+1] + v[i]": (
         "read `v[i + 1]` leaves its tensor: index 0 is `i + 1` = 7 at i=6, but the extent is 7",
         7,
