@@ -15,7 +15,7 @@ from neoflow.errors import ExpressionError, Location
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS
-from neoflow.expr.ir import Apply, Axis, Cast, Const, Definition, Expr, Read, Select, postorder, substitute
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Definition, Expr, Read, Scatter, Select, postorder, substitute
 from neoflow.expr.printer import print_expr
 
 Guards = tuple[Expr, ...]
@@ -161,8 +161,12 @@ def check_bounds(
     if definition in _proved:
         return
     names = tuple(name or f"axis{n}" for n, name in enumerate(names))
-    for read, guards in guarded_reads(definition.body):
-        for position, (index, extent) in enumerate(zip(read.indices, read.source.shape, strict=True)):
+    accesses: list[tuple[Expr, tuple[Expr, ...], tuple[int, ...], Guards]]
+    accesses = [(r, r.indices, r.source.shape, g) for r, g in guarded_reads(definition.body)]
+    if isinstance(definition.body, Scatter):
+        accesses.append((definition.body, definition.body.targets, definition.shape, ()))
+    for read, indices, shape, guards in accesses:
+        for position, (index, extent) in enumerate(zip(indices, shape, strict=True)):
             low, high = affine.bounds(index)
             if (low >= 0 and high < extent) or _reads_data(index):
                 continue

@@ -9,6 +9,7 @@ from neoflow.expr.check import check_bounds
 from neoflow.expr.ir import (
     Apply,
     Axis,
+    Binder,
     Cast,
     Compute,
     Const,
@@ -16,9 +17,11 @@ from neoflow.expr.ir import (
     Expr,
     Read,
     Reduce,
+    Scatter,
     Select,
     Slot,
     Tensor,
+    postorder,
     rewrite,
 )
 
@@ -74,7 +77,7 @@ class _Closer:
             case Cast():
                 arg = self.visit(e.arg)
                 return arg if arg.dtype == e.dtype else Cast(e.dtype, arg)
-            case Reduce():
+            case Binder():
                 for a in e.axes:
                     if any(a is outer for outer in self.scope):
                         raise ExpressionError(
@@ -84,10 +87,18 @@ class _Closer:
                         )
                 self.scope.extend(e.axes)
                 axes = tuple(self.number(a) for a in e.axes)
-                body = self.visit(e.body)
+                children = tuple(self.visit(c) for c in e.children)
                 del self.scope[-len(e.axes) :]
-                return Reduce(e.op, axes, body)
+                return _unplaced(e.rebind(axes, children))
         raise TypeError(type(e).__name__)
+
+
+def _unplaced(e: Binder) -> Binder:
+    """Closed nodes do not know the line they were written on."""
+    if isinstance(e, Scatter):
+        return Scatter(e.axes, tuple(affine.simplify(t) for t in e.targets), e.body)
+    assert isinstance(e, Reduce)
+    return Reduce(e.op, e.axes, e.body)
 
 
 _MIRROR = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
@@ -113,7 +124,7 @@ def _first_met(body: Expr) -> tuple[list[Slot], list[Axis]]:
         seen.add(e)
         if isinstance(e, Read):
             slots[e.source] = None  # type: ignore[index]
-        elif isinstance(e, Reduce):
+        elif isinstance(e, Binder):
             axes.update(dict.fromkeys(e.axes))
         stack.extend(reversed(e.children))
     return list(slots), list(axes)
@@ -144,8 +155,8 @@ def _opened(body: Expr, inputs: tuple[Tensor, ...], axes: dict[Axis, Axis]) -> E
     def rule(e: Expr) -> Expr | None:
         if isinstance(e, Read) and isinstance(e.source, Slot):
             return Read(inputs[e.source.position], e.indices)
-        if isinstance(e, Reduce):
-            return Reduce(e.op, tuple(axes.get(a, a) for a in e.axes), e.body)
+        if isinstance(e, Binder):
+            return e.rebind(tuple(axes.get(a, a) for a in e.axes), e.children)
         return axes.get(e) if isinstance(e, Axis) else None
 
     return rewrite(body, rule)
@@ -163,6 +174,14 @@ def define(
             f"axis `{a.name}` is used in `{name}` outside the reduction that binds it; add it to that reduction's "
             "axis=[...] or make it an output axis",
             a.where or where,
+        )
+    if isinstance(body, Scatter) and len(body.targets) != len(shape):
+        raise ExpressionError(
+            f"`{name}` has {len(shape)} dimensions but scatters to {len(body.targets)} indices", where
+        )
+    if any(isinstance(n, Scatter) and n is not body for n in postorder(body)):
+        raise ExpressionError(
+            f"`{name}` scatters inside an expression; what is scattered is a tensor of its own", where
         )
     closed, inputs, names = _close(axes, body)
     slots = tuple(Slot(n, t.shape, t.dtype) for n, t in enumerate(inputs))

@@ -29,6 +29,7 @@ from neoflow.expr.ir import (
     Expr,
     Read,
     Reduce,
+    Scatter,
     Select,
     Tensor,
     postorder,
@@ -78,7 +79,7 @@ def count_ops(tensors: Tensor | Sequence[Tensor]) -> OpCount:
 def count_definition(definition: Definition) -> OpCount:
     """Arithmetic of one compute, over all its points."""
     cost = _Counter(definition.body).cost(definition.body, set())
-    points = math.prod(definition.shape)
+    points = 1 if isinstance(definition.body, Scatter) else math.prod(definition.shape)
     return OpCount(points * cost.multiply_adds, points * cost.other)
 
 
@@ -137,6 +138,10 @@ class _Counter:
                 dearer = max((0, 1), key=lambda n: costs[n].flops)
                 seen |= branches[dearer][1]
                 return costs[dearer]
+            case Scatter():
+                trips = math.prod(a.extent for a in e.axes)
+                each = self.cost(e.body, set()).accumulated()
+                return _Cost(trips * each.multiply_adds, trips * each.other)
             case Reduce():
                 trips = math.prod(a.extent for a in e.axes)
                 body = self.cost(e.body, set())

@@ -25,6 +25,7 @@ from neoflow.expr.ir import (
     Placeholder,
     Read,
     Reduce,
+    Scatter,
     Select,
     Tensor,
     caller,
@@ -358,6 +359,29 @@ argmax = _reducer("argmax", "Position of the first largest, int64; it has no gra
 argmin = _reducer("argmin", "Position of the first smallest, int64; it has no gradient.")
 
 
+def scatter(
+    shape: Sequence[int], axes: Sequence[Axis], index: Sequence[Operand], value: Operand, name: str = ""
+) -> Compute:
+    """A tensor of zeros with `value` added at `index`, for every point of `axes`: the adjoint of a data-dependent read.
+
+    `nf.scatter((v, h), [b, j], (ids[b], j), g[b, j])` adds row b of g to row ids[b]. An index outside is a fault at
+    run time. index: one for each dimension of `shape`.
+    """
+    dims, where = checked_shape(shape), caller()
+    for a in axes:
+        if not isinstance(a, Axis):
+            raise _fail(f"scatter goes over axes made by nf.axis, not {a!r}")
+    targets = []
+    for n, i in enumerate(index):
+        e = as_expr(i, dt.INDEX)
+        if not dt.is_int(e.dtype):
+            raise _fail(f"index {n} of the scatter is `{e}` of type {e.dtype}; an index is an integer")
+        targets.append(e if e.dtype == dt.INDEX else Cast(dt.INDEX, e))
+    outputs = tuple(Axis(-next(_axis_idents), n, "", where) for n in dims)
+    body = Scatter(tuple(axes), tuple(targets), as_expr(value, "float32"), where)
+    return define(dims, outputs, body, name or f"t{next(_auto_names)}", where)
+
+
 def mean(x: Tensor, axis: Any = None, keepdims: bool = False) -> Any:
     """Arithmetic mean of a tensor over dimensions (None: all)."""
     over = checked_dims(x, axis)
@@ -366,6 +390,10 @@ def mean(x: Tensor, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 # ----------------------------------------------------------------------------------------------------- operators
+
+
+def _no_getitem(e: Expr, key: Any) -> Any:
+    raise _fail(f"`{e}` is a scalar and cannot be indexed; index the tensor it is read from")
 
 
 def _getitem(tensor: Tensor, key: Any) -> Any:
@@ -437,12 +465,16 @@ def _install_operators() -> None:
             setattr(cls, f"__r{python}__", backward(fn))
         for fn in ("lt", "le", "gt", "ge", "eq", "ne"):
             setattr(cls, f"__{fn}__", forward(fn))
-        cls.__neg__ = lambda a: apply("neg", a)
-        cls.__invert__ = lambda a: apply("not", a)
-        cls.__abs__ = lambda a: apply("abs", a)
-        cls.__array_ufunc__ = None  # NumPy leaves operators to us
-        cls.__hash__ = lambda a: a.uid
-    Tensor.__getitem__ = _getitem
+        rest = {
+            "__neg__": lambda a: apply("neg", a),
+            "__invert__": lambda a: apply("not", a),
+            "__abs__": lambda a: apply("abs", a),
+            "__hash__": lambda a: a.uid,
+            "__array_ufunc__": None,  # NumPy leaves operators to us
+            "__getitem__": _getitem if cls is Tensor else _no_getitem,
+        }
+        for python, method in rest.items():
+            setattr(cls, python, method)
 
 
 _install_operators()

@@ -34,6 +34,7 @@ from neoflow.expr.ir import (
     Parameter,
     Read,
     Reduce,
+    Scatter,
     Select,
     Slot,
     Tensor,
@@ -193,10 +194,35 @@ class _Body:
     def run(self) -> np.ndarray:
         """The tensor's value in its work type, rounded to what its own type can hold."""
         definition = self.tensor.definition
+        if isinstance(definition.body, Scatter):
+            return self.types.rounded(self._scatter(definition.body), self.tensor.dtype)
         rank = len(definition.shape)
         result = self._whole(rank)[(...,) + (0,) * (len(self.ranges) - rank)]
         result = np.broadcast_to(result, definition.shape)
         return self.types.rounded(np.asarray(result, order="C"), self.tensor.dtype)
+
+    def _scatter(self, body: Scatter) -> np.ndarray:
+        """Zeros, plus each point of the body where its targets say; a target outside is a fault."""
+        result = np.zeros(self.tensor.shape, self.types.work(self.tensor.dtype))
+        box = tuple(a.extent for a in body.axes)
+
+        def over_axes(e: Expr) -> np.ndarray:
+            array = self.value(e)
+            bound = [a.ident for a in body.axes]
+            unused = [d for d in range(array.ndim) if d not in bound]
+            return np.broadcast_to(array.transpose(bound + unused)[(...,) + (0,) * len(unused)], box)
+
+        targets = [over_axes(t) for t in body.targets]
+        for n, (target, extent) in enumerate(zip(targets, result.shape, strict=True)):
+            outside = (target < 0) | (target >= extent)
+            if outside.any():
+                raise RuntimeFault(
+                    f"{self.tensor.name} scatters to index {int(target[outside][0])} of dimension {n}, "
+                    f"whose extent is {extent}",
+                    self.tensor.where,
+                )
+        np.add.at(result, tuple(targets), over_axes(body.body))
+        return result
 
     def _whole(self, rank: int) -> np.ndarray:
         dims = [d for d in range(rank) if self.length(d) > 1]

@@ -1,4 +1,5 @@
-"""Normal form: every definition either has no reduction, or is one `Reduce` at the root over a reduction-free body.
+"""Normal form: a definition has no reduction, or is one `Reduce` at the root over a reduction-free body, or scatters
+a tensor.
 
     y[i] = exp(x[i]) / sum[k](exp(x[k]))    ->    s[]  = sum[k](exp(x[k]))
                                                   y[i] = exp(x[i]) / s[]
@@ -8,17 +9,41 @@ from __future__ import annotations
 
 from functools import cache
 
+from neoflow.expr import affine
 from neoflow.expr.check import conjuncts
 from neoflow.expr.close import define
 from neoflow.expr.functions import ARG_REDUCERS, identity
-from neoflow.expr.ir import Apply, Axis, Compute, Const, Definition, Expr, Read, Reduce, Select, Slot, Tensor, rewrite
+from neoflow.expr.ir import (
+    Apply,
+    Axis,
+    Compute,
+    Const,
+    Definition,
+    Expr,
+    Read,
+    Reduce,
+    Scatter,
+    Select,
+    Slot,
+    Tensor,
+    rewrite,
+    same,
+)
 from neoflow.expr.recipe import Recipe, stand_ins
 
 
 def is_normal(definition: Definition) -> bool:
     body = definition.body
+    if isinstance(body, Scatter):
+        return _is_own_read(body) and not any(_contains_reduction(t) for t in body.targets)
     inner = body.body if isinstance(body, Reduce) else body
     return not definition.has_reduction or (isinstance(body, Reduce) and not _contains_reduction(inner))
+
+
+def _is_own_read(body: Scatter) -> bool:
+    """Whether what is scattered is a tensor over the scatter's axes."""
+    e = body.body
+    return isinstance(e, Read) and same(e.indices, tuple(affine.simplify(a) for a in body.axes))
 
 
 @cache
@@ -82,12 +107,19 @@ class _Hoister:
 
 @cache
 def normal_form(definition: Definition) -> Recipe:
-    """The definition's value over its slots, as computes in normal form."""
+    """The definition's value over its slots, as computes in normal form.
+
+    What is scattered becomes a tensor of its own:  t[f(i)] += F(i)   ->   v[i] = F(i);  t[f(i)] += v[i].
+    """
     inputs = stand_ins(definition)
     body = opened(definition.body, inputs)
     hoister = _Hoister()
     if isinstance(body, Reduce):
         stripped: Expr = Reduce(body.op, body.axes, hoister.strip(body.body, ()))
+    elif isinstance(body, Scatter):
+        value = define(tuple(a.extent for a in body.axes), body.axes, hoister.strip(body.body, ()), "scattered")
+        targets = tuple(hoister.strip(t, ()) for t in body.targets)
+        stripped = Scatter(body.axes, targets, Read(value, body.axes))
     else:
         stripped = hoister.strip(body, ())
     result = define(definition.shape, definition.axes, stripped, "y")

@@ -10,7 +10,21 @@ from functools import lru_cache
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS
-from neoflow.expr.ir import Apply, Axis, Cast, Compute, Const, Definition, Expr, Read, Reduce, Select, Slot, Tensor
+from neoflow.expr.ir import (
+    Apply,
+    Axis,
+    Cast,
+    Compute,
+    Const,
+    Definition,
+    Expr,
+    Read,
+    Reduce,
+    Scatter,
+    Select,
+    Slot,
+    Tensor,
+)
 
 _OUTPUT_NAMES = "ijklmnpqtuvw"
 _REDUCTION_NAMES = "rsxyzabcdefgh"
@@ -123,6 +137,10 @@ def print_expr(
             case Reduce():
                 axes = ", ".join(bound(a) for a in node.axes)
                 return f"{node.op}[{axes}]({show(node.body, here and 'float32')})"
+            case Scatter():
+                axes = ", ".join(bound(a) for a in node.axes)
+                targets = ", ".join(show(_index(t), here and dt.INDEX) for t in node.targets)
+                return f"scatter[{axes}]({show(node.body, here and 'float32')}, at=[{targets}])"
             case Apply(fn="mul", args=(Const(value=-1, dtype=dt.INDEX), Expr() as term)) if not isinstance(term, Const):
                 return show(Apply("neg", (term,)), here, outer)
             case Apply():

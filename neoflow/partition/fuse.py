@@ -1,7 +1,7 @@
 """Divides a graph into kernels: which computes are stored, which are inlined where they are read, which ride along.
 
 A compute is *inlined* when every reader may recompute it; otherwise it is stored, and is either the head of a kernel
-of its own or joins the kernel of something it reads at its own point (an *epilogue*). Every decision carries its reason.
+of its own or joins the kernel of something it reads at its own point (an *epilogue*). Every decision has its reason.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import cache
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import (
     Apply,
+    Binder,
     Cast,
     Compute,
     Definition,
@@ -19,6 +20,7 @@ from neoflow.expr.ir import (
     Parameter,
     Read,
     Reduce,
+    Scatter,
     Select,
     Tensor,
     postorder,
@@ -74,7 +76,7 @@ class Partition:
 
 
 def reduces(t: Tensor) -> bool:
-    return isinstance(t, Compute) and isinstance(t.definition.body, Reduce)
+    return isinstance(t, Compute) and isinstance(t.definition.body, Binder)
 
 
 @cache
@@ -113,7 +115,7 @@ def _is_exact(definition: Definition) -> bool:
 def points(definition: Definition) -> int:
     """How often the body is evaluated."""
     total = 1
-    for n in definition.shape:
+    for n in () if isinstance(definition.body, Scatter) else definition.shape:
         total *= n
     for a in definition.reduction_axes:
         total *= a.extent
@@ -272,6 +274,8 @@ class _Partitioner:
         head = group.members[0]
         if reduces(t):
             return Verdict(False, "it reduces, and a kernel has one reduction")
+        if isinstance(head.definition.body, Scatter):
+            return Verdict(False, "what is scattered is complete only when the kernel ends")
         if t.shape != head.shape:
             return Verdict(False, f"its shape {list(t.shape)} is not the kernel's {list(head.shape)}")
         if len(group.members) >= _MAX_OUTPUTS:

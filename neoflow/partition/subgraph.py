@@ -8,7 +8,7 @@ from functools import cached_property
 
 from neoflow.errors import PartitionError
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Axis, Compute, Const, Definition, Placeholder, Read, Reduce, Tensor, same
+from neoflow.expr.ir import Axis, Binder, Compute, Const, Definition, Placeholder, Read, Tensor, same
 from neoflow.expr.printer import default_names, print_expr
 
 
@@ -39,7 +39,8 @@ class Stage:
 class Subgraph:
     """Stages in order. Values are numbered: first the `inputs`, then one for each stage; `outputs` are written.
 
-    Every definition is in normal form: a reduction-free body, or one `Reduce` at the root over a reduction-free body.
+    Definitions are in normal form: a reduction-free body, or one `Reduce` at the root over a reduction-free body, or
+    a `Scatter` of a tensor (then nothing follows it).
     Rules (`check`): at most one stage reduces (the *anchor*). Stages before it are elementwise producers, to be inlined
     where they are read. Stages after it have its shape and read it, and each other, at their own axes (the
     *epilogue*). Without an anchor all outputs have one shape. A stage that is no output is never stored.
@@ -59,7 +60,7 @@ class Subgraph:
     @cached_property
     def anchor(self) -> int | None:
         """Position of the stage that reduces, or None."""
-        return next((n for n, s in enumerate(self.stages) if isinstance(s.definition.body, Reduce)), None)
+        return next((n for n, s in enumerate(self.stages) if isinstance(s.definition.body, Binder)), None)
 
     @cached_property
     def digest(self) -> str:
