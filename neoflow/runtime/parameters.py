@@ -22,20 +22,20 @@ class ParameterStore:
     """Aligned arrays by parameter, at first from its `init`: an array or a function (shape, generator) -> array."""
 
     def __init__(self) -> None:
-        self._arrays: weakref.WeakKeyDictionary[Parameter, np.ndarray] = weakref.WeakKeyDictionary()
+        self._arrays: dict[int, np.ndarray] = {}  # by id, since `==` of tensors is an expression
 
     def array(self, p: Parameter) -> np.ndarray:
         """The live array of a parameter (not a copy)."""
-        if p not in self._arrays:
-            self.initialize(p, 0)
-        return self._arrays[p]
+        self.initialize(p, 0)
+        return self._arrays[id(p)]
 
     def initialize(self, p: Parameter, seed: int) -> None:
         """Give a parameter that has no value yet its first one, drawn with `seed` where it is random."""
-        if p not in self._arrays:
+        if id(p) not in self._arrays:
             array = empty(p.shape, p.dtype)
             array[...] = _initial(p, seed)
-            self._arrays[p] = array
+            self._arrays[id(p)] = array
+            weakref.finalize(p, self._arrays.pop, id(p), None)
 
     def set(self, p: Parameter, value: np.ndarray) -> None:
         """Overwrite a parameter's value. Raises `RuntimeFault` for another shape."""
