@@ -1,0 +1,145 @@
+"""`neoflow train`: a model of images on real data, and what the run was like."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+import neoflow as nf
+from neoflow import data
+from neoflow.errors import ConfigError
+from neoflow.nn import Model, optim
+from neoflow.pipeline import Trainer
+from neoflow.report.models import build_model
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run's end. Times in seconds, memory in bytes; to_first_step counts from the start of the process.
+
+    built and cached: kernels compiled in this run, and kernels that came from the cache.
+    """
+
+    model: str
+    data: str
+    stopped: str
+    epochs: int
+    steps: int
+    accuracy: float
+    loss: float
+    test_loss: float
+    seconds: float
+    to_first_step: float
+    steps_per_second: float
+    built: int
+    cached: int
+    parameter_bytes: int
+    temporary_bytes: int
+    peak_bytes: int
+    checkpoint: str | None
+
+    def __str__(self) -> str:
+        mib = 1 << 20
+        lines = [
+            f"{self.model} on {self.data}: test accuracy {self.accuracy:.2%} after {self.epochs} epochs "
+            f"({self.steps} steps), loss {self.loss:.4g}, test loss {self.test_loss:.4g}",
+            f"time {self.seconds:.1f} s in all, {self.to_first_step:.1f} s to the first step, "
+            f"{self.steps_per_second:.1f} steps/s",
+            f"kernels: {self.built} compiled, {self.cached} from the cache",
+            f"memory: {self.parameter_bytes / mib:.1f} MiB parameters and optimizer state, "
+            f"{self.temporary_bytes / mib:.1f} MiB temporaries, {self.peak_bytes / mib:.0f} MiB the process at its peak",
+        ]
+        if self.stopped == "interrupted":
+            kept = f"saved in {self.checkpoint}; --resume continues" if self.checkpoint else "nothing saved: no --checkpoint"
+            lines.insert(0, f"interrupted after step {self.steps}: {kept}")
+        return "\n".join(lines)
+
+
+def warmup_and_decay(lr: float, steps: int, warmup: int = 50) -> Callable[[int], float]:
+    """From lr/warmup up to lr in `warmup` steps, times a line from 1 down to 0 over all `steps`."""
+    return lambda n: lr * min(1.0, (n + 1) / warmup) * max(0.0, 1.0 - n / steps)
+
+
+def load_data(folder: Path | None, model: Model) -> data.Split:
+    """MNIST from its folder, else scikit-learn's digits, in the size the model takes."""
+    _, *image = model.x.shape
+    if len(image) != 3 or image[0] != 1 or image[1] != image[2] or model.classes < 10:
+        raise ConfigError(f"there are digits [B, 1, S, S] of 10 classes to train on, but {model.name} takes {model.x.shape}")
+    split = data.load_mnist(folder) if folder is not None else data.load_digits(size=image[1])
+    if split.train.images.shape[1:] != tuple(image):
+        raise ConfigError(f"{model.name} takes images {image}, those of {folder} are {split.train.images.shape[1:]}")
+    return split
+
+
+def train(
+    name: str,
+    *,
+    folder: Path | None = None,
+    epochs: int = 8,
+    batch: int = 16,
+    lr: float = 2e-3,
+    seed: int = 0,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    progress: bool = True,
+) -> Summary:
+    """Train with Adam, the rate warmed up over 50 steps and brought down to 0 in a line; judge by the test set."""
+    begun = psutil.Process().create_time()
+    if resume and checkpoint is None:
+        raise ConfigError("--resume needs --checkpoint FOLDER, where the checkpoints are")
+    if epochs < 1 or not lr > 0:
+        raise ConfigError(f"training takes at least 1 epoch and a learning rate above 0, not {epochs} and {lr}")
+    model = build_model(name, batch)
+    split = load_data(folder, model)
+    batches = data.Batches(split.train, batch, seed=seed)
+    hit = nf.cast(nf.equal(nf.argmax(model.scores, axis=-1), model.labels), "float32")
+    trainer = Trainer(
+        model.loss,
+        model.parameters.values(),
+        inputs=model.inputs,
+        optimizer=optim.Adam(lr=lr),
+        metrics={} if model.state else {"accuracy": hit},
+        evaluation={"accuracy": hit},
+        state=model.state,
+        seed=seed,
+        checkpoint=checkpoint,
+        progress=progress,
+    )
+    if resume:
+        trainer.resume()
+    first: list[float] = []
+    history = trainer.fit(
+        batches,
+        epochs,
+        schedule=warmup_and_decay(lr, epochs * len(batches)),
+        on_step=lambda record: first or first.append(time.time() - begun),  # type: ignore[func-returns-value]
+    )
+    judged = trainer.evaluate(split.test)
+    plan = trainer.step_program().plan
+    programs = [f.program for f in trainer.programs.values()]
+    done = len(history.losses)
+    stepping = history.seconds - history.first_step
+    return Summary(
+        model=model.name,
+        data=split.name,
+        stopped=history.stopped,
+        epochs=trainer.position.epoch,
+        steps=trainer.position.step,
+        accuracy=judged["accuracy"],
+        loss=history.epochs[-1].training["loss"] if history.epochs else history.losses[-1] if done else float("nan"),
+        test_loss=judged["loss"],
+        seconds=time.time() - begun,
+        to_first_step=first[0] if first else float("nan"),
+        steps_per_second=(done - 1) / stepping if done > 1 else float("nan"),
+        built=sum(p.built for p in programs),
+        cached=sum(p.cached for p in programs),
+        parameter_bytes=sum(p.nbytes for p in trainer.all_parameters),
+        temporary_bytes=plan.arena_bytes,
+        peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        checkpoint=None if checkpoint is None else str(checkpoint),
+    )
