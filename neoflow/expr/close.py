@@ -143,10 +143,9 @@ def _close(axes: tuple[Axis, ...], body: Expr) -> tuple[Expr, tuple[Tensor, ...]
         in_order = [a.ident for a in bound] == list(range(len(axes), len(closer.names)))
         if in_order and [s.position for s in slots] == list(range(len(closer.slots))):
             return closed, tuple(closer.slots), tuple(closer.names)
-        named: dict[Expr, Expr] = {
-            new: Axis(-1 - new.ident, new.extent, old.name) for old, new in closer.numbered.items()
-        }
-        axes, body = tuple(named[closer.numbered[a]] for a in axes), _opened(closed, tuple(closer.slots), named)  # type: ignore[misc]
+        named = {new: Axis(-1 - new.ident, new.extent, old.name) for old, new in closer.numbered.items()}
+        axes = tuple(named[closer.numbered[a]] for a in axes)
+        body = _opened(closed, tuple(closer.slots), named)
 
 
 def _opened(body: Expr, inputs: tuple[Tensor, ...], axes: dict[Axis, Axis]) -> Expr:
