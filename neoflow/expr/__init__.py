@@ -11,6 +11,7 @@ import sys
 from types import ModuleType
 
 from neoflow.expr.close import build, define
+from neoflow.expr.count import count_ops
 from neoflow.expr.dsl import (
     abs,
     argmax,
@@ -135,6 +136,7 @@ __all__ = [
     "compute",
     "concat",
     "cos",
+    "count_ops",
     "define",
     "diagonal",
     "equal",

@@ -237,7 +237,7 @@ _COUNTABLE = (Const, Axis, Apply, Select, Cast)
 
 def _at(root: Expr, at: dict[Axis, np.ndarray], points: int) -> np.ndarray:
     """The value of an expression without reads and reductions at every point."""
-    known: dict[Expr, np.ndarray] = {**at}
+    known: dict[Expr, np.ndarray] = {axis: column for axis, column in at.items()}
     with np.errstate(all="ignore"):
         for e in postorder(root):
             match e:
