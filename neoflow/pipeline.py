@@ -125,7 +125,7 @@ def compile_program(
     graph, kernels = stages(graph, trace)
     calls, in_place = trace.run(
         "order",
-        lambda: updates_last(graph, kernels.calls),
+        lambda: updates_last(graph, kernels),
         lambda r: f"{len(r[1])} of {len(graph.updates)} updates in place",
         lambda r: "\n".join(c.name for c in r[0]),
     )
@@ -145,7 +145,9 @@ def compile_program(
         lambda _: "\n".join(f"{kernel_symbol(k)} {s.digest[:8]}" for k, s in zip(keys, subgraphs, strict=True)),
     )
     plan = trace.run(
-        "plan", lambda: make_plan(graph, calls, in_place), lambda p: f"{p.arena_bytes} bytes of temporaries"
+        "plan",
+        lambda: make_plan(graph, calls, in_place, kernels.views),
+        lambda p: f"{p.arena_bytes} bytes of temporaries",
     )
     built = len(missing)
     return Compiled(graph, calls, plan, subgraphs, schedules, keys, machine, built, len(keys) - built, trace)

@@ -1,6 +1,6 @@
 """From a graph to kernels: what is stored, what is inlined, what rides along, and why."""
 
-from neoflow.partition.fuse import KernelCall, Partition, Verdict, can_overwrite, partition, updates_last
+from neoflow.partition.fuse import KernelCall, Partition, Verdict, View, can_overwrite, partition, updates_last
 from neoflow.partition.subgraph import Stage, Subgraph, Value
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Subgraph",
     "Value",
     "Verdict",
+    "View",
     "can_overwrite",
     "partition",
     "updates_last",

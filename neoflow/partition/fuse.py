@@ -1,20 +1,24 @@
 """Divides a graph into kernels: which computes are stored, which are inlined where they are read, which ride along.
 
-A compute is *inlined* when every reader may recompute it; otherwise it is stored, and is either the head of a kernel
+A compute whose elements are a contiguous run of another's is a *view* of its memory and costs nothing, when that tensor
+is stored. A compute is *inlined* when every reader may recompute it; otherwise it is stored, and is either the head of a kernel
 of its own or joins the kernel of something it reads at its own point (an *epilogue*). Every decision has its reason.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
+from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import (
     Apply,
     Binder,
     Cast,
     Compute,
+    Const,
     Definition,
     Expr,
     Parameter,
@@ -54,11 +58,27 @@ class KernelCall:
 
 
 @dataclass(frozen=True)
+class View:
+    """A tensor whose elements are those of `base` (stored, and no view) from element `offset` on, in order."""
+
+    base: Tensor
+    offset: int
+
+
+@dataclass(frozen=True)
 class Partition:
-    """calls: the kernels in an order in which they can run. verdicts: (what was asked, answer) for `explain`."""
+    """calls: the kernels in an order in which they can run. views: computes that are memory of other tensors.
+
+    verdicts: (what was asked, answer) for `explain`.
+    """
 
     calls: tuple[KernelCall, ...]
+    views: Mapping[Tensor, View]
     verdicts: tuple[tuple[str, Verdict], ...]
+
+    def base(self, t: Tensor) -> Tensor:
+        """The tensor whose memory t is."""
+        return self.views[t].base if t in self.views else t
 
     @property
     def subgraphs(self) -> tuple[Subgraph, ...]:
@@ -72,6 +92,7 @@ class Partition:
             writes = ", ".join(t.name for t in call.outputs)
             lines.append(f"kernel {n} {call.name} [{call.subgraph.digest[:8]}]: ({reads}) -> ({writes})")
             lines += [f"    {line}" for line in str(call.subgraph).splitlines() if not line.startswith("in")]
+        lines += [f"view {t.name} = {v.base.name} from element {v.offset}" for t, v in self.views.items()]
         return "\n".join(lines)
 
 
@@ -148,6 +169,22 @@ def _is_view(definition: Definition) -> bool:
     return isinstance(definition.body, Read)
 
 
+@cache
+def contiguous_offset(definition: Definition) -> int | None:
+    """Where in its source a compute that is a contiguous run of it begins, in elements; None for any other compute."""
+    body = definition.body
+    if not isinstance(body, Read):
+        return None
+    here: affine.Linear = ({}, 0)
+    for a in definition.axes:
+        here = affine.combine(affine.scale(here, a.extent), affine.linear(a))
+    there: affine.Linear = ({}, 0)
+    for index, extent in zip(body.indices, body.source.shape, strict=True):
+        there = affine.combine(affine.scale(there, extent), affine.linear(index))
+    difference = affine.simplify(affine.from_linear(affine.combine(there, here, -1)))
+    return int(difference.value) if isinstance(difference, Const) else None
+
+
 @dataclass
 class _Group:
     """A kernel under construction: the computes it stores, in order."""
@@ -166,6 +203,7 @@ class _Partitioner:
                 self.readers.setdefault(i, []).append(t)
         self.verdicts: list[tuple[str, Verdict]] = []
         self.inlined: set[Tensor] = set()
+        self.views: dict[Tensor, View] = {}
         self.group_of: dict[Tensor, _Group] = {}
         self.groups: list[_Group] = []
         self.depends: dict[Tensor, frozenset[int]] = {}
@@ -177,10 +215,26 @@ class _Partitioner:
             if verdict.ok:
                 self.inlined.add(t)
         for t in self.nodes:
-            if t not in self.inlined:
+            if t in self.inlined:
+                self.make_view(t)
+        for t in self.nodes:
+            if t not in self.inlined and t not in self.views:
                 self.place(t)
         calls = [self.call(g) for g in self.groups]
-        return Partition(tuple(_ordered(calls)), tuple(self.verdicts))
+        return Partition(tuple(_ordered(calls, self.views)), self.views, tuple(self.verdicts))
+
+    def make_view(self, t: Compute) -> None:
+        """Turn an inlined compute into a view where it is a contiguous run of something stored."""
+        offset = contiguous_offset(t.definition)
+        if offset is None or t.inputs[0] in self.inlined:
+            return
+        source = t.inputs[0]
+        under = self.views.get(source, View(source, 0))
+        self.views[t] = View(under.base, under.offset + offset)
+        self.inlined.discard(t)
+
+    def base(self, t: Tensor) -> Tensor:
+        return self.views[t].base if t in self.views else t
 
     def may_inline(self, t: Compute) -> Verdict:
         """Whether every reader of t may recompute it where it reads it."""
@@ -214,7 +268,7 @@ class _Partitioner:
         found = []
         for reader in self.readers.get(t, []):
             ratio = points(reader.definition) / t.size
-            if reader in self.inlined:
+            if reader in self.inlined or reader in self.views:
                 found += [(r, ratio * more) for r, more in self.uses(reader)]
             else:
                 found.append((reader, ratio))
@@ -257,7 +311,7 @@ class _Partitioner:
     def place(self, t: Compute) -> None:
         """Put a stored compute into the kernel of something it reads, or into a new one."""
         for source in sorted(self.stored_inputs(t), key=lambda s: not reduces(s)):
-            group = self.group_of.get(source)
+            group = self.group_of.get(self.base(source))
             if group is None:
                 continue
             verdict = self.may_join(t, group)
@@ -286,11 +340,13 @@ class _Partitioner:
                 source = u.inputs[read.source.position]  # type: ignore[union-attr]
                 if source in members and not (u.shape == head.shape and reads_at_own_point(read, head.shape)):
                     return Verdict(False, f"{u.name} reads {source.name} away from its own point")
+                if source in self.views and self.base(source) in members:
+                    return Verdict(False, f"{u.name} reads {source.name}, which is memory of {self.base(source).name}")
                 own = source in self.inlined and self.reaches(source, members)
                 if own and not (u.shape == head.shape and reads_at_own_point(read, head.shape)):
                     return Verdict(False, f"{u.name} reads {source.name} away from its own point")
         for source in self.stored_inputs(t):
-            if source not in members and self.depends_on(source, group):
+            if source not in members and self.depends_on(self.base(source), group):
                 return Verdict(False, f"it also reads {source.name}, which needs this kernel to have finished")
         return Verdict(True, "it reads the kernel's result at its own point")
 
@@ -310,7 +366,7 @@ class _Partitioner:
                 continue
             seen.add(id(own))
             for member in own.members:
-                stack.extend(self.stored_inputs(member))
+                stack.extend(self.base(i) for i in self.stored_inputs(member))
         return False
 
     def call(self, group: _Group) -> KernelCall:
@@ -320,7 +376,7 @@ class _Partitioner:
         def add(t: Tensor) -> None:
             if t in stages or not isinstance(t, Compute):
                 return
-            if t not in self.inlined and self.group_of[t] is not group:
+            if t not in self.inlined and self.group_of.get(t) is not group:
                 return
             for i in t.inputs:
                 add(i)
@@ -350,9 +406,10 @@ class _Partitioner:
         return KernelCall(subgraph, inputs, outputs, "_".join(dict.fromkeys(t.name for t in members)))
 
 
-def _ordered(calls: list[KernelCall]) -> list[KernelCall]:
+def _ordered(calls: list[KernelCall], views: Mapping[Tensor, View]) -> list[KernelCall]:
     """Kernels in an order that respects what they read; among those that can run, the first in program order."""
     producer = {t: n for n, c in enumerate(calls) for t in c.outputs}
+    producer.update({t: producer[v.base] for t, v in views.items() if v.base in producer})
     order: list[int] = []
     done: set[int] = set()
     for start in range(len(calls)):
@@ -376,22 +433,25 @@ def partition(graph: Graph) -> Partition:
     return _Partitioner(graph).run()
 
 
-def updates_last(graph: Graph, calls: tuple[KernelCall, ...]) -> tuple[tuple[KernelCall, ...], frozenset[Parameter]]:
+def updates_last(graph: Graph, parts: Partition) -> tuple[tuple[KernelCall, ...], frozenset[Parameter]]:
     """Order the kernels so that new parameter values can be written in place, as far as that goes.
 
     Returns the order and the parameters whose update may overwrite them: every other reader runs before the writer, and
     the writer reads the parameter only at the point it writes.
     """
+    calls = parts.calls
     producer = {t: n for n, c in enumerate(calls) for t in c.outputs}
-    needs: list[set[int]] = [{producer[t] for t in c.inputs if t in producer} for c in calls]
+    bases = [{parts.base(t) for t in c.inputs} for c in calls]
+    needs: list[set[int]] = [{producer[t] for t in read if t in producer} for read in bases]
     in_place: set[Parameter] = set()
     for p, value in graph.updates:
         writer = producer.get(value)
         if writer is None or sum(root is value for root in graph.roots) > 1:
             continue
-        if not can_overwrite(calls[writer], p):
+        is_viewed = any(t is not p and parts.base(t) is p for t in calls[writer].inputs)
+        if is_viewed or not can_overwrite(calls[writer], p):
             continue
-        before = {n for n, c in enumerate(calls) if p in set(c.inputs) and n != writer}
+        before = {n for n, read in enumerate(bases) if p in read and n != writer}
         if any(_needs(needs, n, writer) for n in before):
             continue
         needs[writer] |= before

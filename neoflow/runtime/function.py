@@ -18,7 +18,7 @@ from neoflow.graph import Graph
 from neoflow.runtime.memory import ALIGNMENT
 from neoflow.runtime.native import as_argument, empty
 from neoflow.runtime.parameters import STORE
-from neoflow.runtime.plan import Plan
+from neoflow.runtime.plan import Buffer, Plan
 
 log = logging.getLogger("neoflow")
 
@@ -65,6 +65,12 @@ class Executor:
                 self.arrays[n] = self.arena[b.offset : b.offset + nbytes].view(dt.NUMPY[b.dtype]).reshape(b.shape)
         for number, p in zip(plan.parameters, parameters, strict=True):
             self.arrays[number] = STORE.array(p)
+        self.views: dict[int, list[int]] = {}
+        for n, b in enumerate(plan.buffers):
+            if b.kind == "view":
+                base = self.arrays[b.base]
+                self.arrays[n] = None if base is None else _view(base, b)
+                self.views.setdefault(b.base, []).append(n)
         views = [None if a is None else as_argument(a) for a in self.arrays]
         self.steps: list[tuple[Callable[..., Any], list[Any]]] = []
         self.patches: dict[int, list[tuple[list[Any], int]]] = {}
@@ -83,6 +89,8 @@ class Executor:
             view = as_argument(array)
             for arguments, position in places:
                 arguments[position] = view
+        for n in self.views.get(number, ()):
+            self.bind(n, _view(array, self.plan.buffers[n]))
 
     def run(self) -> None:
         for kernel, arguments in self.steps:
@@ -104,6 +112,13 @@ class Executor:
             seconds.append(time.perf_counter() - start)
         self.finish()
         return seconds
+
+
+def _view(base: np.ndarray, b: Buffer) -> np.ndarray:
+    """The memory of a view buffer inside its base."""
+    size = int(np.prod(b.shape))
+    start = b.offset // base.itemsize
+    return base.reshape(-1)[start : start + size].reshape(b.shape)
 
 
 class Function:

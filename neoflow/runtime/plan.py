@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Parameter, Placeholder, Tensor
 from neoflow.graph import Graph
-from neoflow.partition import KernelCall, can_overwrite
+from neoflow.partition import KernelCall, View, can_overwrite
 from neoflow.runtime.memory import Lifetime, lower_bound, place
 
 
 @dataclass(frozen=True)
 class Buffer:
     """Dense row-major memory. kind: `input` and `output` change at every call, `parameter` lasts, `temporary` is at
-    `offset` bytes in the arena."""
+    `offset` bytes in the arena, `view` is at `offset` bytes in the buffer of number `base`."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     kind: str
     offset: int = 0
+    base: int = -1
 
 
 @dataclass(frozen=True)
@@ -67,9 +70,16 @@ class Plan:
 
 
 class _Planner:
-    def __init__(self, graph: Graph, calls: tuple[KernelCall, ...], in_place: frozenset[Parameter]):
+    def __init__(
+        self,
+        graph: Graph,
+        calls: tuple[KernelCall, ...],
+        in_place: frozenset[Parameter],
+        views: Mapping[Tensor, View],
+    ):
         self.graph = graph
         self.calls = calls
+        self.views = views
         self.in_place = in_place
         self.buffers: list[Buffer] = []
         self.of: dict[Tensor, int] = {}
@@ -90,6 +100,10 @@ class _Planner:
                 self.of[value] = self.of[p]
         outputs = [self.output(t) for t in graph.outputs]
         self.share_memory()
+        for t, v in self.views.items():
+            self.of[t] = len(self.buffers)
+            offset = v.offset * dt.itemsize(t.dtype)
+            self.buffers.append(Buffer(t.name, t.shape, t.dtype, "view", offset, self.of[v.base]))
         late = [(p, v) for p, v in graph.updates if p not in self.in_place]
         for p, value in late:
             source = self.of[value]
@@ -129,7 +143,7 @@ class _Planner:
         last: dict[Tensor, int] = {}
         for n, call in enumerate(self.calls):
             for t in call.inputs:
-                last[t] = n
+                last[self.views[t].base if t in self.views else t] = n
         for t in self.graph.roots:
             last[t] = len(self.calls)
         slots: list[Lifetime] = []
@@ -145,6 +159,7 @@ class _Planner:
                         s
                         for s in dict.fromkeys(call.inputs)
                         if s in slot_of
+                        and not any(i in self.views and self.views[i].base is s for i in call.inputs)
                         and last[s] == n
                         and slot_of[s] not in taken
                         and s.nbytes == t.nbytes
@@ -167,6 +182,8 @@ class _Planner:
             self.buffers.append(Buffer(t.name, t.shape, t.dtype, "temporary", offsets[slot]))
 
 
-def make_plan(graph: Graph, calls: tuple[KernelCall, ...], in_place: frozenset[Parameter]) -> Plan:
+def make_plan(
+    graph: Graph, calls: tuple[KernelCall, ...], in_place: frozenset[Parameter], views: Mapping[Tensor, View]
+) -> Plan:
     """Buffers and calls for a graph divided into kernels, in the order given; `in_place` parameters are overwritten."""
-    return _Planner(graph, calls, in_place).run()
+    return _Planner(graph, calls, in_place, views).run()

@@ -14,12 +14,19 @@ def kernels(outputs, inputs, updates=None):
     return graph, partition(graph)
 
 
-def run(calls, feeds):
+def run(parts, feeds):
     """Evaluate kernel by kernel, from stored tensors only."""
     values = dict(feeds)
-    for call in calls:
+
+    def stored(t):
+        if t not in parts.views:
+            return values[t]
+        view = parts.views[t]
+        return values[view.base].reshape(-1)[view.offset : view.offset + t.size].reshape(t.shape)
+
+    for call in parts.calls:
         inputs, outputs = call.subgraph.tensors()
-        arrays = {i: values[t] for i, t in zip(inputs, call.inputs, strict=True)}
+        arrays = {i: stored(t) for i, t in zip(inputs, call.inputs, strict=True)}
         for t, value in zip(call.outputs, nf.evaluate(list(outputs), arrays, dtype="float64"), strict=True):
             values[t] = value
     return values
@@ -32,7 +39,7 @@ def law(seed):
         if t.dtype.startswith("float") and program.float_inputs:
             roots += nf.vjp(t, program.float_inputs, allow_unused=True)
     graph, parts = kernels(roots, list(program.feeds))
-    values = run(parts.calls, program.feeds)
+    values = run(parts, program.feeds)
     for t, wanted in zip(graph.outputs, nf.evaluate(roots, program.feeds, dtype="float64"), strict=True):
         np.testing.assert_allclose(values[t], wanted, rtol=1e-9, atol=1e-9)
 
@@ -66,7 +73,7 @@ def test_update_rides_with_the_gradient_and_is_in_place():
     loss = nf.mean(dense(x, w, b))
     dw, db = nf.grad(loss, [w, b])
     graph, parts = kernels([loss], [x], {w: w - 0.1 * dw, b: b - 0.1 * db})
-    calls, in_place = updates_last(graph, parts.calls)
+    calls, in_place = updates_last(graph, parts)
     assert in_place == {w, b}
     readers = [n for n, c in enumerate(calls) if any(t is w for t in c.inputs)]
     writer = next(n for n, c in enumerate(calls) if any(t is dict(graph.updates)[w] for t in c.outputs))
@@ -77,7 +84,7 @@ def test_update_rides_with_the_gradient_and_is_in_place():
 def test_a_transposed_read_of_the_parameter_is_not_in_place():
     w = nf.parameter((4, 4), name="w")
     graph, parts = kernels([], [], {w: nf.compute((4, 4), lambda i, j: w[j, i] * 2.0)})
-    _, in_place = updates_last(graph, parts.calls)
+    _, in_place = updates_last(graph, parts)
     assert not in_place
 
 
@@ -89,6 +96,19 @@ def test_equal_subgraphs_are_one():
     _, parts = kernels([h], [x])
     assert len(parts.calls) == 5
     assert len(parts.subgraphs) == 1
+
+
+def test_slices_and_reshapes_of_stored_tensors_are_views():
+    x = nf.placeholder((4, 6, 8), name="x")
+    w = nf.parameter((8, 8), name="w")
+    h = nf.zeros((6, 8))
+    for t in range(4):
+        k = nf.axis(8, "k")
+        step = x[t]
+        h = nf.tanh(nf.compute((6, 8), lambda b, j, step=step, k=k: nf.sum(step[b, k] * w[k, j], axis=[k])) + h)
+    _, parts = kernels([h], [x])
+    assert sorted(v.offset for v in parts.views.values()) == [0, 48, 96, 144]
+    assert len(parts.subgraphs) <= 2
 
 
 def test_what_is_compared_for_equality_is_stored():
