@@ -14,9 +14,19 @@ from typing import Any
 from neoflow.codegen.schedules import default_schedule
 from neoflow.codegen.target import Target, cpu_target
 
-__all__ = ["CODEGEN_VERSION", "Lowered", "Target", "build", "cpu_target", "default_schedule", "lower", "source"]
+__all__ = [
+    "CODEGEN_VERSION",
+    "Lowered",
+    "Target",
+    "build",
+    "cpu_target",
+    "default_schedule",
+    "fma_kernel",
+    "lower",
+    "source",
+]
 
-_LAZY = {"Lowered": "kernel", "lower": "kernel", "build": "compile", "source": "compile"}
+_LAZY = {"Lowered": "kernel", "lower": "kernel", "build": "compile", "fma_kernel": "peak", "source": "compile"}
 
 
 def _version() -> str:

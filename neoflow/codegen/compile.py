@@ -64,4 +64,3 @@ def source(kernels: Sequence[Lowered], target: Target, format: str = "tir") -> s
     if kind is None:
         raise CodegenError(f"a CPU kernel has no source in format {format!r}; there are tir, llvm and asm")
     return _compile(kernels, target).inspect_source(kind)
-

@@ -277,9 +277,7 @@ class _Lowering:
     def _pack_tile_globally(self, env: Env) -> list:
         number = env[self._tile_dimension]
         k = size(self.c.k)
-        base = (self._batch_number(env) * emit.integer(self.tile_count) + number) * emit.integer(
-            k * len(self.row_tile)
-        )
+        base = (self._batch_number(env) * emit.integer(self.tile_count) + number) * emit.integer(k * len(self.row_tile))
         whole = self.c.k[0].extent
         return self._each_tile(
             number, lambda e, rows: self._pack_tile({**env, **e}, rows, base, emit.integer(0), whole)
@@ -339,9 +337,7 @@ class _Lowering:
                 count,
                 lambda t: self._each_tile(
                     first + t,
-                    lambda at, rows: self._pack_tile(
-                        {**env, **at}, rows, t * emit.integer(rows_k), start, length
-                    ),
+                    lambda at, rows: self._pack_tile({**env, **at}, rows, t * emit.integer(rows_k), start, length),
                 ),
                 "t",
             )

@@ -31,7 +31,7 @@ def lower_map(frame: Frame, schedule: Schedule) -> list:
         raise ScheduleError(f"{schedule} does not fit {len(axes)} axes")
     strip = Strip(axes[-1], lanes)
     inside = [axes[inner]] if inner >= 0 else []
-    rows = [a for a in axes[:-1] if a not in inside]
+    rows = [a for n, a in enumerate(axes[:-1]) if n != inner]
     chunks = max(1, min(chunks, strip.blocks))
     per_chunk = math.ceil(strip.blocks / chunks) if strip.blocks else 0
     chunk_axis = Axis(-1, chunks, "chunk")

@@ -198,7 +198,9 @@ class Evaluator:
         if contiguous and (emit.lanes_of(guard) > 1 or lanes > size):
             return emit.masked_load(buffer, address, emit.widen(guard, lanes))
         if contiguous:
-            return emit.load(buffer, tirx.Ramp(tirx.Select(guard, address.base, emit.integer(0)), address.stride, lanes))
+            return emit.load(
+                buffer, tirx.Ramp(tirx.Select(guard, address.base, emit.integer(0)), address.stride, lanes)
+            )
         safe = tirx.Select(emit.widen(guard, lanes), address, emit.splat(0, "int32", lanes))
         return emit.load(buffer, safe)
 
@@ -206,8 +208,10 @@ class Evaluator:
         """The address of a data-dependent read, after a check of each index that is read from a tensor."""
         shape = read.source.shape
         address = emit.integer(0)
-        if guard is not None and emit.lanes_of(guard) > 1 or any(
-            not is_index(i) and self._lane_axis in i.free for i in read.indices
+        if (
+            guard is not None
+            and emit.lanes_of(guard) > 1
+            or any(not is_index(i) and self._lane_axis in i.free for i in read.indices)
         ):
             raise ScheduleError(f"`{read}` reads an index that differs from lane to lane: use one lane")
         for extent, index in zip(shape, read.indices, strict=True):

@@ -22,13 +22,11 @@ def _is_float(x: Value) -> bool:
 
 
 def _maximum(a: Value, b: Value) -> Value:
-    chosen = tirx.Select(a > b, a, b)  # b where either is NaN
-    return tirx.Select(a != a, a, chosen) if _is_float(a) else chosen
+    return emit.call("llvm.maximum", a, b) if _is_float(a) else tirx.Select(a > b, a, b)  # NaN wins
 
 
 def _minimum(a: Value, b: Value) -> Value:
-    chosen = tirx.Select(a < b, a, b)
-    return tirx.Select(a != a, a, chosen) if _is_float(a) else chosen
+    return emit.call("llvm.minimum", a, b) if _is_float(a) else tirx.Select(a < b, a, b)
 
 
 def _absolute(x: Value) -> Value:

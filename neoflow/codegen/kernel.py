@@ -42,10 +42,10 @@ def lower(subgraph: Subgraph, schedule: Schedule, target: Target, name: str) -> 
     template = _TEMPLATES.get(schedule.template)
     nest = nest_of(subgraph).fused()
     if template is None or (schedule.template == "map") != (nest.reduction is None):
-        raise ScheduleError(f"template {schedule.template!r} does not fit {'a map' if nest.reduction is None else 'it'}")
-    inputs = {
-        n: emit.buffer(math.prod(v.shape), v.dtype, f"in{n}") for n, v in enumerate(subgraph.inputs)
-    }
+        raise ScheduleError(
+            f"template {schedule.template!r} does not fit {'a map' if nest.reduction is None else 'it'}"
+        )
+    inputs = {n: emit.buffer(math.prod(v.shape), v.dtype, f"in{n}") for n, v in enumerate(subgraph.inputs)}
     values = [subgraph.value(o) for o in subgraph.outputs]
     outputs = tuple(emit.buffer(math.prod(v.shape), v.dtype, f"out{n}") for n, v in enumerate(values))
     try:

@@ -66,7 +66,8 @@ class Reducer:
         body, lanes = self._node.body, state.parts[0].lanes
         if self._is_arg:
             key = emit.bind(ev.statements, self._key(emit.widen(ev.value(body), lanes)))
-            new = self._better(state.values(n), [key, emit.widen(ev.index(self._node.axes[0]), lanes)])
+            position = ev.index(self._node.axes[0]) if self._node.axes else emit.integer(0)  # one of length 1 is gone
+            new = self._better(state.values(n), [key, emit.widen(position, lanes)])
         elif self._is_product and self._node.op == "sum" and isinstance(body, Apply):
             a, b = (emit.widen(ev.value(x), lanes) for x in body.args)
             new = [emit.fma(a, b, state.values(n)[0])]

@@ -36,9 +36,10 @@ class _Lowering:
         self.lanes, self.unroll = int(schedule["lanes"]), int(schedule["unroll"])
         self.parallel, self.along_output = bool(schedule["parallel"]), schedule["lane"] == "output"
         self.reducer = Reducer(reduction)
-        if self.along_output and not self.outputs or not self.along_output and not self.reduced:
+        candidates = self.outputs if self.along_output else self.reduced
+        if not candidates and (self.along_output or self.lanes > 1):
             raise ScheduleError(f"{schedule}: there is no such axis for the lanes")
-        self.lane_axis = self.outputs[-1] if self.along_output else self.reduced[-1]
+        self.lane_axis = candidates[-1] if candidates else Axis(-3, 1)  # all reduced axes may have length 1
         self.strip = Strip(self.lane_axis, self.lanes)
         self.splits, self.part = self._parts(int(schedule["splits"]))
         self.scratch = [
@@ -143,6 +144,8 @@ class _Lowering:
 
     def _over_outer_reduced(self, env: Env, part: Value, run) -> list:  # noqa: ANN001
         """`run(env, start, length)` along the lane axis under loops over the reduced axes before it."""
+        if not self.reduced:
+            return run(env, emit.integer(0), 1)
         start, length = self._range(part)
         *outer, last = self.reduced
         if not outer:

@@ -165,9 +165,7 @@ def _contraction(nest: Nest, found: Contraction, target: Target) -> Schedule:
     return min(choices, key=lambda c: c.cycles).schedule
 
 
-def _with_vectors(
-    nest: Nest, c: Contraction, side: str, element: str, vectors: int, target: Target
-) -> _Choice:
+def _with_vectors(nest: Nest, c: Contraction, side: str, element: str, vectors: int, target: Target) -> _Choice:
     n, k, m, batch = size(c.n), size(c.k), size(c.m), size(c.batch)
     lanes = min(target.lanes(element), 1 << (n - 1).bit_length())
     rows = max(1, (target.registers - 2 - vectors) // vectors)

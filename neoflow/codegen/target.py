@@ -73,7 +73,9 @@ def _l2_bytes() -> int:
 def cpu_target(threads: int | None = None) -> Target:
     """This machine, with `threads` threads or one for each core this process may use."""
     if platform.machine() != "x86_64":
-        raise CodegenError(f"no CPU target for {platform.machine()}: neoflow generates x86-64 code with AVX2 or AVX-512")
+        raise CodegenError(
+            f"no CPU target for {platform.machine()}: neoflow generates x86-64 code with AVX2 or AVX-512"
+        )
     info = _cpuinfo()
     flags = set(info.get("flags", "").split())
     vendor, family = info.get("vendor_id", ""), int(info.get("cpu family", 0))

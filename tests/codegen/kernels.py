@@ -1,0 +1,95 @@
+"""Helpers: a subgraph of given tensors, compiled and compared with the interpreter."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+from neoflow import codegen
+from neoflow.expr.interp import evaluate
+from neoflow.expr.ir import Compute, Tensor, topological
+from neoflow.partition.subgraph import Stage, Subgraph, Value
+from neoflow.runtime import native
+from neoflow.tune.schedule import Schedule
+
+TARGET = codegen.cpu_target()
+native.configure_threads(TARGET.threads)
+TOLERANCE = {"float64": 1e-11, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
+
+
+def subgraph_of(outputs: list[Tensor], inputs: list[Tensor]) -> Subgraph:
+    """Every compute between `inputs` and `outputs`, as one kernel."""
+    number = {t.uid: n for n, t in enumerate(inputs)}
+    stages = []
+    for t in topological(outputs):
+        if isinstance(t, Compute) and t.uid not in number:
+            number[t.uid] = len(inputs) + len(stages)
+            stages.append(Stage(t.definition, tuple(number[i.uid] for i in t.inputs)))
+    values = tuple(Value(t.shape, t.dtype) for t in inputs)
+    found = Subgraph(values, tuple(stages), tuple(number[o.uid] for o in outputs))
+    found.check()
+    return found
+
+
+def random_array(tensor: Tensor, low: float = -2.0, high: float = 2.0) -> np.ndarray:
+    """Aligned values, the same at every run."""
+    rng = np.random.default_rng(zlib.crc32(repr((tensor.shape, tensor.dtype, low)).encode()))
+    array = native.empty(tensor.shape, tensor.dtype)
+    if tensor.dtype == "bool":
+        array[...] = rng.integers(0, 2, tensor.shape)
+    elif tensor.dtype.startswith("int"):
+        array[...] = rng.integers(-5, 6, tensor.shape)
+    else:
+        array[...] = rng.uniform(low, high, tensor.shape)
+    return array
+
+
+def changed(schedule: Schedule, **knobs: object) -> Schedule:
+    """The schedule with some knobs replaced."""
+    return Schedule(schedule.template, tuple(sorted({**dict(schedule.knobs), **knobs}.items())))
+
+
+def kernel(subgraph: Subgraph, schedule: Schedule | None = None, target: codegen.Target = TARGET):
+    """The compiled kernel, as a callable of arrays."""
+    schedule = schedule or codegen.default_schedule(subgraph, target)
+    module = native.load(codegen.build([codegen.lower(subgraph, schedule, target, "kernel")], target))
+    call = module.get("kernel")
+    return lambda *arrays: call(*(native.as_argument(a) for a in arrays))
+
+
+def assert_close(got: np.ndarray, want: np.ndarray, scale: float = 1.0) -> None:
+    """Equal up to the dtype's tolerance, relative to the largest value; integers exactly."""
+    if want.dtype.kind in "biu":
+        np.testing.assert_array_equal(got, want)
+        return
+    tolerance = TOLERANCE[want.dtype.name] * scale
+    got64, want64 = np.asarray(got, np.float64), np.asarray(want, np.float64)
+    finite = want64[np.isfinite(want64)]
+    size = float(np.abs(finite).max()) if finite.size else 1.0
+    np.testing.assert_allclose(got64, want64, rtol=tolerance, atol=tolerance * max(size, 1e-3), equal_nan=True)
+
+
+def check(
+    outputs: Tensor | list[Tensor],
+    inputs: list[Tensor],
+    schedule: Schedule | None = None,
+    feeds: dict[Tensor, np.ndarray] | None = None,
+    scale: float = 1.0,
+    target: codegen.Target = TARGET,
+) -> Schedule:
+    """Compile, run, compare with `evaluate`; the schedule used."""
+    outputs = outputs if isinstance(outputs, list) else [outputs]
+    subgraph = subgraph_of(outputs, inputs)
+    schedule = schedule or codegen.default_schedule(subgraph, target)
+    arrays = []
+    for t in inputs:
+        array = native.empty(t.shape, t.dtype)
+        array[...] = feeds[t] if feeds and t in feeds else random_array(t)
+        arrays.append(array)
+    wanted = evaluate(outputs, dict(zip(inputs, arrays, strict=True)))
+    found = [native.empty(o.shape, o.dtype) for o in outputs]
+    kernel(subgraph, schedule, target)(*arrays, *found)
+    for got, want in zip(found, wanted, strict=True):
+        assert_close(got, want, scale)
+    return schedule

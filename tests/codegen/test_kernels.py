@@ -1,0 +1,317 @@
+"""Kernels against the interpreter: maps, reductions, contractions, dtypes, odd shapes, schedules that are not the default."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import neoflow as nf
+from neoflow import codegen
+from neoflow.errors import ScheduleError
+from neoflow.runtime import native
+
+_spec = importlib.util.spec_from_file_location("codegen_kernels", Path(__file__).with_name("kernels.py"))
+k = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(k)
+
+pytestmark = pytest.mark.tvm
+
+
+def p(*shape: int, dtype: str = "float32"):
+    return nf.placeholder(shape, dtype)
+
+
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+INTS = ("int8", "int16", "int32", "int64")
+
+
+# ------------------------------------------------------------------------------------------------------ maps
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (16,), (37, 53), (3, 5, 1, 17)])
+def test_elementwise_shapes(shape):
+    x, y = p(*shape), p(*shape)
+    k.check([x + y * 2.0, nf.maximum(x, y)], [x, y])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", "exp tanh sigmoid erf sin cos abs relu sign floor ceil sqrt rsqrt log".split())
+def test_functions(name, dtype):
+    x = p(5, 21, dtype=dtype)
+    feeds = {x: k.random_array(x, 0.1, 3.0) if name in ("sqrt", "rsqrt", "log") else k.random_array(x)}
+    k.check(getattr(nf, name)(x), [x], feeds=feeds, scale=4.0)
+
+
+@pytest.mark.parametrize("dtype", FLOATS + INTS)
+def test_arithmetic_of_every_dtype(dtype):
+    x, y = p(5, 21, dtype=dtype), p(5, 21, dtype=dtype)
+    k.check([x + y, x - y, x * y, -x, nf.minimum(x, y), nf.select(x < y, x, y)], [x, y])
+
+
+@pytest.mark.parametrize("dtype", INTS)
+def test_division_rounds_down(dtype):
+    x, y = p(64, dtype=dtype), p(64, dtype=dtype)
+    divisor = np.resize(np.array([-7, -3, -1, 1, 2, 5]), 64)
+    k.check([x // y, x % y, x // 3, x % 4], [x, y], feeds={y: divisor})
+
+
+def test_bool_and_casts():
+    a, b, x = p(33, dtype="bool"), p(33, dtype="bool"), p(33)
+    k.check([a & b, a | b, ~a], [a, b])
+    k.check([nf.cast(a, "float32"), nf.cast(x, "float64")], [a, x])
+    k.check([nf.cast(x, "int32"), nf.cast(x, "int8")], [x])
+    k.check([nf.cast(x, "bfloat16"), nf.cast(x, "float16")], [x])
+    k.check(nf.cast(x, "bool"), [x])
+
+
+def test_nan_passes():
+    x, y = p(20), p(20)
+    values = np.linspace(-1, 1, 20, dtype=np.float32)
+    values[[3, 17]] = np.nan
+    feeds = {x: values, y: values[::-1]}
+    k.check([nf.maximum(x, y), nf.minimum(x, y), nf.relu(x), nf.sign(x)], [x, y], feeds=feeds)
+    k.check([nf.max(x), nf.min(x), nf.argmax(x), nf.argmin(x)][:1], [x], feeds=feeds)
+    k.check(nf.argmin(x), [x], feeds=feeds)
+
+
+def test_select_sees_nothing_of_the_other_branch():
+    x = p(40)
+    safe = nf.select(x > 0.0, nf.log(x), x * 0.0)
+    k.check(safe, [x])
+
+
+@pytest.mark.parametrize("shape", [(37, 53), (1, 19), (64, 64), (5, 3, 18)])
+def test_rearrangements(shape):
+    x = p(*shape)
+    rank = len(shape)
+    k.check(nf.transpose(x), [x])
+    k.check(nf.pad(x, ((1, 2),) * rank), [x])
+    k.check(nf.concat([x, x * 2.0, x], axis=rank - 1), [x])
+    k.check(nf.concat([x, x * 2.0], axis=0), [x])
+    k.check(nf.flip(x, rank - 1), [x])
+    k.check(nf.reshape(x, (int(np.prod(shape)),)), [x])
+
+
+def test_interleave_and_strides():
+    x, y = p(6, 10), p(6, 10)
+    z = nf.compute((6, 20), lambda i, j: nf.select(j % 2 == 0, x[i, j // 2], y[i, j // 2]))
+    k.check(z, [x, y])
+    k.check(nf.compute((3, 5), lambda i, j: x[2 * i, 2 * j + 1]), [x])
+
+
+def test_in_place():
+    x, y = p(1001), p(1001)
+    call = k.kernel(k.subgraph_of([x + y], [x, y]))
+    a, b = k.random_array(x), k.random_array(y) + 1
+    want = a + b
+    call(a, b, a)
+    np.testing.assert_array_equal(a, want)
+
+
+# ------------------------------------------------------------------------------------------- data-dependent reads
+
+
+def test_gather():
+    table, ids = p(11, 19), p(5, 3, dtype="int64")
+    good = np.array([[0, 10, 3], [4, 4, 4], [1, 2, 3], [9, 8, 7], [0, 0, 0]])
+    rows = nf.compute((5, 3, 19), lambda i, j, h: table[ids[i, j], h])
+    k.check(rows, [table, ids], feeds={ids: good})
+    k.check(nf.compute((19, 5, 3), lambda h, i, j: table[ids[i, j], h]), [table, ids], feeds={ids: good})
+
+
+@pytest.mark.parametrize("bad", [-1, 11, 1 << 40, -(1 << 40)])
+def test_a_bad_index_fails_and_reads_nothing(bad):
+    table, ids = p(11, 19), p(5, dtype="int64")
+    call = k.kernel(k.subgraph_of([nf.compute((5, 19), lambda i, h: table[ids[i], h])], [table, ids]))
+    index = native.empty((5,), "int64")
+    index[...] = [0, 1, 2, bad, 4]
+    with pytest.raises(Exception, match="index out of range: input 0 has extent 11"):
+        call(k.random_array(table), index, native.empty((5, 19), "float32"))
+
+
+# ------------------------------------------------------------------------------------------------- reductions
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (37, 53), (5, 200), (300, 3), (2, 3000), (64, 16)])
+@pytest.mark.parametrize("op", ["sum", "max", "min", "prod", "argmax", "argmin"])
+def test_reducers(op, shape):
+    x = p(*shape)
+    values = k.random_array(x, 0.9, 1.1)
+    for axis in (0, 1):
+        k.check(getattr(nf, op)(x, axis=axis), [x], feeds={x: values})
+
+
+@pytest.mark.parametrize("dtype", FLOATS + INTS)
+def test_reductions_of_every_dtype(dtype):
+    x = p(37, 53, dtype=dtype)
+    for axis in (0, 1):
+        k.check(nf.sum(x, axis=axis), [x], scale=4.0)
+        k.check(nf.max(x, axis=axis), [x])
+        k.check(nf.argmin(x, axis=axis), [x])
+
+
+def test_first_extreme_wins():
+    x = p(3, 100)
+    values = np.zeros((3, 100), np.float32)
+    values[0, [5, 50]] = 1.0
+    values[1, :] = -np.inf
+    values[2, 3], values[2, 2] = 0.0, -0.0
+    k.check(nf.argmax(x, axis=1), [x], feeds={x: values})
+    k.check(nf.argmin(x, axis=1), [x], feeds={x: values})
+
+
+def test_reductions_with_producer_and_epilogue():
+    x, y = p(30, 70), p(30)
+    total = nf.sum(nf.exp(x), axis=1)
+    k.check([total, nf.log(total) + y], [x, y])
+    total = nf.sum(x * x, axis=0)
+    k.check(nf.sqrt(total), [x])
+
+
+def test_sum_of_everything():
+    for n in (1, 15, 100_003):
+        x = p(n)
+        k.check(nf.sum(x), [x], scale=10.0)
+
+
+@pytest.mark.parametrize("splits", [1, 2, 3, 7])
+@pytest.mark.parametrize("lane", ["output", "reduced"])
+@pytest.mark.parametrize("shape", [(50, 37), (40, 129)])
+def test_reduction_schedules(splits, lane, shape):
+    x = p(*shape)
+    for op in ("sum", "argmax"):
+        for axis in (0, 1):
+            out = getattr(nf, op)(x, axis=axis)
+            schedule = codegen.default_schedule(k.subgraph_of([out], [x]), k.TARGET)
+            k.check(out, [x], k.changed(schedule, splits=splits, lane=lane, lanes=8, unroll=2, parallel=True))
+
+
+def test_reproducible():
+    x = p(100_000)
+    call = k.kernel(k.subgraph_of([nf.sum(x)], [x]))
+    a, first, again = k.random_array(x), native.empty((), "float32"), native.empty((), "float32")
+    call(a, first)
+    for _ in range(5):
+        call(a, again)
+        assert first.tobytes() == again.tobytes()
+
+
+# ------------------------------------------------------------------------------------------------ contractions
+
+
+def contractions(dtype: str = "float32"):
+    """Name, output, inputs."""
+
+    def q(*shape: int):
+        return p(*shape, dtype=dtype)
+
+    a, b, bt = q(37, 29), q(29, 53), q(53, 29)
+    yield "nn", nf.expr("y[i,j] = sum(a[i,k] * b[k,j])", a=a, b=b), [a, b]
+    yield "nt", nf.expr("y[i,j] = sum(a[i,k] * b[j,k])", a=a, b=bt), [a, bt]
+    at = q(29, 37)
+    yield "tn", nf.expr("y[i,j] = sum(a[k,i] * b[k,j])", a=at, b=b), [at, b]
+    c, d = q(3, 9, 11), q(3, 11, 21)
+    yield "batched", nf.expr("y[n,i,j] = sum(a[n,i,k] * b[n,k,j])", a=c, b=d), [c, d]
+    x, w = q(4, 3, 13, 13, 4, 4), q(7, 3, 3, 3, 4, 4)
+    y = nf.expr("y[b,o,p,q,i,j] = sum(a[b,c,2*p+r,2*q+s,i,k] * w[o,c,r,s,k,j])", a=x, w=w)
+    yield "capsule", y, [x, w]
+    x, w = q(3, 5, 10, 11), q(6, 5, 3, 3)
+    yield "convolution", nf.expr("y[b,o,p,q] = sum(x[b,c,p+r,q+s] * w[o,c,r,s])", x=x, w=w), [x, w]
+    g = q(3, 6, 8, 9)
+    yield "weight gradient", nf.expr("y[o,c,r,s] = sum(x[b,c,p+r,q+s] * g[b,o,p,q])", x=x, g=g), [x, g]
+    u, h = q(3, 20, 6), q(20, 5, 8, 6)
+    yield "votes", nf.expr("y[b,n,k,d] = sum(h[n,k,d,e] * u[b,n,e])", h=h, u=u), [h, u]
+    s, v = q(3, 20, 5), q(3, 20, 5, 8)
+    yield "weighted sum", nf.expr("y[b,k,d] = sum(c[b,n,k] * u[b,n,k,d])", c=s, u=v), [s, v]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_contractions(dtype):
+    for _, y, inputs in contractions(dtype):
+        k.check(y, inputs, scale=8.0)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_contractions_by_threads(threads):
+    for _, y, inputs in contractions():
+        k.check(y, inputs, scale=8.0, target=codegen.cpu_target(threads))
+
+
+SCHEDULES = [
+    {"side": side, "order": order, "pack": pack, "splits": splits, "rows": rows, "vectors": v, "tiles": tiles}
+    for side, order, pack, splits, rows, v, tiles in (
+        ("right", "panels", False, 1, 5, 2, 1),
+        ("right", "panels", True, 3, 6, 1, 2),
+        ("left", "panels", True, 2, 4, 3, 1),
+        ("left", "tiles", False, 2, 3, 2, 3),
+        ("right", "tiles", True, 1, 7, 1, 2),
+        ("right", "tiles", True, 4, 6, 2, 3),
+    )
+]
+
+
+@pytest.mark.parametrize("knobs", SCHEDULES, ids=lambda s: f"{s['side']}-{s['order']}-{s['splits']}")
+def test_contraction_schedules(knobs):
+    for _, y, inputs in contractions():
+        schedule = codegen.default_schedule(k.subgraph_of([y], inputs), k.TARGET)
+        if schedule.template == "contraction":
+            k.check(y, inputs, k.changed(schedule, **knobs, parallel=True), scale=8.0)
+
+
+def test_contraction_with_producers_and_epilogue():
+    a, b, bias = p(20, 30), p(30, 40), p(40)
+    product = nf.expr("y[i,j] = sum(a[i,k] * b[k,j])", a=nf.relu(a), b=nf.exp(b))
+    k.check([nf.tanh(product + bias), product], [a, b, bias], scale=8.0)
+
+
+def test_padded_convolution():
+    x, w = p(2, 3, 9, 9), p(5, 3, 3, 3)
+    y = nf.expr("y[b,o,p,q] = sum(x[b,c,p+r,q+s] * w[o,c,r,s])", x=nf.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), w=w)
+    k.check(y, [x, w], scale=8.0)
+
+
+def test_three_factors():
+    a, b, c = p(12, 9), p(9, 17), p(9)
+    k.check(nf.expr("y[i,j] = sum(a[i,k] * c[k] * b[k,j])", a=a, b=b, c=c), [a, b, c], scale=8.0)
+    k.check(nf.expr("y[i,j] = sum(0.5 * a[i,k] * b[k,j])", a=a, b=b), [a, b], scale=8.0)
+
+
+# ---------------------------------------------------------------------------------------------------- refusals
+
+
+def test_schedules_that_do_not_fit():
+    x, a, b = p(8, 8), p(8, 8), p(8, 8)
+    y = nf.expr("y[i,j] = sum(a[i,k] * b[k,j])", a=a, b=b)
+    product, total, plain = (k.subgraph_of([o], i) for o, i in ((y, [a, b]), (nf.sum(x), [x]), (x + 1.0, [x])))
+    default = {s: codegen.default_schedule(s, k.TARGET) for s in (product, total, plain)}
+    wrong = [
+        (plain, default[total], "does not fit a map"),
+        (total, default[plain], "does not fit"),
+        (total, default[product], "no sum of products"),
+        (total, k.changed(default[total], lane="output"), "no such axis"),
+        (product, k.changed(default[product], rows=14, vectors=20), "no register tile"),
+        (product, codegen.default_schedule(product, k.TARGET).__class__("contraction"), "lacks the knob"),
+    ]
+    for subgraph, schedule, message in wrong:
+        with pytest.raises(ScheduleError, match=message):
+            codegen.lower(subgraph, schedule, k.TARGET, "f")
+
+
+def test_several_kernels_in_a_module():
+    x = p(10)
+    subgraphs = [k.subgraph_of([x + float(n)], [x]) for n in range(3)]
+    kernels = [
+        codegen.lower(s, codegen.default_schedule(s, k.TARGET), k.TARGET, f"k{n}") for n, s in enumerate(subgraphs)
+    ]
+    module = native.load(codegen.build(kernels, k.TARGET))
+    a, out = k.random_array(x), native.empty((10,), "float32")
+    for n in range(3):
+        module.get(f"k{n}")(native.as_argument(a), native.as_argument(out))
+        np.testing.assert_allclose(out, a + n, rtol=1e-6)
+    with pytest.raises(nf.RuntimeFault, match="no kernel named 'absent'"):
+        module.get("absent")
+    for format, word in (("tir", "def k0"), ("llvm", "define"), ("asm", ".text")):
+        assert word in codegen.source(kernels, k.TARGET, format)
