@@ -15,7 +15,6 @@ from neoflow.errors import ConfigError, NeoflowError
 
 app = typer.Typer(
     name="neoflow",
-    help="Write an operator as one index expression, differentiate it, compile it, train with it.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -41,6 +40,11 @@ class Format(str, Enum):
     asm = "asm"
 
 
+@app.callback()
+def _commands() -> None:
+    """Write an operator as one index expression, differentiate it, compile it, train with it."""
+
+
 def _print_json(value: Any) -> None:
     print(json.dumps(value, indent=1))
 
@@ -53,7 +57,9 @@ def _use_threads(threads: int | None) -> None:
 @app.command()
 def train(
     model: ModelName,
-    data: Annotated[Path | None, typer.Option(help="Folder of MNIST's IDX files. Default: scikit-learn's digits.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of MNIST's IDX files. Default: scikit-learn's digits.")
+    ] = None,
     epochs: Annotated[int, typer.Option(min=1)] = 8,
     batch: Annotated[int, typer.Option(min=1, help="Samples a step.")] = 16,
     lr: Annotated[float, typer.Option(help="Highest learning rate (of Adam).")] = 2e-3,
@@ -86,6 +92,76 @@ def train(
         print(summary)
     if summary.stopped == "interrupted":
         raise typer.Exit(130)
+
+
+@app.command()
+def bench(
+    model: ModelName,
+    batch: Annotated[int, typer.Option(min=1, help="Samples a step.")] = 16,
+    mode: Annotated[Mode, typer.Option(help="A training step, or inference.")] = Mode.train,
+    against: Annotated[str, typer.Option(help="Peers, separated by commas; there is torch.")] = "",
+    check: Annotated[
+        bool, typer.Option("--check", help="Also compare gradients and 50 SGD steps with each peer.")
+    ] = False,
+    seconds: Annotated[float, typer.Option(min=0, help="How long to measure.")] = 20.0,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Time a model's step beside the same step in other frameworks: same parameters, same inputs, in turn."""
+    from dataclasses import asdict
+
+    from neoflow.report import bench as benching
+
+    _use_threads(threads)
+    peers = [p for p in against.split(",") if p]
+    if check and not peers:
+        raise ConfigError("--check compares with a peer: add --against torch")
+    checks = [benching.check(model, batch, peer) for peer in peers] if check else []
+    result = benching.bench(model, batch, mode.value, peers, seconds)
+    if as_json:
+        checked = {"check": [{**asdict(c), "agrees": c.is_close} for c in checks]} if check else {}
+        _print_json({**asdict(result), **checked})
+    else:
+        print(*(str(c) for c in checks), result, sep="\n")
+    if not all(c.is_close for c in checks):
+        raise typer.Exit(1)
+
+
+@app.command()
+def explain(
+    model: ModelName,
+    batch: Annotated[int | None, typer.Option(min=1, help="Samples a step. Default: the model's.")] = None,
+    mode: Annotated[Mode, typer.Option(help="A training step (SGD), or inference.")] = Mode.train,
+    stage: Annotated[str | None, typer.Option(help="Print this stage alone.")] = None,
+    format: Annotated[Format | None, typer.Option(help="Also print the generated code.")] = None,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print every stage of a model's compilation, in order."""
+    from dataclasses import asdict
+
+    from neoflow.report.explain import explain as run
+
+    _use_threads(threads)
+    stages = run(model, batch, mode.value, stage, format.value if format else None)
+    if as_json:
+        _print_json({"model": model, "mode": mode.value, "stages": [asdict(s) for s in stages]})
+    else:
+        print(*stages, sep="\n\n")
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Say what this machine has and reaches, and what is missing for what."""
+    from dataclasses import asdict
+
+    from neoflow.report.doctor import examine
+
+    machine = examine()
+    if as_json:
+        _print_json(asdict(machine))
+    else:
+        print(machine)
 
 
 def main() -> None:

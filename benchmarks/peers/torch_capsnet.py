@@ -145,6 +145,10 @@ class CapsNet:
             return capsule_lengths(self.tensors, torch.from_numpy(x)).numpy()
 
 
+Peer = CapsNet
+"""The name `neoflow bench` looks for."""
+
+
 def loss_and_grads(
     parameters: Arrays, x: NDArray[np.float32], labels: NDArray[np.int64]
 ) -> tuple[float, dict[str, NDArray[np.float32]]]:

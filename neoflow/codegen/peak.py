@@ -15,7 +15,7 @@ CHAINS = 12
 def fma_kernel(target: Target, iterations: int, name: str = "nf_fma_peak") -> tuple[Lowered, int]:
     """A kernel (x [lanes], y [threads * CHAINS * lanes]), float32, and the floating-point operations of a call.
 
-    Every accumulator a becomes a * x + x `iterations` times, then goes to y; each of `target.threads` tasks has `CHAINS`.
+    Every accumulator a becomes a * x + x `iterations` times, then goes to y; each of `threads` tasks has `CHAINS`.
     """
     lanes = target.lanes("float32")
     size = target.threads * CHAINS * lanes

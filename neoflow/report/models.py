@@ -54,7 +54,9 @@ def find_model(name: str) -> tuple[Path, str]:
             if path.is_file():
                 return path, name
     names = sorted({p.stem for root in roots() for p in (root / "models").glob("*.py") if p.stem != "__init__"})
-    raise ConfigError(f"there is no model {name}: give a file, or one of {', '.join(names) or '(no models folder here)'}")
+    raise ConfigError(
+        f"there is no model {name}: give a file, or one of {', '.join(names) or '(no models folder here)'}"
+    )
 
 
 def load_file(path: Path) -> ModuleType:

@@ -52,10 +52,14 @@ class Summary:
             f"{self.steps_per_second:.1f} steps/s",
             f"kernels: {self.built} compiled, {self.cached} from the cache",
             f"memory: {self.parameter_bytes / mib:.1f} MiB parameters and optimizer state, "
-            f"{self.temporary_bytes / mib:.1f} MiB temporaries, {self.peak_bytes / mib:.0f} MiB the process at its peak",
+            f"{self.temporary_bytes / mib:.1f} MiB temporaries, {self.peak_bytes / mib:.0f} MiB the process at most",
         ]
         if self.stopped == "interrupted":
-            kept = f"saved in {self.checkpoint}; --resume continues" if self.checkpoint else "nothing saved: no --checkpoint"
+            kept = (
+                f"saved in {self.checkpoint}; --resume continues"
+                if self.checkpoint
+                else "nothing saved: no --checkpoint"
+            )
             lines.insert(0, f"interrupted after step {self.steps}: {kept}")
         return "\n".join(lines)
 
@@ -69,7 +73,9 @@ def load_data(folder: Path | None, model: Model) -> data.Split:
     """MNIST from its folder, else scikit-learn's digits, in the size the model takes."""
     _, *image = model.x.shape
     if len(image) != 3 or image[0] != 1 or image[1] != image[2] or model.classes < 10:
-        raise ConfigError(f"there are digits [B, 1, S, S] of 10 classes to train on, but {model.name} takes {model.x.shape}")
+        raise ConfigError(
+            f"there are digits [B, 1, S, S] of 10 classes to train on, but {model.name} takes {model.x.shape}"
+        )
     split = data.load_mnist(folder) if folder is not None else data.load_digits(size=image[1])
     if split.train.images.shape[1:] != tuple(image):
         raise ConfigError(f"{model.name} takes images {image}, those of {folder} are {split.train.images.shape[1:]}")
