@@ -114,10 +114,10 @@ class _System:
             low, high = affine.bounds(x)
             if abs(low) >= affine.INF or abs(high) >= affine.INF:
                 raise _NotQuasiAffine(str(x))
+            coefficients, constant = self.linear(x)  # first, for what is not quasi-affine has no digits
             q = self.variable(Variable(None, low // divisor, high // divisor))
             m = self.variable(Variable(None, 0, divisor - 1))
             known = self._of_digits[(x, divisor)] = (q, m)
-            coefficients, constant = self.linear(x)
             coefficients[q] = coefficients.get(q, 0) - divisor
             coefficients[m] = coefficients.get(m, 0) - 1
             self.rows.append((coefficients, constant, None))

@@ -125,6 +125,14 @@ def test_a_reshape_needs_no_guard():
     assert check_bijection((I, J), indices, (10, 2))
 
 
+def test_what_is_not_quasi_affine_is_matched_in_every_index():
+    least = Apply("minimum", (I, J))
+    indices = (Apply("floordiv", (least, integer(2))), Apply("mod", (least, integer(2))))
+    assert check_bijection((I, J), indices, (3, 2))
+    targets = (Axis(1000, 3), Axis(1001, 2))
+    assert len(solve(indices, targets, (I, J), itertools.count(10_000)).matches) == 2
+
+
 # --------------------------------------------------------------------------------------------------- normal forms
 
 
