@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from neoflow.autodiff import grad
+from neoflow.expr.ir import Tensor
 from neoflow.nn import Model
 from neoflow.pipeline import compile
 from neoflow.report.models import Peer, build_model, find_peer
@@ -72,12 +73,17 @@ def reset(model: Model) -> None:
         set_value(p, value)
 
 
+def sgd_updates(model: Model, gradients: Sequence[Tensor]) -> dict[Tensor, Tensor]:
+    """p -= 0.01 dp, and the model's own state."""
+    updates: dict[Tensor, Tensor] = {p: p - RATE * g for p, g in zip(model.parameters.values(), gradients, strict=True)}
+    updates.update(model.state.items())
+    return updates
+
+
 def train_step(model: Model) -> Function:
-    """(x, labels) -> [loss], then p -= 0.01 dp in place."""
-    parameters = list(model.parameters.values())
-    gradients = grad(model.loss, parameters)
-    updates = {p: p - RATE * g for p, g in zip(parameters, gradients, strict=True)}
-    return compile([model.loss], model.inputs, {**updates, **model.state})
+    """(x, labels) -> [loss], then the updates."""
+    gradients = grad(model.loss, list(model.parameters.values()))
+    return compile([model.loss], model.inputs, sgd_updates(model, gradients))
 
 
 def measure(tasks: Sequence[Callable[[], object]], seconds: float, block: int = 5) -> list[float]:
@@ -108,11 +114,11 @@ def bench(name: str, batch: int, mode: str, against: Sequence[str], seconds: flo
     if mode == "train":
         step = train_step(model)
         loss = float(step(x, labels)[0])
-        tasks = [lambda: step(x, labels), *(lambda p=p: p.step(x, labels, RATE) for p in peers)]  # type: ignore[misc]
+        tasks = [lambda: step(x, labels), *(lambda p=p: p.step(x, labels, RATE) for p in peers)]
     else:
         loss = float(compile([model.loss], model.inputs)(x, labels)[0])
         scores = compile([model.scores], [model.x])
-        tasks = [lambda: scores(x), *(lambda p=p: p.infer(x) for p in peers)]  # type: ignore[misc]
+        tasks = [lambda: scores(x), *(lambda p=p: p.infer(x) for p in peers)]
     own, *others = measure(tasks, seconds)
     return Bench(model.name, batch, mode, own, dict(zip(against, others, strict=True)), loss)
 

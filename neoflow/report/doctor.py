@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -132,7 +133,7 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def _cache_bytes(folder: os.PathLike) -> int:
+def _cache_bytes(folder: Path) -> int:
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:

@@ -10,7 +10,7 @@ from neoflow.errors import ConfigError
 from neoflow.expr.ir import topological
 from neoflow.expr.printer import print_program
 from neoflow.pipeline import compile_program
-from neoflow.report.bench import RATE
+from neoflow.report.bench import sgd_updates
 from neoflow.report.models import build_model
 from neoflow.trace import Trace
 
@@ -51,8 +51,7 @@ def explain(
             lambda g: f"{len(g)} gradients, {len(topological(g))} tensors with what they read",
             lambda g: print_program(topological(g)),
         )
-        updates = {p: p - RATE * g for p, g in zip(parameters, gradients, strict=True)}
-        compiled = compile_program([model.loss], model.inputs, {**updates, **model.state})
+        compiled = compile_program([model.loss], model.inputs, sgd_updates(model, gradients))
     else:
         compiled = compile_program([model.scores], [model.x])
     trace.records += compiled.trace.records

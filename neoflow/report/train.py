@@ -16,6 +16,7 @@ from neoflow.errors import ConfigError
 from neoflow.nn import Model, optim
 from neoflow.pipeline import Trainer
 from neoflow.report.models import build_model
+from neoflow.runtime.trainer import StepRecord
 
 
 @dataclass(frozen=True)
@@ -119,11 +120,16 @@ def train(
     if resume:
         trainer.resume()
     first: list[float] = []
+
+    def note_first(record: StepRecord) -> None:
+        if not first:
+            first.append(time.time() - begun)
+
     history = trainer.fit(
         batches,
         epochs,
         schedule=warmup_and_decay(lr, epochs * len(batches)),
-        on_step=lambda record: first or first.append(time.time() - begun),  # type: ignore[func-returns-value]
+        on_step=note_first,
     )
     judged = trainer.evaluate(split.test)
     plan = trainer.step_program().plan

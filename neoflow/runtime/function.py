@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from neoflow.graph import Graph
 from neoflow.runtime.memory import ALIGNMENT
 from neoflow.runtime.native import as_argument, empty
 from neoflow.runtime.parameters import STORE
-from neoflow.runtime.plan import Buffer, Plan
+from neoflow.runtime.plan import Call, Buffer, Plan
 
 log = logging.getLogger("neoflow")
 
@@ -93,12 +94,23 @@ class Executor:
             self.bind(n, _view(array, self.plan.buffers[n]))
 
     def run(self) -> None:
-        for kernel, arguments in self.steps:
-            kernel(*arguments)
-        self.finish()
+        self._copy(self.plan.saves)
+        number = 0
+        try:
+            for number, (kernel, arguments) in enumerate(self.steps):  # noqa: B007
+                kernel(*arguments)
+        except Exception as error:
+            raise self._fault(self.plan.calls[number], error) from error
+        self._copy(self.plan.copies)
 
-    def finish(self) -> None:
-        for source, target in self.plan.copies:
+    def _fault(self, call: Call, error: Exception) -> RuntimeFault:
+        """What a kernel says of its inputs, with the names they have in this call."""
+        names = [self.plan.buffers[b].name for b in call.arguments]
+        text = re.sub(r"\binput (\d+)", lambda found: names[int(found[1])], str(error))
+        return RuntimeFault(f"kernel {call.name} failed: {text}")
+
+    def _copy(self, pairs: Sequence[tuple[int, int]]) -> None:
+        for source, target in pairs:
             a, b = self.arrays[source], self.arrays[target]
             assert a is not None and b is not None
             np.copyto(b, a)
@@ -106,11 +118,12 @@ class Executor:
     def run_timed(self) -> list[float]:
         """Seconds of each call."""
         seconds = []
+        self._copy(self.plan.saves)
         for kernel, arguments in self.steps:
             start = time.perf_counter()
             kernel(*arguments)
             seconds.append(time.perf_counter() - start)
-        self.finish()
+        self._copy(self.plan.copies)
         return seconds
 
 
@@ -146,10 +159,7 @@ class Function:
         """Run once. Raises `RuntimeFault` for wrong arrays and for indices that leave their table."""
         with self._lock:
             self._bind(arrays)
-            try:
-                self._executor.run()
-            except Exception as error:
-                raise _as_fault(error) from error
+            self._executor.run()
             return self._results()
 
     def _bind(self, arrays: Sequence[Any]) -> None:
@@ -180,11 +190,13 @@ class Function:
             raise RuntimeFault(
                 f"input {t.name} is {t.dtype}, the array {array.dtype}; convert it: array.astype('{t.dtype}')", t.where
             )
-        if array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0:
+        if array.flags.c_contiguous and array.flags.writeable and array.ctypes.data % ALIGNMENT == 0:
             return array
         if t.name not in self._copied and array.size > 4096:
             self._copied.add(t.name)
-            log.info("input %s is copied at every call: it is not contiguous or not aligned to 64 bytes", t.name)
+            log.info(
+                "input %s is copied at every call: kernels take contiguous, writable arrays aligned to 64 bytes", t.name
+            )
         copy = empty(t.shape, t.dtype)
         copy[...] = array
         return copy
@@ -208,7 +220,3 @@ class Function:
     def explain(self) -> str:
         """Every stage of the compilation, printed in order."""
         return self.program.explain()
-
-
-def _as_fault(error: Exception) -> RuntimeFault:
-    return error if isinstance(error, RuntimeFault) else RuntimeFault(f"a kernel failed: {error}")

@@ -38,8 +38,9 @@ class Call:
 class Plan:
     """kernels: a key for each distinct kernel. inputs, outputs, parameters: buffer numbers in the user's order.
 
-    copies: (source, target) buffers copied after the last kernel, in order: updates that could not be made in place,
-    and outputs that are inputs or parameters themselves.
+    saves: (source, target) buffers copied before the first kernel: outputs that are inputs or parameters themselves,
+    and old values of parameters that become new ones of others. copies: the same after the last kernel, in order: updates
+    that could not be made in place, and outputs returned twice.
     arena_bytes: memory of all temporaries; live_bytes: the largest live set, which no plan of this order undercuts.
     """
 
@@ -49,6 +50,7 @@ class Plan:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     parameters: tuple[int, ...]
+    saves: tuple[tuple[int, int], ...]
     copies: tuple[tuple[int, int], ...]
     arena_bytes: int
     live_bytes: int
@@ -58,6 +60,7 @@ class Plan:
             f"{len(self.calls)} calls of {len(self.kernels)} kernels, arena {self.arena_bytes} bytes "
             f"(largest live set {self.live_bytes})"
         ]
+        lines += [f"save {self.buffers[a].name} -> {self.buffers[b].name}" for a, b in self.saves]
         for call in self.calls:
             arguments = ", ".join(f"{self.buffers[b].name}@{self.place(b)}" for b in call.arguments)
             lines.append(f"k{call.kernel} {call.name}({arguments})")
@@ -83,6 +86,7 @@ class _Planner:
         self.in_place = in_place
         self.buffers: list[Buffer] = []
         self.of: dict[Tensor, int] = {}
+        self.saves: list[tuple[int, int]] = []
         self.copies: list[tuple[int, int]] = []
 
     def buffer(self, t: Tensor, kind: str) -> int:
@@ -91,8 +95,8 @@ class _Planner:
 
     def run(self) -> Plan:
         graph = self.graph
-        for t in graph.inputs:
-            self.of[t] = self.buffer(t, "input")
+        for x in graph.inputs:
+            self.of[x] = self.buffer(x, "input")
         for p in graph.parameters:
             self.of[p] = self.buffer(p, "parameter")
         for p, value in graph.updates:
@@ -108,8 +112,8 @@ class _Planner:
         for p, value in late:
             source = self.of[value]
             if isinstance(value, Placeholder) and any(value is q for q, _ in graph.updates):
-                kept = self.buffer(value, "output")  # its old value, before any update is written
-                self.copies.insert(0, (source, kept))
+                kept = self.buffer(value, "output")
+                self.saves.append((source, kept))
                 source = kept
             self.copies.append((source, self.of[p]))
         keys = list(dict.fromkeys(c.subgraph.digest for c in self.calls))
@@ -124,6 +128,7 @@ class _Planner:
             tuple(self.of[t] for t in graph.inputs),
             tuple(outputs),
             tuple(self.of[p] for p in graph.parameters),
+            tuple(self.saves),
             tuple(self.copies),
             self.arena_bytes,
             self.live_bytes,
@@ -133,7 +138,7 @@ class _Planner:
         """The buffer returned for a root; what is returned twice, or is an input or parameter, is copied."""
         if t in self.of:
             number = self.buffer(t, "output")
-            self.copies.append((self.of[t], number))
+            (self.saves if isinstance(t, Placeholder) else self.copies).append((self.of[t], number))
             return number
         self.of[t] = self.buffer(t, "output")
         return self.of[t]

@@ -1,0 +1,153 @@
+"""What a compiled function takes and gives."""
+
+import logging
+import threading
+
+import numpy as np
+import pytest
+
+import neoflow as nf
+from neoflow import RuntimeFault
+from neoflow.runtime import native
+from neoflow.runtime.parameters import get_value
+
+pytestmark = pytest.mark.tvm
+
+
+@pytest.fixture(scope="module")
+def double():
+    x = nf.placeholder((64, 96), name="x")
+    return nf.compile(x * 2.0, [x])
+
+
+def test_any_layout_of_array_works(double):
+    rng = np.random.default_rng(0)
+    base = rng.random((96, 64), np.float32)
+    unaligned = np.frombuffer(b"\0" * 4 + base.tobytes(), np.float32, offset=4).reshape(64, 96)
+    read_only = native.empty((64, 96), "float32")
+    read_only[...] = base.reshape(64, 96)
+    read_only.flags.writeable = False
+    strided = rng.random((128, 192), np.float32)[::2, ::2]
+    for array in (base.T, base.reshape(64, 96), unaligned, read_only, strided, base[:, ::-1].T, base.T.tolist()):
+        np.testing.assert_array_equal(double(array)[0], np.asarray(array, np.float32) * 2)
+
+
+def test_an_input_is_never_written(double):
+    array = np.ones((64, 96), np.float32)
+    (result,) = double(array)
+    assert not np.shares_memory(result, array) and (array == 1).all()
+
+
+def test_copying_is_said_once(caplog):
+    x = nf.placeholder((64, 96), name="x")
+    f = nf.compile(x + 1.0, [x])
+    array = np.ones((96, 64), np.float32).T
+    with caplog.at_level(logging.INFO, "neoflow"):
+        f(array)
+        f(array)
+    assert [r.message for r in caplog.records if "is copied" in r.message] == [
+        "input x is copied at every call: kernels take contiguous, writable arrays aligned to 64 bytes"
+    ]
+
+
+def test_results_are_fresh(double):
+    first = double(np.ones((64, 96), np.float32))[0]
+    double(np.zeros((64, 96), np.float32))
+    assert (first == 2).all()
+
+
+@pytest.mark.parametrize(
+    "arrays, message",
+    [
+        ([], r"the program takes 1 arrays \(x\), got 0"),
+        ([np.zeros((64, 95), np.float32)], r"input x has shape \(64, 96\), the array \(64, 95\)"),
+        ([np.zeros((64, 96))], r"input x is float32, the array float64; convert it: array.astype\('float32'\)"),
+        ([np.zeros((64, 96), np.int32)], "input x is float32, the array int32"),
+    ],
+)
+def test_wrong_arrays_are_refused(double, arrays, message):
+    with pytest.raises(RuntimeFault, match=message):
+        double(*arrays)
+
+
+@pytest.mark.torch
+def test_torch_tensors_by_dlpack(double):
+    torch = pytest.importorskip("torch")
+    for tensor in (torch.rand(64, 96), torch.rand(96, 64).T, torch.rand(128, 96)[::2]):
+        np.testing.assert_array_equal(double(tensor)[0], tensor.numpy() * 2)
+
+
+def test_functions_from_several_threads(double):
+    x = nf.placeholder((200, 300), name="x")
+    k = nf.axis(300, "k")
+    gram = nf.compile(nf.compute((200, 200), lambda i, j: nf.sum(x[i, k] * x[j, k], axis=[k])), [x])
+    failures = []
+
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        for _ in range(10):
+            a, b = rng.random((64, 96), np.float32), rng.random((200, 300), np.float32)
+            try:
+                np.testing.assert_array_equal(double(a)[0], a * 2)
+                np.testing.assert_allclose(gram(b)[0], b @ b.T, rtol=1e-4)
+            except Exception as error:
+                failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failures
+
+
+def test_updates_are_written_and_shared():
+    w = nf.parameter((5,), name="w", init=np.arange(5, dtype=np.float32))
+    x = nf.placeholder((5,), name="x")
+    step, read = nf.compile([w * 1.0], [x], {w: w + x}), nf.compile(w * 10.0)
+    (before,) = step(np.ones(5, np.float32))
+    np.testing.assert_array_equal(before, np.arange(5))
+    np.testing.assert_array_equal(get_value(w), np.arange(5) + 1)
+    np.testing.assert_array_equal(read()[0], 10 * (np.arange(5) + 1))
+
+
+@pytest.mark.parametrize("read", [lambda w: w, lambda w: nf.reshape(w, (2, 3)), lambda w: w[1:4]])
+def test_outputs_have_the_values_before_the_updates(read):
+    w = nf.parameter((6,), name="w", init=np.arange(6, dtype=np.float32))
+    (before,) = nf.compile([read(w)], updates={w: w + 1.0})()
+    np.testing.assert_array_equal(before.reshape(-1), np.arange(6)[1:4] if before.size == 3 else np.arange(6))
+    np.testing.assert_array_equal(get_value(w), np.arange(6) + 1)
+
+
+def test_an_update_to_the_old_value_of_another():
+    a, b = (nf.parameter((3,), name=n, init=np.full(3, v, np.float32)) for n, v in (("a", 1.0), ("b", 2.0)))
+    step = nf.compile([], updates={a: b, b: b * 3.0})
+    for old, new in ((2, 6), (6, 18)):
+        step()
+        assert (get_value(a) == old).all() and (get_value(b) == new).all()
+
+
+def test_swapping_two_parameters():
+    a, b = (nf.parameter((3,), name=n, init=np.full(3, v, np.float32)) for n, v in (("a", 1.0), ("b", 2.0)))
+    nf.compile([], updates={a: b, b: a})()
+    assert (get_value(a) == 2).all() and (get_value(b) == 1).all()
+
+
+def test_an_index_outside_its_table_is_an_error():
+    table, ids = nf.placeholder((7, 3), name="table"), nf.placeholder((4,), "int64", name="ids")
+    f = nf.compile(nf.compute((4, 3), lambda b, h: table[ids[b], h]), [table, ids])
+    rows = np.arange(21, dtype=np.float32).reshape(7, 3)
+    np.testing.assert_array_equal(f(rows, np.array([0, 6, 3, 3]))[0], rows[[0, 6, 3, 3]])
+    for bad in (7, -1):
+        with pytest.raises(RuntimeFault, match="index out of range: table has extent 7"):
+            f(rows, np.array([0, bad, 3, 3]))
+
+
+def test_profile_has_every_call(double):
+    times = double.profile(np.ones((64, 96), np.float32), runs=3)
+    assert len(times) == len(double.plan.calls) and sum(t.share for t in times) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("format", ["tir", "llvm", "asm"])
+def test_source(double, format):
+    assert "nf_" in double.source(format)
