@@ -36,6 +36,7 @@ from neoflow.expr.ir import (
     Placeholder,
     Read,
     Reduce,
+    Scatter,
     Select,
     Tensor,
     postorder,
@@ -44,7 +45,7 @@ from neoflow.expr.ir import (
     topological,
 )
 from neoflow.expr.normal import conjunction, normal_form, opened
-from neoflow.expr.recipe import Recipe
+from neoflow.expr.recipe import Recipe, stand_ins
 
 Guards = tuple[Expr, ...]
 _MAX_CLASSES = 64
@@ -72,6 +73,43 @@ def adjoint(definition: Definition) -> Recipe:
     return Recipe((*forward.inputs, y, g), outputs)
 
 
+@cache
+def adjoint_of_padded(definition: Definition, position: int, padding: Definition) -> Recipe | None:
+    """The contribution to x, where `definition` is a sum that reads  `padding` of x  at `position`; None for others.
+
+        xp[u] = select(inside(u), x[u - 1], 0),   y[i] = sum[r](xp[2*i + r] * w[r])     ->    dx[z] = sum[s](...)
+
+    without dxp, whose border nobody needs. Over inputs (slots of `definition` with x for xp, value y, cotangent g).
+    """
+    if not (isinstance(definition.body, Reduce) and definition.body.op == "sum" and _is_padding(padding)):
+        return None
+    x = Placeholder(padding.slots[0].shape, padding.slots[0].dtype, f"${position}", None)
+    inputs = stand_ins(definition)
+    element, padded = opened(padding.body, (x,)), inputs[position]
+
+    def read_x(e: Expr) -> Expr | None:
+        if isinstance(e, Read) and e.source is padded:
+            return substitute(element, dict(zip(padding.axes, e.indices, strict=True)))
+        return None
+
+    whole = define(definition.shape, definition.axes, rewrite(opened(definition.body, inputs), read_x), "y")
+    recipe, at = adjoint(whole.definition), next(n for n, t in enumerate(whole.inputs) if t is x)
+    *_, y, g = recipe.inputs
+    (part,) = Recipe(recipe.inputs, (recipe.outputs[at],)).instantiate((*whole.inputs, y, g))
+    return Recipe((*inputs[:position], x, *inputs[position + 1 :], y, g), (part,))
+
+
+def _is_padding(definition: Definition) -> bool:
+    """select(..., x[axes shifted by constants], constant)"""
+    match definition.body:
+        case Select(then=Read(indices=indices), other=Const()) if len(definition.slots) == 1:
+            forms = [affine.linear(i)[0] for i in indices]
+            places = [a for terms in forms for a in terms]
+            is_shift = all(isinstance(a, Axis) and terms[a] == 1 and len(terms) == 1 for terms in forms for a in terms)
+            return is_shift and len(set(places)) == len(places)
+    return False
+
+
 def accumulate(terms: list[Tensor], name: str) -> Tensor:
     """Their sum, element by element, as one compute."""
     if len(terms) == 1:
@@ -91,6 +129,8 @@ def contributions(t: Compute, value: Tensor, g: Tensor) -> dict[Tensor, list[Ten
     """For a compute in normal form: the terms it adds to the cotangent of each float tensor it reads."""
     body = opened(t.definition.body, t.inputs)
     outputs = t.definition.axes
+    if isinstance(body, Scatter):
+        return {source: [term] for source, term in _cotangent_of_scattered(body, g).items()}
     inner, domain = body, outputs
     seed: Expr = Read(g, outputs)
     if isinstance(body, Reduce):
@@ -111,6 +151,9 @@ def contributions(t: Compute, value: Tensor, g: Tensor) -> dict[Tensor, list[Ten
         assert isinstance(source, Tensor)
         targets = fresh_axes(source.shape)
         solution = solve(read.indices, targets, domain, _idents)
+        if solution.matches and source.size * solution.trips > 2 * (source.size + math.prod(a.extent for a in domain)):
+            result.setdefault(source, []).append(_scattered(read, e, guards, domain))
+            continue
         split = split_by_residue(solution, targets, e, guards, f"d_{source.name}")
         if split is not None:
             result.setdefault(source, []).append(split)
@@ -156,6 +199,37 @@ def cotangent_of_reads(root: Expr, seed: Expr) -> dict[tuple[Read, Guards], Expr
                 case Cast() if dt.is_float(node.arg.dtype):
                     add(node.arg, guards, Cast(node.arg.dtype, e))
     return found
+
+
+def _scattered(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...]) -> Tensor:
+    """The term of a data-dependent read: e added where the read was, summed first over the axes it does not use.
+
+    y[i] = F(A[ids[i]])   ->   dA[ids[i]] += g[i] * dF/dA(i)
+    """
+    source = read.source
+    assert isinstance(source, Tensor)
+    used = frozenset().union(*(i.free for i in (*read.indices, *guards)))
+    over = tuple(a for a in domain if a in used)
+    others = tuple(a for a in domain if a not in used)
+    indices = read.indices
+    if guards:
+        here = conjunction(guards)
+        e = Select(here, e, Const(0, e.dtype))
+        indices = tuple(Select(here, i, affine.integer(0)) for i in indices)
+    if others:
+        e = Reduce("sum", others, e)
+    name = f"d_{source.name}"
+    value = define(tuple(a.extent for a in over), over, e, f"{name}_terms")
+    return define(source.shape, fresh_axes(source.shape), Scatter(over, indices, Read(value, over)), name)
+
+
+def _cotangent_of_scattered(body: Scatter, g: Tensor) -> dict[Tensor, Tensor]:
+    """t[f(i)] += v[i]   ->   dv[i] = g[f(i)]."""
+    assert isinstance(body.body, Read) and isinstance(body.body.source, Tensor)
+    source = body.body.source
+    if not dt.is_float(source.dtype):
+        return {}
+    return {source: define(source.shape, body.axes, Read(g, body.targets), f"d_{source.name}")}
 
 
 def _is_exact(e: Expr) -> bool:

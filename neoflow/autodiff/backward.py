@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neoflow.autodiff.adjoint import accumulate, adjoint
+from neoflow.autodiff.adjoint import accumulate, adjoint, adjoint_of_padded, fresh_axes
 from neoflow.errors import GradientError
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
 from neoflow.expr.ir import Compute, Const, Tensor, caller, topological
+from neoflow.expr.recipe import Recipe
 
 
 def full(shape: tuple[int, ...], value: float, dtype: str, name: str) -> Compute:
     """A tensor of one value."""
-    from neoflow.autodiff.adjoint import fresh_axes
-
     return define(shape, fresh_axes(shape), Const(value, dtype), name)
 
 
@@ -58,12 +57,28 @@ def vjp(y: Tensor, wrt: Sequence[Tensor], cotangent: Tensor | None = None, allow
             continue
         g = total[t] = accumulate(cotangents.pop(t), f"d_{t.name}")
         if isinstance(t, Compute) and dt.is_float(t.dtype) and any(i in reaches for i in t.inputs):
-            names = [f"d_{i.name}" for i in t.inputs]
-            parts = adjoint(t.definition).instantiate((*t.inputs, t, g), names)
-            for source, part in zip(t.inputs, parts, strict=True):
-                if part is not None and source in reaches:
-                    cotangents.setdefault(source, []).append(part)
+            for source, part in _contributions(t, g, reaches, wanted):
+                cotangents.setdefault(source, []).append(part)
     return [total[t] if t in total else _unreached(t, y, allow_unused) for t in wrt]
+
+
+def _contributions(t: Compute, g: Tensor, reaches: set[Tensor], wanted: set[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """What `t` with cotangent `g` adds to the cotangents of tensors: of those it reads, past their paddings."""
+    found: list[tuple[Tensor, Tensor | None]] = []
+    direct: list[Tensor | None] = []
+    recipe = adjoint(t.definition)
+    for position, source in enumerate(t.inputs):
+        direct.append(recipe.outputs[position] if source in reaches else None)
+        if isinstance(source, Compute) and source in reaches and source not in wanted and len(source.inputs) == 1:
+            past = adjoint_of_padded(t.definition, position, source.definition)
+            (x,) = source.inputs
+            if past is not None and x not in set(t.inputs):
+                tensors = (*t.inputs[:position], x, *t.inputs[position + 1 :], t, g)
+                found.append((x, past.instantiate(tensors, (f"d_{x.name}",))[0]))
+                direct[position] = None
+    parts = Recipe(recipe.inputs, tuple(direct)).instantiate((*t.inputs, t, g), [f"d_{i.name}" for i in t.inputs])
+    found += zip(t.inputs, parts, strict=True)
+    return [(source, part) for source, part in found if part is not None]
 
 
 def _unreached(t: Tensor, y: Tensor, allow_unused: bool) -> Tensor:
