@@ -19,7 +19,7 @@ from neoflow.graph import Graph
 from neoflow.runtime.memory import ALIGNMENT
 from neoflow.runtime.native import as_argument, empty
 from neoflow.runtime.parameters import STORE
-from neoflow.runtime.plan import Call, Buffer, Plan
+from neoflow.runtime.plan import Buffer, Call, Plan
 
 log = logging.getLogger("neoflow")
 

@@ -39,7 +39,7 @@ class Plan:
     """kernels: a key for each distinct kernel. inputs, outputs, parameters: buffer numbers in the user's order.
 
     saves: (source, target) buffers copied before the first kernel: outputs that are inputs or parameters themselves,
-    and old values of parameters that become new ones of others. copies: the same after the last kernel, in order: updates
+    and old values of parameters that become new ones of others. copies: after the last kernel, in order: updates
     that could not be made in place, and outputs returned twice.
     arena_bytes: memory of all temporaries; live_bytes: the largest live set, which no plan of this order undercuts.
     """
