@@ -9,7 +9,7 @@
 
 The side with N lies in panels [K][vectors * lanes]; the side with M is read in place where its address is linear, or
 packed in tiles [K][rows].  Knobs: side, which factor side has the lanes; rows, vectors, lanes; order, "panels" when a
-task owns panels and packs them itself, else "tiles"; tiles, row tiles a block; pack, whether M is packed; splits of K.
+task owns panels and packs them itself, else "tiles"; tiles, row tiles a block; pack, whether M is packed; splits of K; unroll, up to which the innermost K axis is written out.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from neoflow.codegen import emit
 from neoflow.codegen.frame import Frame, nested, points
 from neoflow.codegen.sides import (
     Contraction,
+    arranged,
     chunk_lanes,
     direct_read,
     find_contraction,
     row_box,
     size,
-    with_lanes_last,
 )
 from neoflow.codegen.structure import stride
 from neoflow.errors import ScheduleError
 from neoflow.expr import affine
-from neoflow.expr.ir import Axis
+from neoflow.expr.ir import Axis, postorder
 from neoflow.tune.schedule import Schedule
 
 Value = tirx.Expr
@@ -47,7 +47,9 @@ def lower_contraction(frame: Frame, schedule: Schedule) -> list:
     if found is None:
         raise ScheduleError("the subgraph is no sum of products with two sides")
     sided = found.swapped() if schedule["side"] == "left" else found
-    return _Lowering(frame, schedule, with_lanes_last(sided, frame.nest.outputs[0][1])).statements()
+    assert frame.nest.reduction is not None
+    element = emit.REGISTER.get(frame.nest.reduction.body.dtype, frame.nest.reduction.body.dtype)
+    return _Lowering(frame, schedule, arranged(sided, frame.nest.outputs[0][1], element), element).statements()
 
 
 @dataclass(frozen=True)
@@ -86,14 +88,11 @@ class Panel:
 
 
 class _Lowering:
-    def __init__(self, frame: Frame, schedule: Schedule, c: Contraction):
-        self.frame, self.c = frame, c
-        reduction = frame.nest.reduction
-        assert reduction is not None
-        self.element = emit.REGISTER.get(reduction.body.dtype, reduction.body.dtype)
+    def __init__(self, frame: Frame, schedule: Schedule, c: Contraction, element: str):
+        self.frame, self.c, self.element = frame, c, element
         self.lanes, self.vectors = int(schedule["lanes"]), int(schedule["vectors"])
         self.parallel, self.by_panels = bool(schedule["parallel"]), schedule["order"] == "panels"
-        self.tiles_a_block = int(schedule["tiles"])
+        self.tiles_a_block, self.unroll = int(schedule["tiles"]), int(schedule["unroll"])
         self._rows(int(schedule["rows"]))
         self._panels()
         self._split(int(schedule["splits"]))
@@ -155,9 +154,9 @@ class _Lowering:
         if self.partial is not None:
             body = [emit.in_workspace(self.partial), *body]
         if self.by_panels:
-            body += self._tasks([*batch, self.split_axis, self._panel_dimension], self._panel_task)
+            body += self._tasks(self._in_output_order(self._panel_dimension, self.c.n), self._panel_task)
         else:
-            body += self._tasks([*batch, self.split_axis, self._block_dimension], self._block_task)
+            body += self._tasks(self._in_output_order(self._block_dimension, self.c.m), self._block_task)
         if self.partial is not None:
             body += self._tasks([*batch, *self.c.m], self._combine)
         return body
@@ -165,6 +164,13 @@ class _Lowering:
     def _tasks(self, dimensions: list[Axis], body: Callable[[Env], list]) -> list:
         total = math.prod(a.extent for a in dimensions)
         return emit.loop(total, lambda t: points(dimensions, t, body), "task", self.parallel)
+
+    def _in_output_order(self, owner: Axis, axes: tuple[Axis, ...]) -> list[Axis]:
+        """Task dimensions such that consecutive tasks write near each other; parts of K outside, they share nothing."""
+        address = self.frame.nest.outputs[0][1]
+        steps = [(max(stride(address, a) or 0 for a in axes), 1, owner)]
+        steps += [(stride(address, a) or 0, 0, a) for a in self.c.batch]
+        return [self.split_axis, *(a for _, _, a in sorted(steps, key=lambda s: (-s[0], s[1])))]
 
     @property
     def _panel_dimension(self) -> Axis:
@@ -217,7 +223,9 @@ class _Lowering:
             return self.part
         return tirx.Min(emit.integer(self.part), emit.integer(first) - self._part_start(env))
 
-    def _over_k(self, env: Env, start: Value, length: int | Value, body: Callable[[Env, Value], list]) -> list:
+    def _over_k(
+        self, env: Env, start: Value, length: int | Value, body: Callable[[Env, Value], list], unroll: int = 1
+    ) -> list:
         """`body(env, k)` over a range of the first K axis and all of the others; k counts points from the start."""
         first, *rest = self.c.k
 
@@ -228,7 +236,7 @@ class _Lowering:
                     flat = flat * emit.integer(a.extent) + e[a]
                 return body(e, flat)
 
-            return nested(rest, {**env, first: start + offset}, inner)
+            return nested(rest, {**env, first: start + offset}, inner, unroll)
 
         return emit.loop(length, point, "k")
 
@@ -383,7 +391,7 @@ class _Lowering:
                     body.append(acc.put(n, emit.fma(a, vectors[v], acc.get(n))))
             return body
 
-        out += self._over_k(env, self._part_start(env), self._part_length(env), step)
+        out += self._over_k(env, self._part_start(env), self._part_length(env), step, self.unroll)
         if self.partial is not None:
             return out + self._store_partial(env, rows, number, panel, acc)
         return out + self._store_tile(env, rows, number, panel, acc)
@@ -420,7 +428,9 @@ class _Lowering:
         return dict(zip(self.c.n, values, strict=True))
 
     def _store_tile(self, env: Env, rows: Rows, number: Value, panel: Panel, acc: emit.Registers) -> list:
-        """The outputs at the tile, through a copy of it on the stack, so that the epilogue is emitted once, in loops."""
+        """The outputs at the tile: from the registers, or through a copy on the stack when the epilogue is long."""
+        if self._is_written_directly:
+            return self._store_registers(env, rows, number, panel, acc)
         width = panel.vectors * self.lanes
         tile = emit.buffer(len(rows) * width, self.element, "tile", 64)
         out = [emit.on_stack(tile)]
@@ -438,6 +448,23 @@ class _Lowering:
             return self._store_row(at, number, panel, lambda begin: r * emit.integer(width) + begin, tile)
 
         return out + nested(axes, {}, row)
+
+    @property
+    def _is_written_directly(self) -> bool:
+        outputs = self.frame.nest.outputs
+        short = sum(1 for _, _, value in outputs for _ in postorder(value)) <= 4
+        contiguous = all(stride(address, self.c.n[-1]) == 1 for _, address, _ in outputs)
+        return short and contiguous and self.chunk == self.lanes
+
+    def _store_registers(self, env: Env, rows: Rows, number: Value, panel: Panel, acc: emit.Registers) -> list:
+        out: list = []
+        places = [self._n_values(out, number, v * self.lanes) for v in range(panel.vectors)]
+        for r, step in enumerate(rows.offsets()):
+            row = {**env, **{a: env[a] + emit.integer(n) for a, n in step.items()}}
+            for v, place in enumerate(places):
+                result, mask = acc.get(r * panel.vectors + v), self._mask(panel.valid - v * self.lanes)
+                out += self.frame.write({**row, **place}, self.c.n[-1], self.lanes, result, mask)
+        return out
 
     def _store_row(
         self, env: Env, number: Value, panel: Panel, place: Callable[[Value], Value], tile: tirx.Buffer

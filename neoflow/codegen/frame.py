@@ -90,13 +90,13 @@ def points(axes: Sequence[Axis], flat: Value, body: Callable[[dict[Axis, Value]]
     return statements + body(dict(zip(axes, values, strict=True)))
 
 
-def nested(axes: Sequence[Axis], env: dict[Axis, Value], body: Callable[[dict[Axis, Value]], list]) -> list:
-    """`body` under one serial loop for each axis."""
+def nested(
+    axes: Sequence[Axis], env: dict[Axis, Value], body: Callable[[dict[Axis, Value]], list], unroll: int = 1
+) -> list:
+    """`body` under one serial loop for each axis; the innermost is written out when not longer than `unroll`."""
     if not axes:
         return body(env)
     first, *rest = axes
-    return emit.loop(first.extent, lambda i: nested(rest, {**env, first: i}, body), "k")
-
-
-def is_contiguous(address: Expr, axis: Axis | None) -> bool:
-    return axis is not None and stride(address, axis) == 1
+    if not rest and first.extent <= unroll:
+        return [s for n in range(first.extent) for s in body({**env, first: emit.integer(n)})]
+    return emit.loop(first.extent, lambda i: nested(rest, {**env, first: i}, body, unroll), "k")

@@ -1,7 +1,8 @@
 """The `reduction` template: any reducer over any body.
 
 `lane` is "output": a vector of neighbouring outputs, the reduced axes as loops; or "reduced": one output, vectors along
-the last reduced axis, the lanes combined as a tree at the end.  `unroll` accumulators hide the latency of the operation.
+the last reduced axis, the lanes combined as a tree at the end.  `unroll` vectors hide the latency of the operation, those of
+`rows` rows of outputs where a row is short.
 `splits` > 1 divides the first reduced axis into parts reduced side by side, combined in order by a second pass.  The
 order of operations depends on the schedule alone, so results are reproducible.
 """
@@ -9,18 +10,21 @@ order of operations depends on the schedule alone, so results are reproducible.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from tvm import tirx
 
 from neoflow.codegen import emit
 from neoflow.codegen.frame import Frame, Strip, nested, points
-from neoflow.codegen.reducers import Reducer
+from neoflow.codegen.reducers import Reducer, State
 from neoflow.errors import ScheduleError
 from neoflow.expr.ir import Axis
 from neoflow.tune.schedule import Schedule
 
 Value = tirx.Expr
 Env = dict[Axis, Value]
+PlacesBody = Callable[[Env, list[Env], bool], list]
+Finish = Callable[[Env, Value, list[Value], "Value | None"], list]
 
 
 def lower_reduction(frame: Frame, schedule: Schedule) -> list:
@@ -34,6 +38,7 @@ class _Lowering:
         assert reduction is not None
         self.frame, self.outputs, self.reduced = frame, frame.nest.axes, reduction.axes
         self.lanes, self.unroll = int(schedule["lanes"]), int(schedule["unroll"])
+        self.rows = int(schedule["rows"])
         self.parallel, self.along_output = bool(schedule["parallel"]), schedule["lane"] == "output"
         self.reducer = Reducer(reduction)
         candidates = self.outputs if self.along_output else self.reduced
@@ -41,6 +46,8 @@ class _Lowering:
             raise ScheduleError(f"{schedule}: there is no such axis for the lanes")
         self.lane_axis = candidates[-1] if candidates else Axis(-3, 1)  # all reduced axes may have length 1
         self.strip = Strip(self.lane_axis, self.lanes)
+        if self.rows > 1 and len(self.outputs) < 2:
+            raise ScheduleError(f"{schedule}: there is no axis for {self.rows} rows")
         self.splits, self.part = self._parts(int(schedule["splits"]))
         self.scratch = [
             emit.buffer(self.splits * self._size, element, "partial", 64) for element in self.reducer.elements
@@ -61,45 +68,70 @@ class _Lowering:
     def statements(self) -> list:
         split_axis = Axis(-2, self.splits, "part")
         finish = self._store_partial if self.splits > 1 else self._finish
-        body = self._outputs_in_tasks([split_axis], lambda env, rest: self._reduce(env, rest, finish, split_axis))
+        body = self._outputs_in_tasks(
+            [split_axis], lambda env, places, masked: self._reduce(env, places, masked, finish, split_axis)
+        )
         if self.splits == 1:
             return body
         combine = self._outputs_in_tasks([], self._combine_parts, along_output=bool(self.outputs))
         return [emit.in_workspace(b) for b in self.scratch] + body + combine
 
-    def _outputs_in_tasks(self, extra: list[Axis], body, along_output: bool | None = None) -> list:  # noqa: ANN001
-        """Tasks over the outputs; `body(env, vectors)` reduces `vectors` vectors of them, or one masked, or one point.
+    def _outputs_in_tasks(self, extra: list[Axis], body: PlacesBody, along_output: bool | None = None) -> list:
+        """Tasks over the outputs; `body(env, places, masked)` takes the outputs at `places` together.
 
-        The vectors start at the lane axis's value in env; `vectors` 0 means the masked tail.
+        A place is the start of a vector, or a point; masked ones have only the strip's tail.
         """
         along = self.along_output if along_output is None else along_output
         if not along:
             dimensions = [*extra, *self.outputs]
             total = math.prod(a.extent for a in dimensions)
-            return emit.loop(total, lambda t: points(dimensions, t, lambda env: body(env, 1)), "task", self.parallel)
+            one = lambda env: body(env, [env], False)  # noqa: E731
+            return emit.loop(total, lambda t: points(dimensions, t, one), "task", self.parallel)
         strip = Strip(self.outputs[-1], self.lanes)
         groups, left = divmod(strip.blocks, self.unroll)
         blocks = Axis(-1, groups + (1 if left or strip.tail else 0), "group")
-        dimensions = [*extra, *self.outputs[:-1], blocks]
+        row_axis = self.outputs[-2] if self.rows > 1 else Axis(-4, 1)
+        row_groups, row_tail = divmod(row_axis.extent, self.rows)
+        row_blocks = Axis(-5, row_groups + (1 if row_tail else 0), "rows")
+        other = self.outputs[:-2] if self.rows > 1 else self.outputs[:-1]
 
         def task(env: Env) -> list:
-            group = env[blocks]
-            start = group * emit.integer(self.unroll * self.lanes)
-            whole = body({**env, strip.axis: start}, self.unroll) if groups else []
-            rest: list = []
-            if left:
-                rest += body({**env, strip.axis: emit.integer(groups * self.unroll * self.lanes)}, left)
-            if strip.tail:
-                rest += body({**env, strip.axis: emit.integer(strip.blocks * self.lanes)}, 0)
-            return emit.when(group < emit.integer(groups), whole, rest) if rest and groups else whole + rest
+            first_row = env[row_blocks] * emit.integer(self.rows)
 
+            def places(rows: int, start: Value, vectors: int) -> list[Env]:
+                return [
+                    {**env, row_axis: first_row + emit.integer(r), strip.axis: start + emit.integer(n * self.lanes)}
+                    for r in range(rows)
+                    for n in range(vectors)
+                ]
+
+            def columns(rows: int) -> list:
+                start = env[blocks] * emit.integer(self.unroll * self.lanes)
+                whole = body(env, places(rows, start, self.unroll), False) if groups else []
+                rest: list = []
+                if left:
+                    at = emit.integer(groups * self.unroll * self.lanes)
+                    rest += body(env, places(rows, at, left), False)
+                if strip.tail:
+                    rest += body(env, places(rows, emit.integer(strip.blocks * self.lanes), 1), True)
+                if not rest or not groups:
+                    return whole + rest
+                return emit.when(env[blocks] < emit.integer(groups), whole, rest)
+
+            if not row_tail:
+                return columns(self.rows)
+            if not row_groups:
+                return columns(row_tail)
+            return emit.when(env[row_blocks] < emit.integer(row_groups), columns(self.rows), columns(row_tail))
+
+        dimensions = [*extra, *other, row_blocks, blocks]
         total = math.prod(a.extent for a in dimensions)
         return emit.loop(total, lambda t: points(dimensions, t, task), "task", self.parallel)
 
-    def _reduce(self, env: Env, vectors: int, finish, split_axis: Axis) -> list:  # noqa: ANN001
+    def _reduce(self, env: Env, places: list[Env], masked: bool, finish: Finish, split_axis: Axis) -> list:
         part = env.get(split_axis, emit.integer(0))
         if self.along_output:
-            return self._reduce_output_lanes(env, vectors, finish, part)
+            return self._reduce_output_lanes(env, places, masked, finish, part)
         return self._reduce_reduced_lanes(env, finish, part)
 
     def _range(self, part: Value) -> tuple[Value, int | Value]:
@@ -110,22 +142,20 @@ class _Lowering:
             return start, self.part
         return start, tirx.Min(emit.integer(self.part), emit.integer(extent) - start)
 
-    def _reduce_output_lanes(self, env: Env, vectors: int, finish, part: Value) -> list:  # noqa: ANN001
-        mask = self.strip.tail_mask() if vectors == 0 else None
-        count = max(vectors, 1)
-        state = self.reducer.state(count, self.lanes)
-        starts = [env[self.lane_axis] + emit.integer(n * self.lanes) for n in range(count)]
+    def _reduce_output_lanes(self, env: Env, places: list[Env], masked: bool, finish: Finish, part: Value) -> list:
+        mask = self.strip.tail_mask() if masked else None
+        state = self.reducer.state(len(places), self.lanes)
 
         def step(inner: Env) -> list:
             out: list = []
-            for n in range(count):
-                ev = self.frame.evaluator({**inner, self.lane_axis: starts[n]}, self.lane_axis, self.lanes, mask=mask)
+            for n, place in enumerate(places):
+                ev = self.frame.evaluator({**inner, **place}, self.lane_axis, self.lanes, mask=mask)
                 out += self.reducer.accumulate(state, n, ev)
             return out
 
         body = state.allocate() + self._over_reduced(env, part, step)
-        for n in range(count):
-            body += finish({**env, self.lane_axis: starts[n]}, part, state.values(n), mask)
+        for n, place in enumerate(places):
+            body += finish(place, part, state.values(n), mask)
         return body
 
     def _over_reduced(self, env: Env, part: Value, step) -> list:  # noqa: ANN001
@@ -136,7 +166,7 @@ class _Lowering:
         start, length = self._range(part)
         return emit.loop(length, lambda i: nested(rest, {**env, first: start + i}, step), "k")
 
-    def _reduce_reduced_lanes(self, env: Env, finish, part: Value) -> list:  # noqa: ANN001
+    def _reduce_reduced_lanes(self, env: Env, finish: Finish, part: Value) -> list:
         state = self.reducer.state(self.unroll, self.lanes)
         body = state.allocate() + self._over_outer_reduced(env, part, lambda e, s, n: self._run(state, e, s, n))
         folded = self.reducer.fold(state, body)
@@ -211,20 +241,17 @@ class _Lowering:
             out.append(plain if mask is None else emit.masked_store(target, index, value, mask))
         return out
 
-    def _combine_parts(self, env: Env, vectors: int) -> list:
+    def _combine_parts(self, env: Env, places: list[Env], masked: bool) -> list:
         """Second pass: the parts in order, then the outputs."""
         lane_axis = self.outputs[-1] if self.outputs else None
         lanes = self.lanes if self.outputs else 1
-        mask = Strip(lane_axis, lanes).tail_mask() if vectors == 0 and lane_axis is not None else None
+        mask = Strip(lane_axis, lanes).tail_mask() if masked and lane_axis is not None else None
         body: list = []
-        for n in range(max(vectors, 1)):
-            at = dict(env)
-            if lane_axis is not None:
-                at[lane_axis] = env[lane_axis] + emit.integer(n * lanes)
+        for at in places:
             state = self.reducer.state(1, lanes)
             base = self._linear(at)
 
-            def step(p: Value, state=state, base=base) -> list:  # noqa: ANN001
+            def step(p: Value, state: State = state, base: Value = base) -> list:
                 index = emit.ramp(p * emit.integer(self._size) + base, 1, lanes)
                 if mask is None:
                     found = [emit.load(b, index) for b in self.scratch]

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from neoflow.codegen.sides import (
     Contraction,
+    arranged,
     chunk_lanes,
     direct_read,
     find_contraction,
     row_box,
     size,
-    with_lanes_last,
 )
 from neoflow.codegen.structure import Nest, input_reads, is_data_dependent, is_index, nest_of, stride
 from neoflow.codegen.target import Target
@@ -110,12 +110,15 @@ def _reduction(nest: Nest, target: Target) -> Schedule:
     expressions = nest.expressions
     outputs, reduced = _points(nest.axes), _points(reduction.axes)
     parallel = target.threads > 1 and outputs * reduced * _cost((reduction.body,)) >= PARALLEL_WORK
-    lane = _reduction_lane(nest, reduction)
+    lane, rows = _reduction_lane(nest, reduction), 1
     if lane == "output":
         lanes = _lanes(expressions, nest.axes[-1], target)
         blocks = nest.axes[-1].extent // lanes
         unroll = max(1, min(4, blocks))
-        tasks = _points(nest.axes[:-1]) * math.ceil(blocks / unroll)
+        if len(nest.axes) > 1:  # a short row leaves registers for its neighbours
+            extent, most = nest.axes[-2].extent, max(1, 12 // max(1, math.ceil(nest.axes[-1].extent / lanes)))
+            rows = math.ceil(extent / math.ceil(extent / most))
+        tasks = math.ceil(_points(nest.axes[:-1]) / rows) * math.ceil(blocks / unroll)
     else:
         axis = reduction.axes[-1] if reduction.axes else None
         lanes = _lanes(expressions, axis, target) if axis is not None else 1
@@ -124,7 +127,9 @@ def _reduction(nest: Nest, target: Target) -> Schedule:
     splits = 1
     if parallel and tasks < 2 * target.threads and reduced >= 1024:
         splits = min(2 * target.threads, reduction.axes[0].extent)
-    return _schedule("reduction", lane=lane, lanes=lanes, unroll=unroll, splits=splits, parallel=parallel)
+    return _schedule(
+        "reduction", lane=lane, lanes=lanes, unroll=unroll, rows=rows, splits=splits, parallel=parallel
+    )
 
 
 def _reduction_lane(nest: Nest, reduction: Reduce) -> str:
@@ -159,8 +164,8 @@ def _contraction(nest: Nest, found: Contraction, target: Target) -> Schedule:
     choices = []
     for side in ("right", "left"):
         sided = found if side == "right" else found.swapped()
-        sided = with_lanes_last(sided, nest.outputs[0][1])
-        for vectors in (1, 2, 3, 4):
+        sided = arranged(sided, nest.outputs[0][1], element)
+        for vectors in (1, 2, 3, 4, 5):
             choices.append(_with_vectors(nest, sided, side, element, vectors, target))
     return min(choices, key=lambda c: c.cycles).schedule
 
@@ -180,9 +185,11 @@ def _with_vectors(nest: Nest, c: Contraction, side: str, element: str, vectors: 
     chunk = chunk_lanes(c.n, lanes)
     pack = not direct or (panels >= 6 and tiles > 1)
 
-    # a point of K for one tile: one multiply-add a register, or the loads of the operands
-    padded = math.ceil(n / lanes)
-    multiply = batch * tiles * k * max(tile_rows * padded, (tile_rows + vectors) * panels / 2, 4 * padded)
+    # multiply-adds, or what limits them: loading the operands, the latency of few accumulators; then the loops
+    registers = tile_rows * vectors
+    limit = max(1.0, target.fma_units * max((tile_rows + vectors) / 2, 4.0) / registers)
+    multiply = batch * k * m * math.ceil(n / lanes) / target.fma_units * limit
+    multiply += batch * tiles * panels * (3 * k + 50 + 4 * registers)
     right_contiguous = _is_contiguous(c.right, c.n[-1])
     pack_right = batch * k * n * (2.0 / chunk if right_contiguous else 1.5)
     pack_left = batch * k * m * 1.5 if pack else 0.0
@@ -194,6 +201,11 @@ def _with_vectors(nest: Nest, c: Contraction, side: str, element: str, vectors: 
     wanted = 4 * target.threads if parallel else 1
     # panels packed by the task that owns them when there are enough tasks, or too much to pack to keep it all
     by_panels = batch * panels >= wanted and (not pack or tiles <= 64 or batch * k * n > 1 << 22)
+    # a batch inside the rows: tasks by rows write one region after the other
+    address = nest.outputs[0][1]
+    inner_batch = max((stride(address, a) or 0 for a in c.batch), default=0)
+    if c.batch and inner_batch < max(stride(address, a) or 0 for a in c.m) and batch * n * k <= 1 << 23:
+        by_panels = False
     part_bytes = 4 * k * width
     splits = 1
     tasks = batch * (panels if by_panels else tiles)
@@ -205,8 +217,8 @@ def _with_vectors(nest: Nest, c: Contraction, side: str, element: str, vectors: 
     splits = max(splits, math.ceil(part_bytes / (target.l2_bytes // 2)))
     splits = min(splits, c.k[0].extent)
     block = 1
-    if not by_panels and batch * tiles > 4 * wanted:
-        block = max(1, min(8, batch * tiles // (4 * wanted)))
+    if not by_panels and not c.batch and tiles > 4 * wanted:
+        block = max(1, min(8, tiles // (4 * wanted)))
     return _Choice(
         cycles,
         _schedule(
@@ -219,6 +231,7 @@ def _with_vectors(nest: Nest, c: Contraction, side: str, element: str, vectors: 
             tiles=block,
             pack=pack,
             splits=splits,
+            unroll=4,
             parallel=parallel,
         ),
     )

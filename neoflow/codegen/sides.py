@@ -93,10 +93,21 @@ def _grouped(nest: Nest, left: Expr, right: Expr) -> Contraction | None:
     return Contraction(batch, m, n, nest.reduction.axes, left, right)
 
 
-def with_lanes_last(c: Contraction, address: Expr) -> Contraction:
-    """N ordered so that the axis along which the output is most nearly contiguous comes last."""
-    ordered = sorted(c.n, key=lambda a: -(stride(address, a) or 1 << 40))
-    return Contraction(c.batch, c.m, tuple(ordered), c.k, c.left, c.right)
+def arranged(c: Contraction, address: Expr, element: str) -> Contraction:
+    """N and K in the order of the loops.
+
+    Last in N is the axis along which the output is most nearly contiguous.  Last in K is one along which the rows of a
+    tile, read in place, do not overlap: LLVM would share what neighbouring steps both read and run out of registers.
+    """
+    n = tuple(sorted(c.n, key=lambda a: -(stride(address, a) or 1 << 40)))
+    k = list(c.k)
+    read = direct_read(c.left, element)
+    if read is not None:
+        steps = {stride(read.indices[0], a) for a in c.m}
+        free = [i for i, a in enumerate(k) if stride(read.indices[0], a) not in steps]
+        if free:
+            k.append(k.pop(free[-1]))
+    return Contraction(c.batch, c.m, n, tuple(k), c.left, c.right)
 
 
 def direct_read(side: Expr, element: str) -> Read | None:

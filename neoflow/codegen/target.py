@@ -11,7 +11,8 @@ from neoflow.errors import CodegenError
 
 @dataclass(frozen=True)
 class Target:
-    """A machine: `mcpu` as LLVM names it, `threads` of the pool, width of a vector register, data caches of a core.
+    """A machine: `mcpu` as LLVM names it, `threads` of the pool, width of a vector register, level-2 cache of
+    a core, how many vector multiply-adds it starts in a cycle.
 
     Its `str` is part of every cache key.
     """
@@ -21,6 +22,7 @@ class Target:
     threads: int = 1
     vector_bytes: int = 32
     l2_bytes: int = 1 << 19
+    fma_units: int = 2
 
     def lanes(self, dtype: str) -> int:
         """Elements of a vector register; dtypes narrower than 4 bytes are computed in 4."""
@@ -32,7 +34,8 @@ class Target:
         return 32 if self.vector_bytes == 64 else 16
 
     def __str__(self) -> str:
-        return f"{self.kind}({self.mcpu}, threads={self.threads}, vector={self.vector_bytes}, l2={self.l2_bytes})"
+        sizes = f"vector={self.vector_bytes}, l2={self.l2_bytes}, fma={self.fma_units}"
+        return f"{self.kind}({self.mcpu}, threads={self.threads}, {sizes})"
 
 
 # LLVM's name of a processor model by (vendor, family): the first row whose feature the processor has.
@@ -84,4 +87,5 @@ def cpu_target(threads: int | None = None) -> Target:
     count = threads if threads is not None else len(os.sched_getaffinity(0))
     if count < 1:
         raise CodegenError(f"a target has at least one thread, not {count}")
-    return Target("cpu", model, count, 64 if "avx512f" in flags else 32, _l2_bytes())
+    units = 1 if model == "znver4" else 2  # Zen 4 passes the two halves of a 512-bit operation through its units
+    return Target("cpu", model, count, 64 if "avx512f" in flags else 32, _l2_bytes(), units)
