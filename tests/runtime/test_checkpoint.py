@@ -104,7 +104,7 @@ def test_a_failed_write_leaves_the_older_one(tmp_path, monkeypatch):
         raise OSError("no space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(CheckpointError, match="no checkpoint can be written to .*no space left"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint can be written to .*no space left"):
         save_checkpoint(tmp_path, [w], Position(3))
     monkeypatch.undo()
     assert load_checkpoint(tmp_path, [w]).step == 2

@@ -188,7 +188,7 @@ def test_refused_losses_metrics_and_batches():
     with pytest.raises(RuntimeFault, match="an epoch gave no batch"):
         model.trainer().fit(iter([]))
     rate = nf.placeholder((), name="rate")
-    with pytest.raises(ConfigError, match="the learning rate is the placeholder rate|placeholder rate: give"):
+    with pytest.raises(ConfigError, match="learning rate is the placeholder rate: give a schedule"):
         model.trainer(optimizer=nf.optim.SGD(lr=rate)).fit(batches())
     fixed = nf.optim.SGD(lr=nf.cast(nf.parameter((), "int64"), "float32") + 1.0)
     with pytest.raises(ConfigError, match="nothing for a schedule to set"):

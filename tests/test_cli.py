@@ -1,0 +1,210 @@
+"""The command: what it prints, for people and for programs, and how it fails."""
+
+import json
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import neoflow
+from neoflow import cli
+
+MODEL = """
+import neoflow as nf
+from neoflow import nn
+
+VARIANTS = {"tiny": {}, "tiny_wide": {"size": 10}}
+
+def build(batch=8, size=8):
+    p = nn.Parameters("tiny")
+    x = nf.placeholder((batch, 1, size, size), name="x")
+    labels = nf.placeholder((batch,), "int64", name="labels")
+    scores = nf.expr("s[b,k] = sum(x[b,i] * w[k,i])", x=nf.reshape(x, (batch, size * size)), w=p("w", 10, size * size))
+    loss = nn.functional.cross_entropy(scores, labels)
+    return nn.Model("tiny", x, labels, p, loss, scores, 10)
+"""
+PEER = """
+import torch
+
+class Peer:
+    def __init__(self, parameters):
+        self.w = torch.tensor(parameters["w"], requires_grad=True)
+
+    def loss_and_grads(self, x, labels):
+        scores = torch.from_numpy(x).flatten(1) @ self.w.T
+        loss = torch.nn.functional.cross_entropy(scores, torch.from_numpy(labels))
+        return loss.item(), {"w": torch.autograd.grad(loss, self.w)[0].numpy()}
+
+    def step(self, x, labels, lr=0.01):
+        loss, gradients = self.loss_and_grads(x, labels)
+        with torch.no_grad():
+            self.w -= lr * torch.from_numpy(gradients["w"])
+        return loss
+
+    def infer(self, x):
+        with torch.inference_mode():
+            return (torch.from_numpy(x).flatten(1) @ self.w.T).numpy()
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A folder with one model and its peer, which the commands run in."""
+    for path, text in (("models/tiny.py", MODEL), ("benchmarks/peers/torch_tiny.py", PEER)):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(textwrap.dedent(text))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run a command: (exit status, standard output, standard error)."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["neoflow", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        out, err = capsys.readouterr()
+        return stop.value.code or 0, out, err
+
+    return call
+
+
+@pytest.mark.parametrize("command", [[], ["train"], ["bench"], ["explain"], ["doctor"]])
+def test_help(run, command):
+    status, out, _ = run(*command, "--help")
+    assert status == 0 and "Usage: " in out
+    if not command:
+        assert all(name in out for name in ("train", "bench", "explain", "doctor"))
+
+
+def test_help_loads_little():
+    code = "import sys, neoflow.cli; print([m for m in ('tvm', 'torch', 'sklearn', 'tvm_ffi') if m in sys.modules])"
+    root = Path(neoflow.__file__).parents[1]
+    assert subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["explain", "absent"], "there is no model absent: give a file, or one of .*tiny"),
+        (["explain", "absent.py"], "there is no file absent.py"),
+        (["explain", "tiny_narrow"], "models/tiny.py has no variant tiny_narrow; it has tiny, tiny_wide"),
+        (["bench", "tiny", "--against", "abacus"], "there is no peer 'abacus'; there is torch"),
+        (["bench", "tiny", "--check"], "--check compares with a peer"),
+        (["train", "tiny", "--resume"], "--resume needs --checkpoint"),
+        (["train", "tiny", "--lr", "0"], "a learning rate above 0"),
+        (["train", "tiny", "--data", "."], "train-images"),
+    ],
+)
+def test_errors_are_one_line_and_a_status(run, arguments, message):
+    status, out, err = run(*arguments)
+    assert status == 1 and out == ""
+    assert err.startswith("neoflow: ") and err.count("\n") == 1
+    assert re.search(message, err)
+
+
+def test_wrong_use_is_status_2(run):
+    assert run("train")[0] == 2
+    assert run("train", "tiny", "--epochs", "0")[0] == 2
+    assert run("build", "tiny")[0] == 2
+
+
+def test_files_that_are_no_models(run, folder):
+    (folder / "empty.py").write_text("x = 1\n")
+    (folder / "broken.py").write_text("def build(:\n")
+    (folder / "other.py").write_text("def build(batch=1): return 3\n")
+    for name, message in (
+        ("empty", "has no function build"),
+        ("broken", "cannot be loaded: "),
+        ("other", "gives int, not nf.nn.Model"),
+    ):
+        status, _, err = run("explain", f"{name}.py")
+        assert status == 1 and message in err
+
+
+@pytest.mark.tvm
+def test_train(run, folder):
+    arguments = ["train", "tiny", "--batch", "8", "--epochs", "2", "--lr", "0.05", "--checkpoint", folder / "kept"]
+    status, out, err = run(*arguments, "--json")
+    summary = json.loads(out)
+    assert status == 0 and err == ""
+    assert summary["stopped"] == "finished" and summary["accuracy"] > 0.8 and summary["steps"] == 2 * (1437 // 8)
+    assert {"seconds", "to_first_step", "steps_per_second", "built", "cached", "temporary_bytes"} <= summary.keys()
+    status, out, err = run(*arguments[:5], "3", *arguments[6:], "--resume")
+    assert status == 0 and err.startswith("epoch 3/3  loss ")
+    assert "tiny on digits: test accuracy" in out and "kernels: 0 compiled" in out
+    assert run(*arguments)[0] == 1  # it has checkpoints of another run
+
+
+@pytest.mark.tvm
+def test_explain_prints_each_stage(run):
+    stages = ["model", "gradients", "expressions", "canonicalize", "pad guards", "partition", "order", "schedules"]
+    stages += ["code", "plan"]
+    status, out, _ = run("explain", "tiny", "--json")
+    content = json.loads(out)
+    assert status == 0 and [s["name"] for s in content["stages"]] == stages
+    assert all(s["summary"] and s["text"] for s in content["stages"])
+    _, out, _ = run("explain", "models/tiny.py", "--format", "tir")
+    headings = [line.split(": ")[0].split(" (")[0] for line in out.splitlines() if line.startswith("=== ")]
+    assert headings == [f"=== {name}" for name in [*stages, "tir"]]
+    _, out, _ = run("explain", "tiny", "--stage", "partition", "--mode", "infer")
+    assert out.startswith("=== partition") and out.count("=== ") == 1
+    status, _, err = run("explain", "tiny", "--stage", "poetry")
+    assert status == 1 and "there is no stage 'poetry'; there are model, gradients," in err
+
+
+@pytest.mark.tvm
+@pytest.mark.torch
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_bench(run, mode):
+    pytest.importorskip("torch")
+    status, out, _ = run("bench", "tiny", "--mode", mode, "--against", "torch", "--seconds", 0.1, "--json")
+    result = json.loads(out)
+    assert status == 0 and list(result) == ["model", "batch", "mode", "neoflow_ms", "peers", "loss"]
+    assert (result["model"], result["batch"], result["mode"]) == ("tiny", 16, mode)
+    assert result["neoflow_ms"] > 0 and result["peers"]["torch"] > 0 and 1 < result["loss"] < 5
+
+
+@pytest.mark.tvm
+@pytest.mark.torch
+def test_bench_check(run, folder):
+    pytest.importorskip("torch")
+    arguments = ["bench", "tiny", "--against", "torch", "--seconds", 0.1, "--check"]
+    status, out, _ = run(*arguments, "--json")
+    assert status == 0 and json.loads(out)["check"][0]["agrees"]
+    assert "against torch: agrees" in run(*arguments)[1]
+    peer = folder / "benchmarks" / "peers" / "torch_tiny.py"
+    peer.write_text(peer.read_text().replace("self.w -= lr", "self.w -= 2 * lr"))
+    status, out, _ = run(*arguments)
+    assert status == 1 and "DISAGREES" in out
+
+
+@pytest.mark.tvm
+def test_doctor(run):
+    status, out, _ = run("doctor", "--json")
+    machine = json.loads(out)
+    assert status == 0
+    assert list(machine) == [
+        *(
+            "neoflow",
+            "python",
+            "processor",
+            "cores",
+            "threads",
+            "vector_bits",
+            "memory_bytes",
+            "busy",
+            "tvm",
+            "tvm_ffi",
+        ),
+        *("llvm_mcpu", "fma_gflops", "cache_gb_s", "memory_gb_s", "nvcc", "gpu", "torch", "jax", "cache_dir"),
+        *("cache_bytes", "missing"),
+    ]
+    assert machine["fma_gflops"] > 1 and machine["cache_gb_s"] > 0.1 and machine["memory_gb_s"] > 0.1
+    _, out, _ = run("doctor")
+    assert all(word in out for word in ("GFLOP/s", "GB/s in cache", "threads", "-bit vectors", machine["cache_dir"]))
