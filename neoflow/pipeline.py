@@ -54,12 +54,14 @@ class Compiled:
         ]
         return codegen.source(lowered, self.target, format)
 
-    def explain(self) -> str:
-        """Every stage's result, in order."""
-        parts = []
-        for record in self.trace.records:
-            parts.append(f"=== {record.name} ({record.seconds * 1e3:.1f} ms): {record.summary}\n{record.text()}")
-        return "\n\n".join(parts)
+    def explain(self, stage: str | None = None) -> str:
+        """Every stage's result, in order; or one stage's. Raises `ConfigError` when there is no such stage."""
+        records = {r.name: r for r in self.trace.records}
+        if stage is not None and stage not in records:
+            raise ConfigError(f"there is no stage {stage!r}; there are {', '.join(records)}")
+        if stage is not None:
+            return records[stage].text()
+        return "\n\n".join(f"=== {r.name} ({r.seconds * 1e3:.1f} ms): {r.summary}\n{r.text()}" for r in records.values())
 
 
 def kernel_symbol(key: str) -> str:

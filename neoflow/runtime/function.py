@@ -50,7 +50,7 @@ class Program(Protocol):
 
     def source(self, format: str) -> str: ...
 
-    def explain(self) -> str: ...
+    def explain(self, stage: str | None = None) -> str: ...
 
 
 class Executor:
@@ -217,6 +217,6 @@ class Function:
         """The generated code: `tir`, `llvm` or `asm`."""
         return self.program.source(format)
 
-    def explain(self) -> str:
-        """Every stage of the compilation, printed in order."""
-        return self.program.explain()
+    def explain(self, stage: str | None = None) -> str:
+        """Every stage of the compilation, printed in order; or what one `stage` made."""
+        return self.program.explain(stage)
