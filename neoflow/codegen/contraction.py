@@ -32,13 +32,16 @@ from neoflow.codegen.sides import (
     size,
 )
 from neoflow.codegen.structure import stride
+from neoflow.codegen.transpose import is_turnable, turned_block
 from neoflow.errors import ScheduleError
 from neoflow.expr import affine
-from neoflow.expr.ir import Axis, postorder
+from neoflow.expr.ir import Axis, Read, postorder
 from neoflow.tune.schedule import Schedule
 
 Value = tirx.Expr
 Env = dict[Axis, Value]
+PointBody = Callable[[Env, Value], list]
+BlockBody = Callable[[Env, Value, int], list]
 
 
 def lower_contraction(frame: Frame, schedule: Schedule) -> list:
@@ -85,6 +88,15 @@ class Panel:
 
     vectors: int
     valid: int
+
+
+@dataclass(frozen=True)
+class Turned:
+    """A right side to be packed in blocks of `lanes` x `lanes`, contiguous along the K axis `along`."""
+
+    read: Read
+    along: Axis
+    lanes: int
 
 
 class _Lowering:
@@ -224,7 +236,7 @@ class _Lowering:
         return tirx.Min(emit.integer(self.part), emit.integer(first) - self._part_start(env))
 
     def _over_k(
-        self, env: Env, start: Value, length: int | Value, body: Callable[[Env, Value], list], unroll: int = 1
+        self, env: Env, start: Value, length: int | Value, body: PointBody, unroll: int = 1
     ) -> list:
         """`body(env, k)` over a range of the first K axis and all of the others; k counts points from the start."""
         first, *rest = self.c.k
@@ -258,23 +270,95 @@ class _Lowering:
     ) -> list:
         out: list = []
         width = panel.vectors * self.lanes
+        turned = self._turned_axis(panel)
+        lanes = turned.lanes if turned is not None else self.chunk
         chunks = []
-        for begin in range(0, panel.valid, self.chunk):
+        for begin in range(0, panel.valid, lanes):
             at = number * emit.integer(self.width) + emit.integer(begin)
             values = emit.digits(out, at, [a.extent for a in self.c.n])
             chunks.append((begin, dict(zip(self.c.n, values, strict=True))))
 
+        def place_of(k: Value, begin: int) -> Value:
+            return emit.ramp(base + k * emit.integer(width) + emit.integer(begin), 1, lanes)
+
         def store_point(e: Env, k: Value) -> list:
             body: list = []
             for begin, place in chunks:
-                mask = self._mask(panel.valid - begin)
-                ev = self.frame.evaluator({**e, **place}, self.c.n[-1], self.chunk, mask=mask)
-                value = emit.widen(ev.value(self.c.right), self.chunk)
-                index = emit.ramp(base + k * emit.integer(width) + emit.integer(begin), 1, self.chunk)
-                body += [*ev.statements, emit.store(self.panels, index, value)]
+                mask = self._mask(panel.valid - begin) if turned is None else None
+                ev = self.frame.evaluator({**e, **place}, self.c.n[-1], lanes, mask=mask)
+                value = emit.widen(ev.value(self.c.right), lanes)
+                body += [*ev.statements, emit.store(self.panels, place_of(k, begin), value)]
             return body
 
-        return out + self._over_k(env, start, length, store_point)
+        if turned is None:
+            return out + self._over_k(env, start, length, store_point)
+        read, step = turned.read, int(stride(turned.read.indices[0], self.c.n[-1]) or 0)
+
+        def store_block(e: Env, k: Value, k_step: int) -> list:
+            body: list = []
+            for begin, place in chunks:
+                address = self.frame.evaluator({**e, **place}).index(read.indices[0])
+                source = self.frame.inputs[read.source.position]  # type: ignore[union-attr]
+                rows = turned_block(source, emit.bind(body, address, "base"), step, lanes, body)
+                for n, row in enumerate(rows):
+                    body.append(emit.store(self.panels, place_of(k + emit.integer(n * k_step), begin), row))
+            return body
+
+        return out + self._over_k_blocks(env, start, length, turned, store_block, store_point)
+
+    def _turned_axis(self, panel: Panel) -> Turned | None:
+        """The right side as a read that strides along N, and the K axis along which it is contiguous and long."""
+        read = direct_read(self.c.right, self.element)
+        if read is None:
+            return None
+        for a in self.c.k:
+            lanes = min(self.chunk, 1 << (a.extent.bit_length() - 1))
+            if lanes >= 4 and panel.valid % lanes == 0 and is_turnable(read, self.c.n[-1], a):
+                return Turned(read, a, lanes)
+        return None
+
+    def _over_k_blocks(
+        self, env: Env, start: Value, length: int | Value, turned: Turned, block: BlockBody, point: PointBody
+    ) -> list:
+        """Like `_over_k` with the turned axis innermost, in blocks: `block(env, k, step of k along it)`."""
+        first, along, size_of = self.c.k[0], turned.along, turned.lanes
+        k_step = size(self.c.k[[a is along for a in self.c.k].index(True) + 1 :])
+        others = [a for a in self.c.k if a is not along]
+
+        def flat(e: Env) -> Value:
+            k = e[first] - start
+            for a in self.c.k[1:]:
+                k = k * emit.integer(a.extent) + e[a]
+            return k
+
+        def inner(e: Env) -> list:
+            begin = start if along is first else emit.integer(0)
+            extent = length if along is first else along.extent
+
+            def at(offset: Value) -> Env:
+                return {**e, along: begin + offset}
+
+            if isinstance(extent, int):
+                blocks, left = divmod(extent, size_of)
+                done: Value = emit.integer(blocks * size_of)
+                body: list = []
+            else:
+                body = []
+                count = emit.bind(body, extent, "n")
+                blocks = tirx.floordiv(count, emit.integer(size_of))
+                done = emit.bind(body, blocks * emit.integer(size_of), "done")
+                left = count - done
+            run = lambda b: block(at(b * emit.integer(size_of)), flat(at(b * emit.integer(size_of))), k_step)  # noqa: E731
+            if not isinstance(blocks, int) or blocks:
+                body += emit.loop(blocks, run, "b")
+            if not isinstance(left, int) or left:
+                body += emit.loop(left, lambda i: point(at(done + i), flat(at(done + i))), "i")
+            return body
+
+        if along is first:
+            return nested(others, env, inner)
+        rest = [a for a in others if a is not first]
+        return emit.loop(length, lambda i: nested(rest, {**env, first: start + i}, inner), "k")
 
     def _mask(self, left: int) -> Value | None:
         """Lanes of a chunk that exist, when `left` points are left."""

@@ -14,8 +14,10 @@ from tvm import tirx
 
 from neoflow.codegen import emit
 from neoflow.codegen.frame import Frame, Strip, nested, points
+from neoflow.codegen.structure import input_reads, stride
+from neoflow.codegen.transpose import is_turnable, turned_block
 from neoflow.errors import ScheduleError
-from neoflow.expr.ir import Axis
+from neoflow.expr.ir import Axis, Read
 from neoflow.tune.schedule import Schedule
 
 Value = tirx.Expr
@@ -36,9 +38,30 @@ def lower_map(frame: Frame, schedule: Schedule) -> list:
     per_chunk = math.ceil(strip.blocks / chunks) if strip.blocks else 0
     chunk_axis = Axis(-1, chunks, "chunk")
 
+    turned = _turned_reads(frame, strip.axis, inside[0]) if inside and lanes > 1 else []
+
     def vector(env: dict[Axis, Value], start: Value, mask: Value | None) -> list:
         here = {**env, strip.axis: start}
-        return nested(inside, here, lambda e: frame.write(e, strip.axis, lanes, mask=mask))
+        if not turned or mask is not None or inside[0].extent < lanes:
+            return nested(inside, here, lambda e: frame.write(e, strip.axis, lanes, mask=mask))
+        blocks, left = divmod(inside[0].extent, lanes)
+        body = emit.loop(blocks, lambda b: block(here, b * emit.integer(lanes)), "b")
+        first = emit.integer(blocks * lanes)
+        rest = lambda i: frame.write({**here, inside[0]: first + i}, strip.axis, lanes)  # noqa: E731
+        return body + (emit.loop(left, rest, "i") if left else [])
+
+    def block(env: dict[Axis, Value], start: Value) -> list:
+        """lanes x lanes points: the turned reads as vectors, then a row of outputs for each."""
+        body: list = []
+        vectors = {}
+        for read in turned:
+            base = frame.evaluator({**env, inside[0]: start}).index(read.indices[0])
+            base, step = emit.bind(body, base, "base"), stride(read.indices[0], strip.axis)
+            vectors[read] = turned_block(frame.inputs[read.source.position], base, int(step or 0), lanes, body)
+        for n in range(lanes):
+            known = {read: rows[n] for read, rows in vectors.items()}
+            body += frame.write({**env, inside[0]: start + emit.integer(n)}, strip.axis, lanes, known=known)
+        return body
 
     def task(env: dict[Axis, Value]) -> list:
         chunk = env.get(chunk_axis, emit.integer(0))
@@ -57,3 +80,8 @@ def lower_map(frame: Frame, schedule: Schedule) -> list:
     dimensions = [*rows, chunk_axis]
     total = math.prod(a.extent for a in dimensions)
     return emit.loop(total, lambda t: points(dimensions, t, task), "task", bool(schedule["parallel"]))
+
+
+def _turned_reads(frame: Frame, lane_axis: Axis, inner: Axis) -> list[Read]:
+    reads = {r for _, _, value in frame.nest.outputs for r in input_reads(value)}
+    return sorted((r for r in reads if is_turnable(r, lane_axis, inner)), key=lambda r: r.uid)

@@ -158,9 +158,33 @@ def in_workspace(target: tirx.Buffer) -> ts.Stmt:
     return ts.AllocBuffer(target, {})
 
 
-def check(condition: Value, message: str) -> ts.Stmt:
-    """Fail the kernel's call with `message` unless `condition` holds."""
-    return ts.AssertStmt(condition, ir.StringImm("IndexError"), [ir.StringImm(message)])
+class Faults:
+    """A kernel's run-time checks: the last failed one is kept in a flag and raised after the loops.
+
+    Not where it happens, since a failure inside a parallel loop is lost.
+    """
+
+    def __init__(self) -> None:
+        self._flag = buffer(1, "int32", "fault")
+        self._messages: list[str] = []
+
+    def check(self, condition: Value, message: str) -> ts.Stmt:
+        """Make the kernel's call fail with `message` unless `condition` holds; what follows still runs."""
+        if message not in self._messages:
+            self._messages.append(message)
+        code = integer(self._messages.index(message) + 1)
+        return ts.IfThenElse(tirx.Not(condition), store(self._flag, integer(0), code), None)
+
+    def around(self, statements: list) -> list:
+        """The whole kernel with the flag before it and the failures after it."""
+        if not self._messages:
+            return statements
+        found = load(self._flag, integer(0))
+        raised = [
+            ts.AssertStmt(tirx.NE(found, integer(n)), ir.StringImm("IndexError"), [ir.StringImm(message)])
+            for n, message in enumerate(self._messages, 1)
+        ]
+        return [on_stack(self._flag), store(self._flag, integer(0), integer(0)), *statements, *raised]
 
 
 class Registers:

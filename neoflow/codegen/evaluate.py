@@ -27,7 +27,8 @@ class Evaluator:
     """Emits expressions at one point: `statements` grows, `value(e)` gives what `e` is there.
 
     buffers: kernel inputs by value number.  env: axes to int32 scalars, the start for the lane axis.
-    given: values known already (the anchor's result).  mask: lanes that exist, when not all do.
+    given: values known already (the anchor's result).  mask: lanes that exist, when not all do.  faults: where the
+    checks of data-dependent indices go; without it there may be none.
     """
 
     def __init__(
@@ -38,7 +39,9 @@ class Evaluator:
         lanes: int = 1,
         given: dict[Expr, Value] | None = None,
         mask: Guard = None,
+        faults: emit.Faults | None = None,
     ):
+        self._faults = faults
         self.statements: list = []
         self._buffers = buffers
         self._env = env
@@ -206,25 +209,30 @@ class Evaluator:
 
     def _checked_address(self, read: Read, guard: Guard) -> Value:
         """The address of a data-dependent read, after a check of each index that is read from a tensor."""
-        shape = read.source.shape
+        name = f"input {read.source.position}"  # type: ignore[union-attr]
+        return self.address(read.source.shape, read.indices, name, guard)
+
+    def address(self, shape: tuple[int, ...], indices: tuple[Expr, ...], name: str, guard: Guard = None) -> Value:
+        """The position of `indices` in a dense tensor, after a check of each index that is read from a tensor."""
         address = emit.integer(0)
         if (
             guard is not None
             and emit.lanes_of(guard) > 1
-            or any(not is_index(i) and self._lane_axis in i.free for i in read.indices)
+            or any(not is_index(i) and self._lane_axis in i.free for i in indices)
         ):
-            raise ScheduleError(f"`{read}` reads an index that differs from lane to lane: use one lane")
-        for extent, index in zip(shape, read.indices, strict=True):
+            raise ScheduleError(f"an index of {name} differs from lane to lane: use one lane")
+        for extent, index in zip(shape, indices, strict=True):
             if is_index(index):
                 position = self.index(index)
             else:
                 wide = self._value(index, guard)
                 inside = tirx.And(wide >= tirx.const(0, dt.INDEX), wide < tirx.const(extent, dt.INDEX))
                 met = inside if guard is None else tirx.Or(inside, tirx.Not(guard))
-                name = f"input {read.source.position}"  # type: ignore[union-attr]
-                self.statements.append(emit.check(met, f"index out of range: {name} has extent {extent} there"))
-                if guard is not None:
-                    wide = tirx.Select(guard, wide, tirx.const(0, dt.INDEX))
+                if self._faults is None:
+                    raise CodegenError(f"an index of {name} is data where no check can be made")
+                message = f"index out of range: {name} has extent {extent} there"
+                self.statements.append(self._faults.check(met, message))
+                wide = tirx.Select(inside, wide, tirx.const(0, dt.INDEX))
                 position = tirx.Cast("int32", wide)
             address = _plus(address * emit.integer(extent), position)
         return address

@@ -24,6 +24,7 @@ class Frame:
     target: Target
     inputs: dict[int, tirx.Buffer]
     outputs: tuple[tirx.Buffer, ...]
+    faults: emit.Faults
 
     def evaluator(
         self,
@@ -33,7 +34,7 @@ class Frame:
         given: dict[Expr, Value] | None = None,
         mask: Value | None = None,
     ) -> Evaluator:
-        return Evaluator(self.inputs, env, lane_axis, lanes, given, mask)
+        return Evaluator(self.inputs, env, lane_axis, lanes, given, mask, self.faults)
 
     def write(
         self,
@@ -42,13 +43,17 @@ class Frame:
         lanes: int = 1,
         result: Value | None = None,
         mask: Value | None = None,
+        known: dict[Expr, Value] | None = None,
     ) -> list:
-        """Compute every output at one point or vector of points and store it; `result` is the anchor's value there.
+        """Compute every output at one point or vector of points and store it; `result` is the anchor's value there,
+        `known` are values of other expressions.
 
         All outputs are computed before the first store, since an output may be the memory of an input.
         """
-        given = {self.nest.anchor: result} if self.nest.anchor is not None and result is not None else {}
-        ev = self.evaluator(env, lane_axis, lanes, given, mask)  # type: ignore[arg-type]
+        given = dict(known or {})
+        if self.nest.anchor is not None and result is not None:
+            given[self.nest.anchor] = result
+        ev = self.evaluator(env, lane_axis, lanes, given, mask)
         stores = []
         for (_, address, value), target in zip(self.nest.outputs, self.outputs, strict=True):
             stored = ev.stored(value, value.dtype)

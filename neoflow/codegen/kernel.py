@@ -12,7 +12,8 @@ from neoflow.codegen.contraction import lower_contraction
 from neoflow.codegen.elementwise import lower_map
 from neoflow.codegen.frame import Frame
 from neoflow.codegen.reduction import lower_reduction
-from neoflow.codegen.structure import nest_of
+from neoflow.codegen.scatter import lower_scatter
+from neoflow.codegen.structure import nest_of, scatter_of
 from neoflow.codegen.target import Target
 from neoflow.errors import ScheduleError
 from neoflow.partition.subgraph import Subgraph
@@ -39,18 +40,24 @@ def lower(subgraph: Subgraph, schedule: Schedule, target: Target, name: str) -> 
     Arguments are dense arrays flattened to one dimension (`runtime.native.as_argument` gives them), aligned to an
     element at least.  An output may be the memory of an input read only at the point being written.
     """
-    template = _TEMPLATES.get(schedule.template)
-    nest = nest_of(subgraph).fused()
-    if template is None or (schedule.template == "map") != (nest.reduction is None):
-        raise ScheduleError(
-            f"template {schedule.template!r} does not fit {'a map' if nest.reduction is None else 'it'}"
-        )
+    scattered = scatter_of(subgraph)
     inputs = {n: emit.buffer(math.prod(v.shape), v.dtype, f"in{n}") for n, v in enumerate(subgraph.inputs)}
     values = [subgraph.value(o) for o in subgraph.outputs]
     outputs = tuple(emit.buffer(math.prod(v.shape), v.dtype, f"out{n}") for n, v in enumerate(values))
+    faults = emit.Faults()
     try:
-        statements = template(Frame(nest, target, inputs, outputs), schedule)
+        if scattered is not None:
+            statements = lower_scatter(scattered, inputs, outputs[0], schedule, faults)
+        else:
+            statements = _nest_statements(Frame(nest_of(subgraph).fused(), target, inputs, outputs, faults), schedule)
     except KeyError as missing:
         raise ScheduleError(f"{schedule} lacks the knob {missing}") from None
-    func = tirx.PrimFunc([*inputs.values(), *outputs], emit.sequence(statements))
+    func = tirx.PrimFunc([*inputs.values(), *outputs], emit.sequence(faults.around(statements)))
     return Lowered(name, func.with_attr("global_symbol", name).with_attr("tirx.noalias", True))
+
+
+def _nest_statements(frame: Frame, schedule: Schedule) -> list:
+    template, is_map = _TEMPLATES.get(schedule.template), frame.nest.reduction is None
+    if template is None or (schedule.template == "map") != is_map:
+        raise ScheduleError(f"template {schedule.template!r} does not fit {'a map' if is_map else 'it'}")
+    return template(frame, schedule)

@@ -15,7 +15,16 @@ from neoflow.codegen.sides import (
     row_box,
     size,
 )
-from neoflow.codegen.structure import Nest, input_reads, is_data_dependent, is_index, nest_of, stride
+from neoflow.codegen.structure import (
+    Nest,
+    ScatterNest,
+    input_reads,
+    is_data_dependent,
+    is_index,
+    nest_of,
+    scatter_of,
+    stride,
+)
 from neoflow.codegen.target import Target
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Apply, Axis, Expr, Read, Reduce, Select, postorder
@@ -35,11 +44,24 @@ def _schedule(template: str, **knobs: Knob) -> Schedule:
 
 def default_schedule(subgraph: Subgraph, target: Target) -> Schedule:
     """The schedule of a subgraph by its structure alone."""
+    scattered = scatter_of(subgraph)
+    if scattered is not None:
+        return _scatter(scattered, target)
     nest = nest_of(subgraph).fused()
     if nest.reduction is None:
         return _map(nest, target)
     found = find_contraction(nest)
     return _contraction(nest, found, target) if found is not None else _reduction(nest, target)
+
+
+def _scatter(nest: ScatterNest, target: Target) -> Schedule:
+    columns = nest.columns
+    if columns is None or _must_be_scalar((nest.value,), columns):
+        return _schedule("scatter", lanes=1, chunks=1)
+    lanes = _lanes((nest.value,), columns, target)
+    work = _points(nest.axes) * _cost((nest.value,)) + math.prod(nest.shape)
+    chunks = target.threads if work >= PARALLEL_WORK else 1
+    return _schedule("scatter", lanes=lanes, chunks=max(1, min(chunks, columns.extent // lanes)))
 
 
 def _points(axes: tuple[Axis, ...]) -> int:
@@ -195,6 +217,7 @@ def _with_vectors(nest: Nest, c: Contraction, side: str, element: str, vectors: 
     pack_left = batch * k * m * 1.5 if pack else 0.0
     contiguous_out = stride(nest.outputs[0][1], c.n[-1]) == 1
     write = batch * m * n * (2.0 / chunk if contiguous_out else 2.0) * _cost(tuple(v for _, _, v in nest.outputs))
+    write += batch * m * panels * 12.0  # a piece of a row each: short ones far apart are slow
     cycles = multiply + pack_right + pack_left + write
 
     parallel = target.threads > 1 and c.flops >= 8 * PARALLEL_WORK

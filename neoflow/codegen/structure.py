@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from neoflow.errors import CodegenError
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Slot, postorder, rewrite, substitute
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Slot, postorder, rewrite, substitute
 from neoflow.partition.subgraph import Subgraph
 
 FIRST_FUSED = 1 << 20
@@ -163,13 +163,18 @@ def flat_address(shape: tuple[int, ...], indices: tuple[Expr, ...]) -> Expr:
     return affine.simplify(affine.from_linear(({a: c for a, c in terms.items() if c}, constant)))
 
 
-def nest_of(subgraph: Subgraph) -> Nest:
-    """The kernel of a subgraph, axes not yet fused."""
+def _anchor_read(subgraph: Subgraph) -> Read | None:
+    """The anchor's value at the point being written."""
+    if subgraph.anchor is None:
+        return None
+    number = len(subgraph.inputs) + subgraph.anchor
+    return Read(Slot(number, (), subgraph.value(number).dtype), ())
+
+
+def _bodies(subgraph: Subgraph) -> list[Expr]:
+    """The body of each stage over kernel inputs, producers inlined."""
     first, anchor = len(subgraph.inputs), subgraph.anchor
-    anchor_read: Read | None = None
-    if anchor is not None:
-        value = subgraph.value(first + anchor)
-        anchor_read = Read(Slot(first + anchor, (), value.dtype), ())
+    anchor_read = _anchor_read(subgraph)
 
     def body(number: int) -> Expr:
         stage = subgraph.stages[number]
@@ -191,6 +196,41 @@ def nest_of(subgraph: Subgraph) -> Nest:
     bodies: list[Expr] = []
     for number in range(len(subgraph.stages)):
         bodies.append(body(number))
+    return bodies
+
+
+@dataclass(frozen=True)
+class ScatterNest:
+    """A kernel that adds `value` at `targets` (one index for each dimension of `shape`) for every point of `axes`."""
+
+    shape: tuple[int, ...]
+    axes: tuple[Axis, ...]
+    targets: tuple[Expr, ...]
+    value: Expr
+
+    @property
+    def columns(self) -> Axis | None:
+        """The axis that is the index of the last dimension and of no other: its points go to neighbours in memory."""
+        last = self.targets[-1]
+        used = any(last in t.free for t in self.targets[:-1]) if isinstance(last, Axis) else True
+        return None if used or not isinstance(last, Axis) else last
+
+
+def scatter_of(subgraph: Subgraph) -> ScatterNest | None:
+    """The kernel of a subgraph whose anchor scatters; None for any other."""
+    if subgraph.anchor is None:
+        return None
+    body = _bodies(subgraph)[subgraph.anchor]
+    if not isinstance(body, Scatter):
+        return None
+    shape = subgraph.stages[subgraph.anchor].definition.shape
+    return ScatterNest(shape, body.axes, body.targets, body.body)
+
+
+def nest_of(subgraph: Subgraph) -> Nest:
+    """The kernel of a subgraph, axes not yet fused."""
+    first, anchor = len(subgraph.inputs), subgraph.anchor
+    anchor_read, bodies = _anchor_read(subgraph), _bodies(subgraph)
     shape = subgraph.value(subgraph.outputs[0]).shape
     axes = tuple(Axis(i, n) for i, n in enumerate(shape))
     address = flat_address(shape, axes)
