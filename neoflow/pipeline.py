@@ -61,7 +61,9 @@ class Compiled:
             raise ConfigError(f"there is no stage {stage!r}; there are {', '.join(records)}")
         if stage is not None:
             return records[stage].text()
-        return "\n\n".join(f"=== {r.name} ({r.seconds * 1e3:.1f} ms): {r.summary}\n{r.text()}" for r in records.values())
+        return "\n\n".join(
+            f"=== {r.name} ({r.seconds * 1e3:.1f} ms): {r.summary}\n{r.text()}" for r in records.values()
+        )
 
 
 def kernel_symbol(key: str) -> str:
@@ -171,6 +173,7 @@ def _build(
     data = codegen.build(lowered, target)
     if settings.check:
         module = native.load(data)
+        native.use_threads(target.threads)
         for n in missing:
             check_kernel(subgraphs[n], module.get(symbols[keys[n]]))
     _cache(settings).publish(data, symbols)
@@ -204,7 +207,6 @@ def check_kernel(subgraph: Subgraph, kernel: Any, seed: int = 0) -> None:
 def bind(compiled: Compiled) -> Function:
     """Load the kernels and bind them to memory."""
     settings = config.load()
-    native.configure_threads(compiled.target.threads)
     kernels = []
     for key in compiled.keys:
         entry = _cache(settings).find(key)
@@ -213,7 +215,7 @@ def bind(compiled: Compiled) -> Function:
                 f"kernel {key} vanished from the cache {settings.cache_dir} while it was loaded; try again"
             )
         kernels.append(_module(settings, entry.module).get(entry.symbol))
-    return Function(compiled, kernels)
+    return Function(compiled, kernels, compiled.target.threads)
 
 
 def compile(

@@ -17,7 +17,7 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Parameter, Placeholder
 from neoflow.graph import Graph
 from neoflow.runtime.memory import ALIGNMENT
-from neoflow.runtime.native import as_argument, empty
+from neoflow.runtime.native import as_argument, empty, use_threads
 from neoflow.runtime.parameters import STORE
 from neoflow.runtime.plan import Buffer, Call, Plan
 
@@ -145,8 +145,10 @@ class Function:
         self,
         program: Program,
         kernels: Sequence[Callable[..., Any]],
+        threads: int,
     ):
         plan = self.plan = program.plan
+        self.threads = threads
         self.program = program
         self.inputs = program.graph.inputs
         self.parameters = program.graph.parameters
@@ -163,6 +165,7 @@ class Function:
             return self._results()
 
     def _bind(self, arrays: Sequence[Any]) -> None:
+        use_threads(self.threads)
         if len(arrays) != len(self.inputs):
             names = ", ".join(t.name for t in self.inputs)
             raise RuntimeFault(f"the program takes {len(self.inputs)} arrays ({names}), got {len(arrays)}")

@@ -7,6 +7,7 @@ import importlib.util
 import math
 import os
 import tempfile
+import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,10 @@ import tvm_ffi
 
 from neoflow.errors import RuntimeFault
 
-_STORED_AS = {np.dtype(np.bool_): np.dtype(np.int8), np.dtype(ml_dtypes.bfloat16): np.dtype(np.uint16)}
+_STORED_AS: dict[np.dtype, np.dtype] = {
+    np.dtype(np.bool_): np.dtype(np.int8),
+    np.dtype(ml_dtypes.bfloat16): np.dtype(np.uint16),
+}
 """Element types a kernel sees under another name."""
 
 
@@ -32,6 +36,10 @@ def _runtime() -> ctypes.CDLL:
         return ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
     except OSError as error:
         raise RuntimeFault(f"TVM's runtime library cannot be loaded: {error}") from None
+
+
+_pool = threading.local()
+"""`count`: the size last given to the pool of this thread."""
 
 
 class Module:
@@ -75,6 +83,13 @@ def configure_threads(count: int) -> None:
     cores = [str(c) for c in sorted(os.sched_getaffinity(0))]
     chosen = [cores[n % len(cores)] for n in range(count)]
     tvm_ffi.get_global_func("runtime.config_threadpool")(share_all_cores, count, chosen)
+    _pool.count = count
+
+
+def use_threads(count: int) -> None:
+    """`configure_threads` for the calling thread, unless that is what it has."""
+    if getattr(_pool, "count", None) != count:
+        configure_threads(count)
 
 
 def as_argument(array: np.ndarray) -> object:
