@@ -55,19 +55,24 @@ _EXACT = ("maximum", "minimum", "relu", "neg", "abs")
 
 
 @cache
-def adjoint(definition: Definition) -> Recipe:
-    """Contributions to the slots of `definition`, over inputs (slots..., value y, cotangent g); None: no gradient."""
+def adjoint(definition: Definition, positions: frozenset[int]) -> Recipe:
+    """Contributions to the slots at `positions`, over inputs (slots..., value y, cotangent g); None: no gradient."""
     forward = normal_form(definition)
     (result,) = forward.outputs
     assert isinstance(result, Compute)
     y = Placeholder(result.shape, result.dtype, "y", None)
     g = Placeholder(result.shape, result.dtype, "g", None)
+    order = topological([result])
+    wanted: set[Tensor] = {forward.inputs[n] for n in positions}
+    for t in order:
+        if isinstance(t, Compute) and not wanted.isdisjoint(t.inputs):
+            wanted.add(t)
     cotangents: dict[Tensor, list[Tensor]] = {result: [g]}
-    for t in reversed([t for t in topological([result]) if isinstance(t, Compute)]):
-        if t not in cotangents or not dt.is_float(t.dtype):
+    for t in reversed(order):
+        if not isinstance(t, Compute) or t not in cotangents or not dt.is_float(t.dtype):
             continue
         value = y if t is result else t
-        for source, terms in contributions(t, value, accumulate(cotangents[t], f"d_{t.name}")).items():
+        for source, terms in contributions(t, value, accumulate(cotangents[t], f"d_{t.name}"), wanted).items():
             cotangents.setdefault(source, []).extend(terms)
     outputs = tuple(accumulate(cotangents[s], f"d_{s.name}") if s in cotangents else None for s in forward.inputs)
     return Recipe((*forward.inputs, y, g), outputs)
@@ -93,9 +98,10 @@ def adjoint_of_padded(definition: Definition, position: int, padding: Definition
         return None
 
     whole = define(definition.shape, definition.axes, rewrite(opened(definition.body, inputs), read_x), "y")
-    recipe, at = adjoint(whole.definition), next(n for n, t in enumerate(whole.inputs) if t is x)
+    at = next(n for n, t in enumerate(whole.inputs) if t is x)
+    recipe = adjoint(whole.definition, frozenset((at,)))
     *_, y, g = recipe.inputs
-    (part,) = Recipe(recipe.inputs, (recipe.outputs[at],)).instantiate((*whole.inputs, y, g))
+    part = recipe.instantiate((*whole.inputs, y, g))[at]
     return Recipe((*inputs[:position], x, *inputs[position + 1 :], y, g), (part,))
 
 
@@ -125,12 +131,12 @@ def fresh_axes(shape: tuple[int, ...]) -> tuple[Axis, ...]:
     return tuple(Axis(next(_idents), n) for n in shape)
 
 
-def contributions(t: Compute, value: Tensor, g: Tensor) -> dict[Tensor, list[Tensor]]:
-    """For a compute in normal form: the terms it adds to the cotangent of each float tensor it reads."""
+def contributions(t: Compute, value: Tensor, g: Tensor, wanted: set[Tensor]) -> dict[Tensor, list[Tensor]]:
+    """For a compute in normal form: the terms it adds to the cotangent of each wanted float tensor it reads."""
     body = opened(t.definition.body, t.inputs)
     outputs = t.definition.axes
     if isinstance(body, Scatter):
-        return {source: [term] for source, term in _cotangent_of_scattered(body, g).items()}
+        return {source: [term] for source, term in _cotangent_of_scattered(body, g).items() if source in wanted}
     inner, domain = body, outputs
     seed: Expr = Read(g, outputs)
     if isinstance(body, Reduce):
@@ -146,9 +152,11 @@ def contributions(t: Compute, value: Tensor, g: Tensor) -> dict[Tensor, list[Ten
     elementwise: dict[Tensor, list[tuple[Expr, tuple[Axis, ...]]]] = {}
     result: dict[Tensor, list[Tensor]] = {}
     for (read, guards), e in terms.items():
-        e = rewrite(e, reuse.get) if reuse else e
         source = read.source
         assert isinstance(source, Tensor)
+        if source not in wanted:
+            continue
+        e = rewrite(e, reuse.get) if reuse else e
         targets = fresh_axes(source.shape)
         solution = solve(read.indices, targets, domain, _idents)
         if solution.matches and source.size * solution.trips > 2 * (source.size + math.prod(a.extent for a in domain)):

@@ -9,7 +9,6 @@ from neoflow.errors import GradientError
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
 from neoflow.expr.ir import Compute, Const, Tensor, caller, topological
-from neoflow.expr.recipe import Recipe
 
 
 def full(shape: tuple[int, ...], value: float, dtype: str, name: str) -> Compute:
@@ -65,19 +64,20 @@ def vjp(y: Tensor, wrt: Sequence[Tensor], cotangent: Tensor | None = None, allow
 def _contributions(t: Compute, g: Tensor, reaches: set[Tensor], wanted: set[Tensor]) -> list[tuple[Tensor, Tensor]]:
     """What `t` with cotangent `g` adds to the cotangents of tensors: of those it reads, past their paddings."""
     found: list[tuple[Tensor, Tensor | None]] = []
-    direct: list[Tensor | None] = []
-    recipe = adjoint(t.definition)
+    direct: set[int] = set()
     for position, source in enumerate(t.inputs):
-        direct.append(recipe.outputs[position] if source in reaches else None)
-        if isinstance(source, Compute) and source in reaches and source not in wanted and len(source.inputs) == 1:
+        if source not in reaches:
+            continue
+        if isinstance(source, Compute) and source not in wanted and set(source.inputs).isdisjoint(t.inputs):
             past = adjoint_of_padded(t.definition, position, source.definition)
-            (x,) = source.inputs
-            if past is not None and x not in set(t.inputs):
+            if past is not None:
+                (x,) = source.inputs
                 tensors = (*t.inputs[:position], x, *t.inputs[position + 1 :], t, g)
                 found.append((x, past.instantiate(tensors, (f"d_{x.name}",))[0]))
-                direct[position] = None
-    parts = Recipe(recipe.inputs, tuple(direct)).instantiate((*t.inputs, t, g), [f"d_{i.name}" for i in t.inputs])
-    found += zip(t.inputs, parts, strict=True)
+                continue
+        direct.add(position)
+    names = [f"d_{source.name}" for source in t.inputs]
+    found += zip(t.inputs, adjoint(t.definition, frozenset(direct)).instantiate((*t.inputs, t, g), names), strict=True)
     return [(source, part) for source, part in found if part is not None]
 
 

@@ -30,8 +30,8 @@ SMALL = {"tensors": (1, 4), "points": 200}
 
 @pytest.mark.torch
 def test_first_order():
-    differences, autograd = judge(range(100), first_order)
-    assert differences.checked > 500 and autograd.checked > 20_000
+    differences, autograd = judge(range(100), first_order, tensors=(2, 5), points=300)
+    assert differences.checked > 500 and autograd.checked > 10_000
 
 
 @pytest.mark.torch
