@@ -232,7 +232,8 @@ class Select(Expr):
         return (self.cond, self.then, self.other)
 
     def rebuild(self, children: tuple[Expr, ...]) -> Select:
-        return Select(*children, self.where)
+        cond, then, other = children
+        return Select(cond, then, other, self.where)
 
 
 class Cast(Expr):

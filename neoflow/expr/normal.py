@@ -133,6 +133,7 @@ def normalize(tensor: Compute) -> Compute:
         known = tensor
         if not is_normal(tensor.definition):
             (known,) = normal_form(tensor.definition).instantiate(tensor.inputs, (tensor.name,))
+            assert isinstance(known, Compute)
         tensor.__dict__["normal"] = known
     return known
 

@@ -13,7 +13,7 @@ from neoflow.expr.printer import print_program
 
 @dataclass(frozen=True)
 class Graph:
-    """inputs: passed at a call, in that order. outputs: returned. updates: new values of parameters, written at the end.
+    """inputs: passed at a call, in that order. outputs: returned. updates: new values of parameters, written last.
 
     nodes: every compute needed, each after what it reads. parameters: every parameter read or updated.
     """

@@ -153,8 +153,8 @@ def _padded(source: Tensor, window: Window, padding: _Padding) -> Tensor:
     )
     conditions: list[Expr] = []
     for index, (low, high) in zip(indices, window, strict=True):
-        for c in (Apply("ge", (index, affine.integer(low))), Apply("lt", (index, affine.integer(high)))):
-            c = affine.simplify(c)
+        for bound in (Apply("ge", (index, affine.integer(low))), Apply("lt", (index, affine.integer(high)))):
+            c = affine.simplify(bound)
             if not (isinstance(c, Const) and c.value):
                 conditions.append(c)
     if not conditions:

@@ -22,7 +22,7 @@ def embedding(vocabulary=50, width=6, shape=(4, 5)):
 
 
 def test_embedding_gradient_scatters():
-    table, ids, rows, feeds = embedding()
+    table, _, rows, feeds = embedding()
     y = nf.tanh(rows) * rows
     assert nf.check_grad(y, [table], feeds, samples=80) <= 1
     (d,) = nf.vjp(y, [table])
@@ -31,7 +31,7 @@ def test_embedding_gradient_scatters():
 
 
 def test_embedding_double_backward():
-    table, ids, rows, feeds = embedding()
+    table, _, rows, feeds = embedding()
     (d,) = nf.vjp(nf.exp(rows * 0.3), [table])
     y = nf.sum(d * nf.sin(table))
     assert nf.check_grad(y, [table], feeds, samples=80) <= 1

@@ -100,5 +100,5 @@ def test_a_fault_inside_a_parallel_gather_is_not_lost(threads):
     feeds = {ids: np.zeros(4000, np.int64), table: np.zeros((50, 64), np.float32)}
     run(feeds)
     feeds[ids][3999] = -5
-    with pytest.raises(IndexError, match="index out of range: input [01] has extent 50 there"):
+    with pytest.raises(IndexError, match=r"index out of range: input [01] has extent 50 there"):
         run(feeds)
