@@ -1,4 +1,4 @@
-"""Processor seconds and memory of building a model's forward pass and of differentiating it, each in a process of its own.
+"""Processor seconds and memory of building a model's forward pass and of differentiating it, each in a fresh process.
 
 python -m benchmarks.grad_speed            prints a table; exits with 1 when a limit is passed
 """
