@@ -31,7 +31,7 @@ from neoflow.codegen.sides import (
     row_box,
     size,
 )
-from neoflow.codegen.structure import stride
+from neoflow.codegen.structure import input_reads, stride
 from neoflow.codegen.transpose import is_turnable, turned_block
 from neoflow.errors import ScheduleError
 from neoflow.expr import affine
@@ -91,18 +91,25 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Turned:
-    """A right side to be packed in blocks of `lanes` x `lanes`, contiguous along the K axis `along`."""
+class Run:
+    """A K axis to go along in blocks of `lanes`."""
 
-    read: Read
     along: Axis
     lanes: int
+
+
+@dataclass(frozen=True)
+class Turned(Run):
+    """A right side to be packed in blocks of `lanes` x `lanes`, contiguous along the run."""
+
+    read: Read
 
 
 class _Lowering:
     def __init__(self, frame: Frame, schedule: Schedule, c: Contraction, element: str):
         self.frame, self.c, self.element = frame, c, element
         self.lanes, self.vectors = int(schedule["lanes"]), int(schedule["vectors"])
+        self.lanes_of_element = frame.target.lanes(element)
         self.parallel, self.by_panels = bool(schedule["parallel"]), schedule["order"] == "panels"
         self.tiles_a_block, self.unroll = int(schedule["tiles"]), int(schedule["unroll"])
         self._rows(int(schedule["rows"]))
@@ -272,6 +279,8 @@ class _Lowering:
         width = panel.vectors * self.lanes
         turned = self._turned_axis(panel)
         lanes = turned.lanes if turned is not None else self.chunk
+        if turned is None and panel.valid // lanes > 8 and sum(1 for _ in postorder(self.c.right)) > 12:
+            return self._pack_long(env, number, panel, base, start, length)
         chunks = []
         for begin in range(0, panel.valid, lanes):
             at = number * emit.integer(self.width) + emit.integer(begin)
@@ -306,6 +315,27 @@ class _Lowering:
 
         return out + self._over_k_blocks(env, start, length, turned, store_block, store_point)
 
+    def _pack_long(
+        self, env: Env, number: Value, panel: Panel, base: Value, start: Value, length: int | Value
+    ) -> list:
+        """A panel of a long expression in many narrow chunks: a loop over them, so that it is emitted once."""
+        width = panel.vectors * self.lanes
+
+        def chunk(c: Value) -> list:
+            body: list = []
+            begin = c * emit.integer(self.chunk)
+            place = self._n_values(body, number, begin)
+
+            def point(e: Env, k: Value) -> list:
+                ev = self.frame.evaluator({**e, **place}, self.c.n[-1], self.chunk)
+                value = emit.widen(ev.value(self.c.right), self.chunk)
+                index = emit.ramp(base + k * emit.integer(width) + begin, 1, self.chunk)
+                return [*ev.statements, emit.store(self.panels, index, value)]
+
+            return body + self._over_k(env, start, length, point)
+
+        return emit.loop(panel.valid // self.chunk, chunk, "c")
+
     def _turned_axis(self, panel: Panel) -> Turned | None:
         """The right side as a read that strides along N, and the K axis along which it is contiguous and long."""
         read = direct_read(self.c.right, self.element)
@@ -314,14 +344,14 @@ class _Lowering:
         for a in self.c.k:
             lanes = min(self.chunk, 1 << (a.extent.bit_length() - 1))
             if lanes >= 4 and panel.valid % lanes == 0 and is_turnable(read, self.c.n[-1], a):
-                return Turned(read, a, lanes)
+                return Turned(a, lanes, read)
         return None
 
     def _over_k_blocks(
-        self, env: Env, start: Value, length: int | Value, turned: Turned, block: BlockBody, point: PointBody
+        self, env: Env, start: Value, length: int | Value, run_: Run, block: BlockBody, point: PointBody
     ) -> list:
-        """Like `_over_k` with the turned axis innermost, in blocks: `block(env, k, step of k along it)`."""
-        first, along, size_of = self.c.k[0], turned.along, turned.lanes
+        """Like `_over_k` with the run's axis innermost, in blocks: `block(env, k, step of k along it)`."""
+        first, along, size_of = self.c.k[0], run_.along, run_.lanes
         k_step = size(self.c.k[[a is along for a in self.c.k].index(True) + 1 :])
         others = [a for a in self.c.k if a is not along]
 
@@ -376,20 +406,49 @@ class _Lowering:
         )
 
     def _pack_tile(self, env: Env, rows: Rows, base: Value, start: Value, length: int | Value) -> list:
+        """A row tile as [K][rows]: vectors along a K axis where the side is contiguous along one, each spread out."""
         assert self.tiles is not None
-        tiles = self.tiles
+        tiles, count = self.tiles, emit.integer(len(rows))
 
-        def store_point(e: Env, k: Value) -> list:
-            body: list = []
-            for r, step in enumerate(rows.offsets()):
-                at = {**e, **{a: e[a] + emit.integer(n) for a, n in step.items()}}
-                ev = self.frame.evaluator(at)
-                value = ev.value(self.c.left)
-                index = base + k * emit.integer(len(rows)) + emit.integer(r)
-                body += [*ev.statements, emit.store(tiles, index, value)]
-            return body
+        def store_rows(e: Env, k: Value, k_step: int, lanes: int, along: Axis | None) -> list:
+            def row(at: Env, r: Value) -> list:
+                ev = self.frame.evaluator({**e, **at}, along, lanes)
+                value = emit.widen(ev.value(self.c.left), lanes)
+                index = emit.ramp(base + k * count + r, k_step * len(rows), lanes)
+                return [*ev.statements, emit.store(tiles, index, value)]
 
-        return self._over_k(env, start, length, store_point)
+            return self._over_rows(e, rows, row)
+
+        run = self._contiguous_run()
+        if run is None:
+            return self._over_k(env, start, length, lambda e, k: store_rows(e, k, 1, 1, None))
+        block = lambda e, k, k_step: store_rows(e, k, k_step, run.lanes, run.along)  # noqa: E731
+        return self._over_k_blocks(env, start, length, run, block, lambda e, k: store_rows(e, k, 1, 1, None))
+
+    def _over_rows(self, env: Env, rows: Rows, body: Callable[[Env, Value], list]) -> list:
+        """`body` at every row of a tile, with its number; in loops, so that a long expression is emitted once."""
+        axes = [Axis(-7, rows.count, "row"), *rows.inner]
+        main = self.c.m[rows.position]
+
+        def row(steps: Env) -> list:
+            r = steps[axes[0]]
+            at = {main: env[main] + r}
+            for a in rows.inner:
+                r = r * emit.integer(a.extent) + steps[a]
+                at[a] = env[a] + steps[a]
+            return body(at, r)
+
+        return nested(axes, {}, row)
+
+    def _contiguous_run(self) -> Run | None:
+        """A K axis along which the left side is contiguous, with a vector's length or half of one."""
+        reads = input_reads(self.c.left)
+        for a in self.c.k:
+            lanes = min(self.lanes_of_element, 1 << (a.extent.bit_length() - 1))
+            steps = [stride(r.indices[0], a) for r in reads]
+            if 2 * lanes >= self.lanes_of_element and all(s in (0, 1) for s in steps) and 1 in steps:
+                return Run(a, lanes)
+        return None
 
     # --- tasks
 
@@ -520,18 +579,11 @@ class _Lowering:
         out = [emit.on_stack(tile)]
         for n in range(acc.count):
             out.append(emit.store(tile, emit.ramp(emit.integer(n * self.lanes), 1, self.lanes), acc.get(n)))
-        axes = [Axis(-7, rows.count, "row"), *rows.inner]
-        main = self.c.m[rows.position]
 
-        def row(steps: Env) -> list:
-            r = steps[axes[0]]
-            at = {**env, main: env[main] + r}
-            for a in rows.inner:
-                r = r * emit.integer(a.extent) + steps[a]
-                at[a] = env[a] + steps[a]
-            return self._store_row(at, number, panel, lambda begin: r * emit.integer(width) + begin, tile)
+        def row(at: Env, r: Value) -> list:
+            return self._store_row({**env, **at}, number, panel, lambda begin: r * emit.integer(width) + begin, tile)
 
-        return out + nested(axes, {}, row)
+        return out + self._over_rows(env, rows, row)
 
     @property
     def _is_written_directly(self) -> bool:
