@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import psutil
+from numpy.typing import NDArray
 
 import neoflow as nf
 from neoflow import data
@@ -70,17 +72,44 @@ def warmup_and_decay(lr: float, steps: int, warmup: int = 50) -> Callable[[int],
     return lambda n: lr * min(1.0, (n + 1) / warmup) * max(0.0, 1.0 - n / steps)
 
 
-def load_data(folder: Path | None, model: Model) -> data.Split:
-    """MNIST from its folder, else scikit-learn's digits, in the size the model takes."""
-    _, *image = model.x.shape
-    if len(image) != 3 or image[0] != 1 or image[1] != image[2] or model.classes < 10:
+Arrange = Callable[[data.Images], NDArray[np.float32]]
+"""From images [B, 1, S, S] to what a model takes."""
+
+
+def as_images(images: data.Images) -> NDArray[np.float32]:
+    """[B, 1, S, S] as it is."""
+    return images
+
+
+def as_rows(images: data.Images) -> NDArray[np.float32]:
+    """[S, B, S]: the rows of all images, one after another."""
+    return np.ascontiguousarray(images[:, 0].transpose(1, 0, 2))
+
+
+class Arranged(data.Batches):
+    """Batches whose images come as the model takes them."""
+
+    arrange: Arrange = staticmethod(as_images)
+
+    def __iter__(self) -> Iterator[tuple[NDArray[np.float32], data.Labels]]:
+        for images, labels in super().__iter__():
+            yield self.arrange(images), labels
+
+
+def load_data(folder: Path | None, model: Model, batch: int) -> tuple[data.Split, Arrange]:
+    """MNIST from its folder, else scikit-learn's digits, in the size the model takes, and how it takes them."""
+    forms: dict[tuple[int, ...], tuple[int, Arrange]] = {(batch, 1, n, n): (n, as_images) for n in model.x.shape[-1:]}
+    forms |= {(n, batch, n): (n, as_rows) for n in model.x.shape[-1:]}
+    if model.x.shape not in forms or model.classes < 10:
         raise ConfigError(
-            f"there are digits [B, 1, S, S] of 10 classes to train on, but {model.name} takes {model.x.shape}"
+            f"there are images [{batch}, 1, S, S] of 10 classes to train on, or their rows [S, {batch}, S]; "
+            f"{model.name} takes {list(model.x.shape)} and has {model.classes} classes"
         )
-    split = data.load_mnist(folder) if folder is not None else data.load_digits(size=image[1])
-    if split.train.images.shape[1:] != tuple(image):
-        raise ConfigError(f"{model.name} takes images {image}, those of {folder} are {split.train.images.shape[1:]}")
-    return split
+    size, arrange = forms[model.x.shape]
+    split = data.load_mnist(folder) if folder is not None else data.load_digits(size=size)
+    if split.train.images.shape[2:] != (size, size):
+        raise ConfigError(f"{model.name} takes images of {size} x {size}, not {split.train.images.shape[2:]}")
+    return split, arrange
 
 
 def train(
@@ -102,8 +131,9 @@ def train(
     if epochs < 1 or not lr > 0:
         raise ConfigError(f"training takes at least 1 epoch and a learning rate above 0, not {epochs} and {lr}")
     model = build_model(name, batch)
-    split = load_data(folder, model)
-    batches = data.Batches(split.train, batch, seed=seed)
+    split, arrange = load_data(folder, model, batch)
+    batches = Arranged(split.train, batch, seed=seed)
+    batches.arrange = arrange
     hit = nf.cast(nf.equal(nf.argmax(model.scores, axis=-1), model.labels), "float32")
     trainer = Trainer(
         model.loss,
@@ -131,7 +161,7 @@ def train(
         schedule=warmup_and_decay(lr, epochs * len(batches)),
         on_step=note_first,
     )
-    judged = trainer.evaluate(split.test)
+    judged = trainer.evaluate((arrange(x), y, count) for x, y, count in data.padded_batches(split.test, batch))
     plan = trainer.step_program().plan
     programs = [f.program for f in trainer.programs.values()]
     done = len(history.losses)

@@ -110,6 +110,8 @@ class Trainer:
         self.loss, self.parameters, self.inputs = loss, tuple(parameters), tuple(inputs)
         self.metrics = _checked_metrics({**(metrics or {})}, loss)
         self.evaluation = {**self.metrics, **_checked_metrics({**(evaluation or {})}, loss)}
+        sizes = [m.shape[0] for m in self.evaluation.values() if m.rank]
+        self.batch = sizes[0] if sizes else self.inputs[0].shape[0] if self.inputs[0].rank else 1
         self.target, self.seed, self.progress = target, seed, progress
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         if checkpoint_every is not None and (checkpoint_every < 1 or checkpoint is None):
@@ -269,7 +271,7 @@ class Trainer:
         """
         program = self.evaluation_program()
         if isinstance(batches, Dataset):
-            batches = padded_batches(batches, self.inputs[0].shape[0])
+            batches = padded_batches(batches, self.batch)
         elif callable(batches):
             batches = batches()
         names = ("loss", *self.evaluation)
@@ -285,7 +287,7 @@ class Trainer:
                     counted = result[:valid]
                     totals[name][0] += float(counted.sum(dtype=np.float64))
                     totals[name][1] += len(counted)
-                elif valid is None or valid == self.inputs[0].shape[0]:
+                elif valid is None or valid == self.batch:
                     totals[name][0] += float(result)
                     totals[name][1] += 1
                 else:
