@@ -10,30 +10,43 @@ from pathlib import Path
 
 import tvm
 from tvm import tirx
+from tvm.tirx import stmt as ts
 
+from neoflow.codegen import emit
 from neoflow.codegen.elf import link
 from neoflow.codegen.kernel import Lowered
 from neoflow.codegen.target import Target
 from neoflow.errors import CodegenError
 
 
-def _passes() -> list:
-    """What hand-made loop nests need of TVM's pipeline: argument checks, calls of the runtime, intrinsics."""
+def _lowered(module: tvm.IRModule) -> tvm.IRModule:
+    """What hand-made loop nests need of TVM's pipeline: the calling convention, calls of the runtime, intrinsics."""
     t = tirx.transform
-    return [
-        t.FlattenBuffer(),
-        t.StmtSimplify(),
-        t.AnnotateEntryFunc(),
-        t.SplitHostDevice(),
-        t.MakePackedAPI(),
-        t.LowerTVMBuiltin(),
-        t.LowerIntrin(),
-    ]
+    first = [t.FlattenBuffer(), t.StmtSimplify(), t.AnnotateEntryFunc(), t.SplitHostDevice(), t.MakePackedAPI()]
+    module = tvm.transform.Sequential(first)(module)
+    unchecked = {name: f.with_body(_without_checks(f.body)) for name, f in module.functions.items()}
+    module = tvm.IRModule(unchecked, attrs=module.attrs)
+    return tvm.transform.Sequential([t.LowerTVMBuiltin(), t.LowerIntrin()])(module)
+
+
+def _without_checks(s: ts.Stmt) -> ts.Stmt:
+    """The entry of a kernel without the checks of rank, dtype, extents and strides that TVM puts before its body.
+
+    The runtime made the arguments and knows that they fit; the checks are half of the code of a small kernel, and of
+    the time to compile it.
+    """
+    if isinstance(s, ts.SeqStmt):
+        return emit.sequence([_without_checks(x) for x in s.seq if not isinstance(x, ts.AssertStmt)])
+    if isinstance(s, ts.IfThenElse):
+        return _without_checks(s.then_case) if not isinstance(s.then_case, ts.AssertStmt) else emit.sequence([])
+    if isinstance(s, ts.AttrStmt) and s.attr_key != "compute_scope":  # that one is the body
+        return ts.AttrStmt(s.node, s.attr_key, s.value, _without_checks(s.body))
+    return s
 
 
 @cache
 def _tvm_target(mcpu: str) -> tvm.target.Target:
-    return tvm.target.Target({"kind": "llvm", "mcpu": mcpu})
+    return tvm.target.Target({"kind": "llvm", "mcpu": mcpu, "opt-level": 2})
 
 
 def _compile(kernels: Sequence[Lowered], target: Target) -> tvm.runtime.Module:
@@ -43,7 +56,7 @@ def _compile(kernels: Sequence[Lowered], target: Target) -> tvm.runtime.Module:
     machine = _tvm_target(target.mcpu)
     module = tvm.IRModule({k.name: k.func for k in kernels})
     module = tirx.transform.BindTarget(machine.with_host(machine))(module)
-    module = tvm.transform.Sequential(_passes())(module)
+    module = _lowered(module)
     return tvm.get_global_func("target.build.llvm")(module, machine)
 
 

@@ -242,9 +242,7 @@ class _Lowering:
             return self.part
         return tirx.Min(emit.integer(self.part), emit.integer(first) - self._part_start(env))
 
-    def _over_k(
-        self, env: Env, start: Value, length: int | Value, body: PointBody, unroll: int = 1
-    ) -> list:
+    def _over_k(self, env: Env, start: Value, length: int | Value, body: PointBody, unroll: int = 1) -> list:
         """`body(env, k)` over a range of the first K axis and all of the others; k counts points from the start."""
         first, *rest = self.c.k
 
@@ -315,9 +313,7 @@ class _Lowering:
 
         return out + self._over_k_blocks(env, start, length, turned, store_block, store_point)
 
-    def _pack_long(
-        self, env: Env, number: Value, panel: Panel, base: Value, start: Value, length: int | Value
-    ) -> list:
+    def _pack_long(self, env: Env, number: Value, panel: Panel, base: Value, start: Value, length: int | Value) -> list:
         """A panel of a long expression in many narrow chunks: a loop over them, so that it is emitted once."""
         width = panel.vectors * self.lanes
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tvm import tirx
 
 from neoflow.codegen import emit
 from neoflow.codegen.evaluate import Evaluator
-from neoflow.codegen.structure import Nest, stride
+from neoflow.codegen.structure import Nest
 from neoflow.codegen.target import Target
 from neoflow.expr.ir import Axis, Expr
 
@@ -25,6 +25,8 @@ class Frame:
     inputs: dict[int, tirx.Buffer]
     outputs: tuple[tirx.Buffer, ...]
     faults: emit.Faults
+    outer: dict[Axis, Value] = field(default_factory=dict)
+    """axes bound outside the nest"""
 
     def evaluator(
         self,
@@ -34,7 +36,7 @@ class Frame:
         given: dict[Expr, Value] | None = None,
         mask: Value | None = None,
     ) -> Evaluator:
-        return Evaluator(self.inputs, env, lane_axis, lanes, given, mask, self.faults)
+        return Evaluator(self.inputs, {**self.outer, **env}, lane_axis, lanes, given, mask, self.faults)
 
     def write(
         self,

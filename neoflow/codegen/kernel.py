@@ -12,6 +12,8 @@ from neoflow.codegen.contraction import lower_contraction
 from neoflow.codegen.elementwise import lower_map
 from neoflow.codegen.frame import Frame
 from neoflow.codegen.reduction import lower_reduction
+from neoflow.codegen.row_loops import lower_rows
+from neoflow.codegen.rows import rows_of
 from neoflow.codegen.scatter import lower_scatter
 from neoflow.codegen.structure import nest_of, scatter_of
 from neoflow.codegen.target import Target
@@ -40,13 +42,16 @@ def lower(subgraph: Subgraph, schedule: Schedule, target: Target, name: str) -> 
     Arguments are dense arrays flattened to one dimension (`runtime.native.as_argument` gives them), aligned to an
     element at least.  An output may be the memory of an input read only at the point being written.
     """
-    scattered = scatter_of(subgraph)
+    scattered, by_rows = scatter_of(subgraph), rows_of(subgraph)
     inputs = {n: emit.buffer(math.prod(v.shape), v.dtype, f"in{n}") for n, v in enumerate(subgraph.inputs)}
     values = [subgraph.value(o) for o in subgraph.outputs]
     outputs = tuple(emit.buffer(math.prod(v.shape), v.dtype, f"out{n}") for n, v in enumerate(values))
     faults = emit.Faults()
     try:
-        if scattered is not None:
+        if by_rows is not None:
+            written = dict(zip(subgraph.outputs, outputs, strict=True))
+            statements = lower_rows(by_rows, target, inputs, written, schedule, faults)
+        elif scattered is not None:
             statements = lower_scatter(scattered, inputs, outputs[0], schedule, faults)
         else:
             statements = _nest_statements(Frame(nest_of(subgraph).fused(), target, inputs, outputs, faults), schedule)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from neoflow.codegen.rows import rows_of, rows_schedule
 from neoflow.codegen.sides import (
     Contraction,
     arranged,
@@ -26,7 +27,6 @@ from neoflow.codegen.structure import (
     stride,
 )
 from neoflow.codegen.target import Target
-from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Apply, Axis, Expr, Read, Reduce, Select, postorder
 from neoflow.partition.subgraph import Subgraph
 from neoflow.tune.schedule import Knob, Schedule
@@ -44,6 +44,10 @@ def _schedule(template: str, **knobs: Knob) -> Schedule:
 
 def default_schedule(subgraph: Subgraph, target: Target) -> Schedule:
     """The schedule of a subgraph by its structure alone."""
+    by_rows = rows_of(subgraph)
+    if by_rows is not None:
+        work = _points(by_rows.axes) * sum(s.size * _cost(s.nest.expressions) for s in by_rows.stages)
+        return rows_schedule(by_rows, target, _one_stage, target.threads > 1 and work >= PARALLEL_WORK)
     scattered = scatter_of(subgraph)
     if scattered is not None:
         return _scatter(scattered, target)
@@ -52,6 +56,10 @@ def default_schedule(subgraph: Subgraph, target: Target) -> Schedule:
         return _map(nest, target)
     found = find_contraction(nest)
     return _contraction(nest, found, target) if found is not None else _reduction(nest, target)
+
+
+def _one_stage(nest: Nest, target: Target) -> Schedule:
+    return _map(nest, target) if nest.reduction is None else _reduction(nest, target)
 
 
 def _scatter(nest: ScatterNest, target: Target) -> Schedule:
@@ -149,9 +157,7 @@ def _reduction(nest: Nest, target: Target) -> Schedule:
     splits = 1
     if parallel and tasks < 2 * target.threads and reduced >= 1024:
         splits = min(2 * target.threads, reduction.axes[0].extent)
-    return _schedule(
-        "reduction", lane=lane, lanes=lanes, unroll=unroll, rows=rows, splits=splits, parallel=parallel
-    )
+    return _schedule("reduction", lane=lane, lanes=lanes, unroll=unroll, rows=rows, splits=splits, parallel=parallel)
 
 
 def _reduction_lane(nest: Nest, reduction: Reduce) -> str:

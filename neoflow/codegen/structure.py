@@ -48,7 +48,7 @@ class Nest:
             nest = nest._fuse(nest.reduction.axes, _with_reduction_axes)
         return nest
 
-    def _fuse(self, axes: tuple[Axis, ...], put) -> Nest:  # noqa: ANN001
+    def _fuse(self, axes: tuple[Axis, ...], put) -> Nest:
         nest, done = self, list(axes)
         n = len(done) - 2
         while n >= 0:
@@ -131,10 +131,12 @@ def _is_smooth(e: Expr, fused: Axis) -> bool:
 
 def replaced(e: Expr, mapping: dict[Expr, Expr]) -> Expr:
     """Axes replaced and every index simplified again."""
-    return _simplified(substitute(e, mapping)) if mapping else e
+    return simplified(substitute(e, mapping)) if mapping else e
 
 
-def _simplified(e: Expr) -> Expr:
+def simplified(e: Expr) -> Expr:
+    """Every index and condition simplified."""
+
     def rule(node: Expr) -> Expr | None:
         if is_index(node):
             return affine.simplify(node)
@@ -184,14 +186,14 @@ def _bodies(subgraph: Subgraph) -> list[Expr]:
                 return None
             source = stage.inputs[node.source.position]  # type: ignore[union-attr]
             if source < first:
-                return _kernel_read(source, node)
+                return kernel_read(source, node)
             if source - first == anchor:
-                return _rounded(anchor_read)  # type: ignore[arg-type]
+                return rounded(anchor_read)  # type: ignore[arg-type]
             producer = subgraph.stages[source - first].definition
             mapping = dict(zip(producer.axes, node.indices, strict=True))
-            return _rounded(replaced(bodies[source - first], mapping))
+            return rounded(replaced(bodies[source - first], mapping))
 
-        return _simplified(rewrite(stage.definition.body, rule))
+        return simplified(rewrite(stage.definition.body, rule))
 
     bodies: list[Expr] = []
     for number in range(len(subgraph.stages)):
@@ -244,12 +246,13 @@ def nest_of(subgraph: Subgraph) -> Nest:
     return Nest(axes, reduction, anchor_read, tuple(outputs))  # type: ignore[arg-type]
 
 
-def _rounded(e: Expr) -> Expr:
+def rounded(e: Expr) -> Expr:
     """A tensor of a narrow float has that precision although it is never stored."""
     return Cast(e.dtype, e) if e.dtype in ("float16", "bfloat16") else e
 
 
-def _kernel_read(number: int, read: Read) -> Read:
+def kernel_read(number: int, read: Read) -> Read:
+    """A stage's read of a kernel input: flat unless data-dependent."""
     shape = read.source.shape
     slot = Slot(number, shape, read.dtype)
     if is_data_dependent(read):

@@ -16,7 +16,21 @@ from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.check import conjuncts
 from neoflow.expr.close import build
-from neoflow.expr.ir import Apply, Axis, Compute, Const, Definition, Expr, Read, Reduce, Select, Slot, Tensor, same
+from neoflow.expr.ir import (
+    Apply,
+    Axis,
+    Compute,
+    Const,
+    Definition,
+    Expr,
+    Read,
+    Reduce,
+    Select,
+    Slot,
+    Tensor,
+    same,
+    substitute,
+)
 from neoflow.expr.normal import conjunction
 from neoflow.graph.canonicalize import map_graph
 from neoflow.graph.graph import Graph
@@ -172,17 +186,6 @@ def _unmasked(t: Compute, m: _Masked, inputs: tuple[Tensor, ...], padding: _Padd
         affine.simplify(Apply("add", (i, affine.integer(s)))) for i, s in zip(m.read.indices, shift, strict=True)
     )
     slot = Slot(len(inputs), padded.shape, padded.dtype)
-    product = _replace_factor(m.product, m.read, Read(slot, indices))
+    product = substitute(m.product, {m.read: Read(slot, indices)})
     body = Reduce("sum", t.definition.body.axes, product)
     return build(t.shape, body, (*inputs, padded), t.name)
-
-
-def _replace_factor(e: Expr, old: Expr, new: Expr) -> Expr:
-    """Replace one occurrence of a factor in a tree of products."""
-    if e is old:
-        return new
-    if isinstance(e, Apply) and e.fn == "mul":
-        first = _replace_factor(e.args[0], old, new)
-        second = e.args[1] if first is not e.args[0] else _replace_factor(e.args[1], old, new)
-        return Apply("mul", (first, second))
-    return e

@@ -8,6 +8,7 @@ reason.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -31,13 +32,15 @@ from neoflow.expr.ir import (
     postorder,
 )
 from neoflow.graph import Graph
-from neoflow.partition.subgraph import Stage, Subgraph, Value, reads_at_own_point
+from neoflow.partition.subgraph import Stage, Subgraph, Value, reads_at_own_point, reads_at_own_row
 
 _EXPENSIVE = frozenset(
     ("exp", "log", "tanh", "sigmoid", "sqrt", "rsqrt", "erf", "sin", "cos", "pow", "div", "floordiv", "mod")
 )
 _MAX_STAGES = 24
 _MAX_OUTPUTS = 4
+_MIN_ROW, _MAX_ROW_BYTES = 32, 1 << 16
+"""A row kernel pays for rows of at least so many elements, and while what lies between its stages fits the cache."""
 
 
 @dataclass(frozen=True)
@@ -186,11 +189,12 @@ def contiguous_offset(definition: Definition) -> int | None:
     return int(difference.value) if isinstance(difference, Const) else None
 
 
-@dataclass
+@dataclass(eq=False)
 class _Group:
-    """A kernel under construction: the computes it stores, in order."""
+    """A kernel under construction: the computes it stores, in order; `rows` when it goes row by row."""
 
     members: list[Compute] = field(default_factory=list)
+    rows: int | None = None
 
 
 class _Partitioner:
@@ -221,6 +225,7 @@ class _Partitioner:
         for t in self.nodes:
             if t not in self.inlined and t not in self.views:
                 self.place(t)
+        self.merge_rows()
         calls = [self.call(g) for g in self.groups]
         return Partition(tuple(_ordered(calls, self.views)), self.views, tuple(self.verdicts))
 
@@ -351,6 +356,68 @@ class _Partitioner:
                 return Verdict(False, f"it also reads {source.name}, which needs this kernel to have finished")
         return Verdict(True, "it reads the kernel's result at its own point")
 
+    def merge_rows(self) -> None:
+        """Merge kernels that go through the same rows: softmax, normalisation, squash, and what is done around them."""
+        n = 0
+        while n < len(self.groups):
+            group = self.groups[n]
+            sources = dict.fromkeys(self.base(s) for m in group.members for s in self.stored_inputs(m))
+            producers = {id(g): g for s in sources if (g := self.group_of.get(s)) is not None and g is not group}
+            for producer in reversed(producers.values()):
+                verdict, rows = self.may_merge(producer, group)
+                what = (
+                    f"{group.members[0].name}{list(group.members[0].shape)} row by row with {producer.members[0].name}"
+                )
+                self.verdicts.append((what, verdict))
+                if verdict.ok:
+                    producer.members += group.members
+                    producer.rows = rows
+                    self.group_of.update(dict.fromkeys(group.members, producer))
+                    self.groups.remove(group)
+                    n = self.groups.index(producer) - 1  # it may now merge with what it reads
+                    break
+            n += 1
+
+    def may_merge(self, first: _Group, second: _Group) -> tuple[Verdict, int]:
+        members = [*first.members, *second.members]
+        if not any(reduces(m) for m in members):
+            return Verdict(False, "neither reduces"), 0
+        if any(is_contraction(m.definition) or isinstance(m.definition.body, Scatter) for m in members):
+            return Verdict(False, "one contracts or scatters: it needs loops of its own"), 0
+        rows = self.common_rows(members)
+        if not rows:
+            return Verdict(False, "one reads the other away from its own row"), 0
+        inner = [math.prod(m.shape[rows:]) for m in members]
+        width = max(points(m.definition) // math.prod(m.shape[:rows]) for m in members)
+        if width < _MIN_ROW:
+            return Verdict(False, f"a row has {width} elements: loops across rows are faster"), 0
+        if sum(n * dt.itemsize(m.dtype) for n, m in zip(inner, members, strict=True)) > _MAX_ROW_BYTES:
+            return Verdict(False, f"what lies between the stages exceeds {_MAX_ROW_BYTES} bytes a row"), 0
+        for member in second.members:
+            for source in self.stored_inputs(member):
+                base = self.base(source)
+                own = self.group_of.get(base)
+                if own is first and base is not source:
+                    return Verdict(False, f"{member.name} reads {source.name}, which is memory of {base.name}"), 0
+                if own is not first and own is not second and self.depends_on(base, first):
+                    return Verdict(False, f"it also reads {source.name}, which needs the first to have finished"), 0
+        return Verdict(True, f"they share rows of {width} elements"), rows
+
+    def common_rows(self, members: list[Compute]) -> int:
+        """How many leading dimensions all members share and read each other at."""
+        stored = set(members)
+        rows = min(len(m.shape) for m in members)
+        while rows and len({m.shape[:rows] for m in members}) > 1:
+            rows -= 1
+        for m in members:
+            for u in self.closure(m):
+                for read in u.definition.reads:
+                    source = u.inputs[read.source.position]  # type: ignore[union-attr]
+                    if source in stored or (source in self.inlined and self.reaches(source, stored)):
+                        while rows and not reads_at_own_row(read, u.shape, rows):
+                            rows -= 1
+        return rows
+
     def reaches(self, t: Tensor, members: set[Compute]) -> bool:
         return isinstance(t, Compute) and any(i in members for u in self.closure(t) for i in u.inputs)
 
@@ -386,7 +453,7 @@ class _Partitioner:
         for t in members:
             add(t)
         order = [t for t in stages if isinstance(t, Compute)]
-        if reduces(members[0]):  # what does not need the anchor goes before it
+        if group.rows is None and reduces(members[0]):  # what does not need the anchor goes before it
             anchor = members[0]
             after = {anchor}
             for t in order:
@@ -402,6 +469,7 @@ class _Partitioner:
             tuple(Value(t.shape, t.dtype) for t in inputs),
             tuple(Stage(t.definition, tuple(number[i] for i in t.inputs)) for t in order),
             tuple(number[t] for t in outputs),
+            group.rows,
         )
         subgraph.check()
         return KernelCall(subgraph, inputs, outputs, "_".join(dict.fromkeys(t.name for t in members)))
@@ -492,6 +560,8 @@ def can_overwrite(call: KernelCall, t: Tensor) -> bool:
     Through the whole chain: an inlined stage that reads t must itself be read at the kernel's own point.
     """
     subgraph, first = call.subgraph, len(call.inputs)
+    if subgraph.rows is not None:
+        return all(i is not t for i in call.inputs)
     shape = call.outputs[0].shape
     tainted = {n for n, i in enumerate(call.inputs) if i is t}
     anchor = subgraph.anchor

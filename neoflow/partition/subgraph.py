@@ -19,6 +19,14 @@ def reads_at_own_point(read: Read, shape: tuple[int, ...]) -> bool:
     return same(read.indices, tuple(Const(0, dt.INDEX) if n == 1 else Axis(d, n) for d, n in enumerate(shape)))
 
 
+def reads_at_own_row(read: Read, shape: tuple[int, ...], rows: int) -> bool:
+    """Whether a read in a compute of `shape` has the compute's own first `rows` indices."""
+    if read.source.shape[:rows] != shape[:rows] or len(read.indices) < rows:
+        return False
+    own = tuple(Const(0, dt.INDEX) if n == 1 else Axis(d, n) for d, n in enumerate(shape[:rows]))
+    return same(read.indices[:rows], own)
+
+
 @dataclass(frozen=True)
 class Value:
     """Shape and dtype of something a kernel reads or writes."""
@@ -44,11 +52,16 @@ class Subgraph:
     Rules (`check`): at most one stage reduces (the *anchor*). Stages before it are elementwise producers, to be inlined
     where they are read. Stages after it have its shape and read it, and each other, at their own axes (the
     *epilogue*). Without an anchor all outputs have one shape. A stage that is no output is never stored.
+
+    A *row kernel* (`rows` leading dimensions) has other rules: every stage that reads another one, and every stage that
+    reduces or is an output, begins with the same `rows` extents and reads the others at its own row. So one row after
+    the other goes through all stages, and what lies between them stays in the cache.
     """
 
     inputs: tuple[Value, ...]
     stages: tuple[Stage, ...]
     outputs: tuple[int, ...]
+    rows: int | None = None
 
     def value(self, number: int) -> Value:
         """Shape and dtype of a value number."""
@@ -59,13 +72,15 @@ class Subgraph:
 
     @cached_property
     def anchor(self) -> int | None:
-        """Position of the stage that reduces, or None."""
+        """Position of the stage that reduces, or None; a row kernel has none that is special."""
+        if self.rows is not None:
+            return None
         return next((n for n, s in enumerate(self.stages) if isinstance(s.definition.body, Binder)), None)
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the structure: equal digests are compiled once."""
-        parts = [repr([(v.shape, v.dtype) for v in self.inputs]), repr(self.outputs)]
+        parts = [repr([(v.shape, v.dtype) for v in self.inputs]), repr(self.outputs), repr(self.rows)]
         parts += [f"{s.definition.digest} {s.inputs}" for s in self.stages]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
@@ -82,7 +97,9 @@ class Subgraph:
             for slot, i in zip(stage.definition.slots, stage.inputs, strict=True):
                 if self.value(i) != Value(slot.shape, slot.dtype):
                     raise PartitionError(f"stage {n} reads value {i} as {slot.dtype}{slot.shape}")
-            if stage.definition.has_reduction and n != self.anchor:
+            if self.rows is not None:
+                self._check_row(n, stage)
+            elif stage.definition.has_reduction and n != self.anchor:
                 raise PartitionError(f"stages {self.anchor} and {n} both reduce")
             if self.anchor is not None and n > self.anchor:
                 for read in stage.definition.reads:
@@ -91,8 +108,32 @@ class Subgraph:
                         raise PartitionError(f"stage {n} reads value {number} away from its own point")
         if not self.outputs or any(o < first for o in self.outputs):
             raise PartitionError("the outputs are not values of stages")
-        if len({self.value(o).shape for o in self.outputs}) > 1:
+        if self.rows is None and len({self.value(o).shape for o in self.outputs}) > 1:
             raise PartitionError("the outputs differ in shape")
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The extents of the rows of a row kernel."""
+        return self.value(self.outputs[0]).shape[: self.rows]
+
+    def depends(self, number: int) -> bool:
+        """Whether a value of a row kernel follows from one that reduces or is stored: it belongs to a row."""
+        first = len(self.inputs)
+        if number < first:
+            return False
+        stage = self.stages[number - first]
+        return number in self.outputs or stage.definition.has_reduction or any(self.depends(i) for i in stage.inputs)
+
+    def _check_row(self, n: int, stage: Stage) -> None:
+        number, rows = len(self.inputs) + n, self.rows or 0
+        if not self.depends(number):
+            return
+        if stage.definition.shape[:rows] != self.row_shape:
+            raise PartitionError(f"stage {n} has not the kernel's rows {self.row_shape}")
+        for read in stage.definition.reads:
+            source = stage.inputs[read.source.position]  # type: ignore[union-attr]
+            if self.depends(source) and not reads_at_own_row(read, stage.definition.shape, rows):
+                raise PartitionError(f"stage {n} reads value {source} away from its own row")
 
     def tensors(self) -> tuple[tuple[Placeholder, ...], tuple[Tensor, ...]]:
         """The subgraph as placeholders and the computes it outputs over them: what it means, for `evaluate`."""
