@@ -9,6 +9,9 @@ residue class, so that no term is computed only to be masked:
 
     A[2*p + r]:   dA_even[z] = sum[s] g[z - s] * w[2*s],   dA_odd[z] = sum[s] g[z - s] * w[2*s + 1],   then interleaved.
 
+Where windows are few and large (most elements near a border) the products are summed first over the axes the read
+does not use, and gathered after; where an index is data, they are scattered.
+
 Source: NeoFlow, section 4.2; the split is ours.
 """
 
@@ -49,6 +52,8 @@ from neoflow.expr.recipe import Recipe, stand_ins
 
 Guards = tuple[Expr, ...]
 _MAX_CLASSES = 64
+_BORDER, _REUSE = 1.5, 16
+"""Points that share a place are summed first where they are so many and gathering visits so many times all points."""
 _idents = itertools.count(1_000_000)
 _EXACT = ("maximum", "minimum", "relu", "neg", "abs")
 """Functions whose result has the same bits however it is compiled."""
@@ -156,21 +161,12 @@ def contributions(t: Compute, value: Tensor, g: Tensor, wanted: set[Tensor]) -> 
         assert isinstance(source, Tensor)
         if source not in wanted:
             continue
-        e = rewrite(e, reuse.get) if reuse else e
         targets = fresh_axes(source.shape)
-        solution = solve(read.indices, targets, domain, _idents)
-        if solution.matches and source.size * solution.trips > 2 * (source.size + math.prod(a.extent for a in domain)):
-            result.setdefault(source, []).append(_scattered(read, e, guards, domain))
-            continue
-        split = split_by_residue(solution, targets, e, guards, f"d_{source.name}")
-        if split is not None:
-            result.setdefault(source, []).append(split)
-            continue
-        gathered = gather(solution, e, guards)
-        if isinstance(gathered, Reduce):
-            result.setdefault(source, []).append(define(source.shape, targets, gathered, f"d_{source.name}"))
+        term = _term(read, rewrite(e, reuse.get) if reuse else e, guards, domain, targets)
+        if isinstance(term, Tensor):
+            result.setdefault(source, []).append(term)
         else:
-            elementwise.setdefault(source, []).append((gathered, targets))
+            elementwise.setdefault(source, []).append((term, targets))
     for source, parts in elementwise.items():
         axes = fresh_axes(source.shape)
         total: Expr | None = None
@@ -180,6 +176,31 @@ def contributions(t: Compute, value: Tensor, g: Tensor, wanted: set[Tensor]) -> 
         assert total is not None
         result.setdefault(source, []).append(define(source.shape, axes, total, f"d_{source.name}"))
     return result
+
+
+def _term(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...], targets: tuple[Axis, ...]) -> Tensor | Expr:
+    """The sum of e over the points of `domain` that read element `targets`: a tensor, or one point's expression.
+
+    The cheapest of: gathering, by residue classes or not; storing sums over the axes the read does not use and
+    gathering these, where windows are few and most places near a border; scattering, where the index is data.
+    """
+    source = read.source
+    assert isinstance(source, Tensor)
+    name = f"d_{source.name}"
+    points = math.prod(a.extent for a in domain)
+    solution = solve(read.indices, targets, domain, _idents)
+    if solution.matches and source.size * solution.trips > 2 * (source.size + points):
+        return _scattered(read, e, guards, domain)
+    split, visits = split_by_residue(solution, targets, e, guards, name)
+    others = math.prod(a.extent for a in domain if all(a not in i.free for i in read.indices))
+    if visits > _BORDER * points and others >= _REUSE and not solution.matches:
+        e, over = _summed_first(read, e, guards, domain)
+        guards, solution = (), solve(read.indices, targets, over, _idents)
+        split, _ = split_by_residue(solution, targets, e, guards, name)
+    if split is not None:
+        return split
+    gathered = gather(solution, e, guards)
+    return define(source.shape, targets, gathered, name) if isinstance(gathered, Reduce) else gathered
 
 
 def cotangent_of_reads(root: Expr, seed: Expr) -> dict[tuple[Read, Guards], Expr]:
@@ -214,21 +235,25 @@ def _scattered(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...]) ->
 
     y[i] = F(A[ids[i]])   ->   dA[ids[i]] += g[i] * dF/dA(i)
     """
-    source = read.source
-    assert isinstance(source, Tensor)
+    value, over = _summed_first(read, e, guards, domain)
+    indices = read.indices
+    if guards:
+        indices = tuple(Select(conjunction(guards), i, affine.integer(0)) for i in indices)
+    shape = read.source.shape
+    return define(shape, fresh_axes(shape), Scatter(over, indices, value), f"d_{read.source.name}")  # type: ignore[union-attr]
+
+
+def _summed_first(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...]) -> tuple[Read, tuple[Axis, ...]]:
+    """The term e of a read, 0 outside of its branch, stored over the axes the read uses and summed over the others."""
     used = frozenset().union(*(i.free for i in (*read.indices, *guards)))
     over = tuple(a for a in domain if a in used)
     others = tuple(a for a in domain if a not in used)
-    indices = read.indices
     if guards:
-        here = conjunction(guards)
-        e = Select(here, e, Const(0, e.dtype))
-        indices = tuple(Select(here, i, affine.integer(0)) for i in indices)
+        e = Select(conjunction(guards), e, Const(0, e.dtype))
     if others:
         e = Reduce("sum", others, e)
-    name = f"d_{source.name}"
-    value = define(tuple(a.extent for a in over), over, e, f"{name}_terms")
-    return define(source.shape, fresh_axes(source.shape), Scatter(over, indices, Read(value, over)), name)
+    stored = define(tuple(a.extent for a in over), over, e, f"d_{read.source.name}_terms")  # type: ignore[union-attr]
+    return Read(stored, over), over
 
 
 def _cotangent_of_scattered(body: Scatter, g: Tensor) -> dict[Tensor, Tensor]:
@@ -316,13 +341,17 @@ def _period(e: Expr, z: Axis) -> int:
 
 def split_by_residue(
     solution: Solution, targets: tuple[Axis, ...], e: Expr, guards: Guards, name: str
-) -> Tensor | None:
-    """The contribution computed residue class by residue class and interleaved, or None where that saves nothing."""
+) -> tuple[Tensor | None, int]:
+    """The contribution computed residue class by residue class and interleaved, or None where that saves nothing.
+
+    Also the points that are visited, either way.
+    """
+    whole = math.prod(z.extent for z in targets) * solution.trips
     if not solution.free:
-        return None
+        return None, whole
     moduli = _residue_moduli(solution, targets)
     if not moduli or math.prod(moduli.values()) > _MAX_CLASSES:
-        return None
+        return None, whole
     shape = tuple(z.extent for z in targets)
     parts: list[tuple[dict[Axis, int], Compute]] = []
     work = 0
@@ -343,8 +372,8 @@ def split_by_residue(
         part = define(tuple(a.extent for a in own), own, body, name + "_" + "".join(map(str, residues)))
         parts.append((chosen, part))
         work += part.size * narrowed.trips
-    if work * 1.2 > math.prod(shape) * solution.trips:
-        return None
+    if work * 1.2 > whole:
+        return None, whole
     result: Expr = Const(0, e.dtype)
     is_complete = len(parts) == math.prod(min(m, z.extent) for z, m in moduli.items())
     for chosen, part in reversed(parts):
@@ -360,7 +389,7 @@ def split_by_residue(
         result = (
             Read(part, indices) if is_default or not here else Select(conjunction(here), Read(part, indices), result)
         )
-    return define(shape, targets, result, name)
+    return define(shape, targets, result, name), work
 
 
 def _narrow(solution: Solution, place: dict[Axis, Expr]) -> Solution | None:

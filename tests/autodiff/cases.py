@@ -357,6 +357,7 @@ BILINEAR = {
     "convolution 1d, stride 2, dilation 2": convolution(1, (1, 2, 9), (2, 2, 3), stride=2, dilation=2),
     "convolution 1d, stride 3, dilation 2": convolution(1, (1, 1, 13), (2, 1, 3), stride=3, padding=2, dilation=2),
     "convolution 1d, stride beyond the window": convolution(1, (1, 2, 9), (2, 2, 1), stride=3),
+    "convolution 1d, few large windows": convolution(1, (1, 2, 9), (16, 2, 7), stride=2, padding=1),
     "convolution 2d": convolution(2, (1, 2, 4, 5), (3, 2, 3, 2), padding=(1, 0)),
     "convolution 2d, stride 2, padded": convolution(2, (1, 2, 5, 6), (2, 2, 3, 3), stride=2, padding=1),
     "convolution 2d, strides 2 and 3": convolution(2, (1, 1, 5, 7), (2, 1, 2, 3), stride=(2, 3), dilation=(1, 2)),

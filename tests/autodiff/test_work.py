@@ -83,6 +83,14 @@ def test_the_capsule_convolution():
     assert ratio(F.capsule_conv(a, w, stride=2, padding=1), w) == 1
 
 
+def test_few_large_windows():
+    """Most elements are near a border: the products are summed over (o, j) first, then gathered, 20 additions each."""
+    a, w = image(1, 32, 20, 20, 4, 4), weights(32, 32, 9, 9, 4, 4)
+    y = F.capsule_conv(a, w, stride=2)
+    assert ratio(y, a) == 1
+    assert count_ops(gradient_of(y, a)).other < 0.03 * count_ops(y).multiply_adds
+
+
 def test_a_read_at_6i_plus_4j():
     a, b, j = nf.placeholder((3076,), name="a"), nf.placeholder((500, 21), name="b"), nf.axis(21, "j")
     y = nf.compute((500,), lambda i: nf.sum(a[6 * i + 4 * j] * b[i, j], axis=[j]))
