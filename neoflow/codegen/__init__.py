@@ -1,4 +1,4 @@
-"""Code generation: a subgraph and a schedule become machine code.  The only package that imports tvm, and only when used.
+"""Code generation: a subgraph and a schedule become machine code.  Only this package imports tvm, and when used.
 
 `Target`, `cpu_target` and `default_schedule` are light; `lower`, `build`, `source` load the compiler.
 """

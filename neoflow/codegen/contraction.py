@@ -38,7 +38,7 @@ from neoflow.expr import affine
 from neoflow.expr.ir import Axis, Read, postorder
 from neoflow.tune.schedule import Schedule
 
-Value = tirx.Expr
+Value = emit.Value
 Env = dict[Axis, Value]
 PointBody = Callable[[Env, Value], list]
 BlockBody = Callable[[Env, Value, int], list]

@@ -17,10 +17,10 @@ from neoflow.codegen.frame import Frame, Strip, nested, points
 from neoflow.codegen.structure import input_reads, stride
 from neoflow.codegen.transpose import is_turnable, turned_block
 from neoflow.errors import ScheduleError
-from neoflow.expr.ir import Axis, Read
+from neoflow.expr.ir import Axis, Expr, Read
 from neoflow.tune.schedule import Schedule
 
-Value = tirx.Expr
+Value = emit.Value
 
 
 def lower_map(frame: Frame, schedule: Schedule) -> list:
@@ -53,13 +53,14 @@ def lower_map(frame: Frame, schedule: Schedule) -> list:
     def block(env: dict[Axis, Value], start: Value) -> list:
         """lanes x lanes points: the turned reads as vectors, then a row of outputs for each."""
         body: list = []
-        vectors = {}
+        vectors: dict[Read, list[Value]] = {}
         for read in turned:
             base = frame.evaluator({**env, inside[0]: start}).index(read.indices[0])
             base, step = emit.bind(body, base, "base"), stride(read.indices[0], strip.axis)
-            vectors[read] = turned_block(frame.inputs[read.source.position], base, int(step or 0), lanes, body)
+            source = frame.inputs[read.source.position]  # type: ignore[union-attr]
+            vectors[read] = turned_block(source, base, int(step or 0), lanes, body)
         for n in range(lanes):
-            known = {read: rows[n] for read, rows in vectors.items()}
+            known: dict[Expr, Value] = {read: rows[n] for read, rows in vectors.items()}
             body += frame.write({**env, inside[0]: start + emit.integer(n)}, strip.axis, lanes, known=known)
         return body
 

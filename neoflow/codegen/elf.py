@@ -138,16 +138,16 @@ class _Image:
                 self.dynamic.append((at, _R_GLOB_DAT | entries[n] << 32, 0))
         self._relocate(out, entries)
         for i, n in enumerate(entries):
-            s = self.symbols[n]
-            value = self._address(n) if s.is_defined else 0
-            fields = (offsets[n], s.info, 0, 1 if s.is_defined else 0, value, s.size)
+            symbol = self.symbols[n]
+            value = self._address(n) if symbol.is_defined else 0
+            fields = (offsets[n], symbol.info, 0, 1 if symbol.is_defined else 0, value, symbol.size)
             struct.pack_into("<IBBHQQ", out, symbol_at + 24 * (i + 1), *fields)
         out[names_at : names_at + len(names)] = names
         out[hash_at : hash_at + len(hashes)] = hashes
         for i, row in enumerate(self.dynamic):
             struct.pack_into("<QQq", out, rela_at + 24 * i, *row)
-        tags = ((4, hash_at), (5, names_at), (6, symbol_at), (7, rela_at), (8, 24 * len(self.dynamic)))
-        tags += ((9, 24), (10, len(names)), (11, 24), (0, 0))
+        tags = [(4, hash_at), (5, names_at), (6, symbol_at), (7, rela_at), (8, 24 * len(self.dynamic))]
+        tags += [(9, 24), (10, len(names)), (11, 24), (0, 0)]
         for i, tag in enumerate(tags):
             struct.pack_into("<QQ", out, dynamic_at + 16 * i, *tag)
         self._header(out, read_end, slot_at, write_end, dynamic_at)

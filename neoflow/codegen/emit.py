@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import tvm
 from tvm import ir, tirx
 from tvm.tirx import stmt as ts
 
-Value = tirx.Expr
+Value: TypeAlias = Any
+"""An expression of tirx, which has no types for a checker."""
 Body = Callable[[Value], list]
 
 STORAGE = {"bool": "int8", "bfloat16": "uint16"}
@@ -116,8 +118,8 @@ def when(condition: Value | bool, statements: list, otherwise: list | None = Non
 def bind(statements: list, value: Value, name: str = "t") -> Value:
     """A name for `value`, given by statements that are added; constants and names need none.
 
-    Vectors of integers and scalar floats go through memory, which LLVM removes: TVM's analyzer follows the bindings of
-    both; its time grows without bound on nested selections of lanes, and it takes a float `x * y + x * y` for an integer.
+    Vectors of integers and scalar floats go through memory, which LLVM removes: TVM's analyzer follows the bindings
+    of both; its time grows without bound on nested selections of lanes, and a float `x * y + x * y` is an integer to it.
     """
     if isinstance(value, tirx.IntImm | tirx.FloatImm | tirx.Var):
         return value

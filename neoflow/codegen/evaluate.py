@@ -8,6 +8,7 @@ nothing outside is read and nothing of the other branch is seen.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from tvm import tirx
 
@@ -19,7 +20,7 @@ from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, postorder
 
-Value = tirx.Expr
+Value = emit.Value
 Guard = Value | None
 
 
@@ -164,7 +165,7 @@ class Evaluator:
             total = total + term * emit.splat(coefficient, "int32", self._lanes)
         return total
 
-    def _atom(self, atom: Expr, inner) -> Value:  # noqa: ANN001
+    def _atom(self, atom: Expr, inner: Callable[[Expr], Value]) -> Value:
         if isinstance(atom, Axis):
             start = self._env[atom]
             vector = atom is self._lane_axis and inner == self._vector_linear
@@ -215,11 +216,8 @@ class Evaluator:
     def address(self, shape: tuple[int, ...], indices: tuple[Expr, ...], name: str, guard: Guard = None) -> Value:
         """The position of `indices` in a dense tensor, after a check of each index that is read from a tensor."""
         address = emit.integer(0)
-        if (
-            guard is not None
-            and emit.lanes_of(guard) > 1
-            or any(not is_index(i) and self._lane_axis in i.free for i in indices)
-        ):
+        varies = any(not is_index(i) and self._lane_axis in i.free for i in indices)
+        if varies or (guard is not None and emit.lanes_of(guard) > 1):
             raise ScheduleError(f"an index of {name} differs from lane to lane: use one lane")
         for extent, index in zip(shape, indices, strict=True):
             if is_index(index):

@@ -13,7 +13,7 @@ from neoflow.codegen.structure import Nest
 from neoflow.codegen.target import Target
 from neoflow.expr.ir import Axis, Expr
 
-Value = tirx.Expr
+Value = emit.Value
 
 
 @dataclass(frozen=True)

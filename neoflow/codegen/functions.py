@@ -10,7 +10,7 @@ from tvm import tirx
 from neoflow.codegen import emit
 from neoflow.codegen.intrinsics import elementary
 
-Value = tirx.Expr
+Value = emit.Value
 
 
 def _const(x: Value, value: float) -> Value:

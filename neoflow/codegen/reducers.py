@@ -13,7 +13,7 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.functions import identity
 from neoflow.expr.ir import Apply, Reduce
 
-Value = tirx.Expr
+Value = emit.Value
 _MERGE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 
 

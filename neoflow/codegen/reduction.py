@@ -1,8 +1,8 @@
 """The `reduction` template: any reducer over any body.
 
 `lane` is "output": a vector of neighbouring outputs, the reduced axes as loops; or "reduced": one output, vectors along
-the last reduced axis, the lanes combined as a tree at the end.  `unroll` vectors hide the latency of the operation, those of
-`rows` rows of outputs where a row is short.
+the last reduced axis, the lanes combined as a tree at the end.  `unroll` vectors hide the latency of the operation,
+those of `rows` rows of outputs where a row is short.
 `splits` > 1 divides the first reduced axis into parts reduced side by side, combined in order by a second pass.  The
 order of operations depends on the schedule alone, so results are reproducible.
 """
@@ -21,7 +21,7 @@ from neoflow.errors import ScheduleError
 from neoflow.expr.ir import Axis
 from neoflow.tune.schedule import Schedule
 
-Value = tirx.Expr
+Value = emit.Value
 Env = dict[Axis, Value]
 PlacesBody = Callable[[Env, list[Env], bool], list]
 Finish = Callable[[Env, Value, list[Value], "Value | None"], list]
@@ -158,7 +158,7 @@ class _Lowering:
             body += finish(place, part, state.values(n), mask)
         return body
 
-    def _over_reduced(self, env: Env, part: Value, step) -> list:  # noqa: ANN001
+    def _over_reduced(self, env: Env, part: Value, step: Callable[[Env], list]) -> list:
         """Loops over the reduced axes, the first one over the range of this part."""
         if not self.reduced:
             return step(env)
@@ -172,7 +172,7 @@ class _Lowering:
         folded = self.reducer.fold(state, body)
         return body + finish(env, part, folded, None)
 
-    def _over_outer_reduced(self, env: Env, part: Value, run) -> list:  # noqa: ANN001
+    def _over_outer_reduced(self, env: Env, part: Value, run: Callable[[Env, Value, int | Value], list]) -> list:
         """`run(env, start, length)` along the lane axis under loops over the reduced axes before it."""
         if not self.reduced:
             return run(env, emit.integer(0), 1)
@@ -184,7 +184,7 @@ class _Lowering:
         inner = lambda e: run(e, emit.integer(0), last.extent)  # noqa: E731
         return emit.loop(length, lambda i: nested(middle, {**env, first: start + i}, inner), "k")
 
-    def _run(self, state, env: Env, start: Value, length: int | Value) -> list:  # noqa: ANN001
+    def _run(self, state: State, env: Env, start: Value, length: int | Value) -> list:
         """Vectors along the lane axis: groups of `unroll`, single ones, the masked tail."""
 
         def vectors(base: Value, count: int, mask: Value | None = None) -> list:

@@ -16,7 +16,7 @@ from neoflow.errors import ScheduleError
 from neoflow.expr.ir import Axis
 from neoflow.tune.schedule import Schedule
 
-Value = tirx.Expr
+Value = emit.Value
 
 
 def lower_rows(

@@ -8,6 +8,7 @@ point being written is `Read(Slot(its number, ()), ())`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from neoflow.errors import CodegenError
@@ -48,7 +49,7 @@ class Nest:
             nest = nest._fuse(nest.reduction.axes, _with_reduction_axes)
         return nest
 
-    def _fuse(self, axes: tuple[Axis, ...], put) -> Nest:
+    def _fuse(self, axes: tuple[Axis, ...], put: Callable[[Nest, tuple[Axis, ...]], Nest]) -> Nest:
         nest, done = self, list(axes)
         n = len(done) - 2
         while n >= 0:
@@ -61,7 +62,7 @@ class Nest:
                     nest = nest.substituted(mapping)
                     done[n : n + 2] = [fused]
             n -= 1
-        ones = {a: affine.integer(0) for a in done if a.extent == 1}
+        ones: dict[Expr, Expr] = {a: affine.integer(0) for a in done if a.extent == 1}
         if ones:
             nest, done = nest.substituted(ones), [a for a in done if a.extent > 1]
         return put(nest, tuple(done))
@@ -190,7 +191,7 @@ def _bodies(subgraph: Subgraph) -> list[Expr]:
             if source - first == anchor:
                 return rounded(anchor_read)  # type: ignore[arg-type]
             producer = subgraph.stages[source - first].definition
-            mapping = dict(zip(producer.axes, node.indices, strict=True))
+            mapping: dict[Expr, Expr] = dict(zip(producer.axes, node.indices, strict=True))
             return rounded(replaced(bodies[source - first], mapping))
 
         return simplified(rewrite(stage.definition.body, rule))

@@ -13,7 +13,7 @@ from neoflow.codegen.structure import is_data_dependent, is_index, stride
 from neoflow.expr import affine
 from neoflow.expr.ir import Axis, Read
 
-Value = tirx.Expr
+Value = emit.Value
 TURNED = ("float32", "float64", "int32", "int64")
 """Element types that lie in memory as they are computed with, a register's width apart."""
 

@@ -1,9 +1,9 @@
 """Divides a graph into kernels: which computes are stored, which are inlined where they are read, which ride along.
 
-A compute whose elements are a contiguous run of another's is a *view* of its memory and costs nothing, when that tensor
-is stored. A compute is *inlined* when every reader may recompute it; otherwise it is stored, and is either the head of a
-kernel of its own or joins the kernel of something it reads at its own point (an *epilogue*). Every decision has its
-reason.
+A compute whose elements are a contiguous run of another's, which is stored, is a *view* of it and costs nothing.
+A compute is *inlined* when every reader may recompute it. Otherwise it is stored, and is either the head of a kernel of
+its own or joins the kernel of something it reads at its own point (an *epilogue*). Kernels that go through the same rows
+become one *row kernel*. Every decision has its reason.
 """
 
 from __future__ import annotations
