@@ -118,19 +118,27 @@ def when(condition: Value | bool, statements: list, otherwise: list | None = Non
 def bind(statements: list, value: Value, name: str = "t") -> Value:
     """A name for `value`, given by statements that are added; constants and names need none.
 
-    Vectors of integers and scalar floats go through memory, which LLVM removes: TVM's analyzer follows the bindings
-    of both; its time grows without bound on nested selections of lanes, and a float `x * y + x * y` is an integer to it.
+    Only index arithmetic becomes a binding of TVM; the rest goes through memory, which LLVM removes.  TVM's simplifier
+    follows bindings into every expression: its time is exponential in a chain of selections, and a float
+    `x * y + x * y` is an integer to it.  Conditions are kept as flags.
     """
     if isinstance(value, tirx.IntImm | tirx.FloatImm | tirx.Var):
         return value
-    lanes = lanes_of(value)
-    if (lanes > 1) != element_of(value).startswith("float"):
-        held = Registers(1, element_of(value), lanes, name)
-        statements += [*held.allocate(), held.put(0, value)]
-        return held.get(0)
-    variable = tirx.Var(name, value.ty)
-    statements.append(ts.Bind(variable, value))
-    return variable
+    lanes, element = lanes_of(value), element_of(value)
+    if lanes == 1 and element.startswith("int"):
+        variable = tirx.Var(name, value.ty)
+        statements.append(ts.Bind(variable, value))
+        return variable
+    if element == "bool":
+        flags = tirx.Select(value, splat(1, "int8", lanes), splat(0, "int8", lanes))
+        return tirx.NE(_held(statements, flags, name), splat(0, "int8", lanes))
+    return _held(statements, value, name)
+
+
+def _held(statements: list, value: Value, name: str) -> Value:
+    held = Registers(1, element_of(value), lanes_of(value), name)
+    statements += [*held.allocate(), held.put(0, value)]
+    return held.get(0)
 
 
 def digits(statements: list, flat: Value, extents: Sequence[int]) -> list[Value]:

@@ -74,7 +74,7 @@ class Evaluator:
             if guard is not None:
                 self._guards.append(guard)
             known = self._compute(e, guard)
-            if not isinstance(e, Const | Axis) and _can_be_bound(known):
+            if not isinstance(e, Const | Axis):
                 known = emit.bind(self.statements, known)
             self._memo[key] = known
         return known
@@ -243,11 +243,6 @@ def _plus(a: Value, b: Value) -> Value:
     if isinstance(a, tirx.Ramp):
         return tirx.Ramp(a.base + b, a.stride, emit.lanes_of(a))
     return a + b
-
-
-def _can_be_bound(value: Value) -> bool:
-    """TVM's analyzer refuses vectors of conditions as bound values; those stay in place."""
-    return emit.lanes_of(value) == 1 or emit.element_of(value) != "bool"
 
 
 def _is_inside(read: Read) -> bool:

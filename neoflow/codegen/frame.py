@@ -59,8 +59,7 @@ class Frame:
         stores = []
         for (_, address, value), target in zip(self.nest.outputs, self.outputs, strict=True):
             stored = ev.stored(value, value.dtype)
-            if emit.element_of(stored) != "bool":
-                stored = emit.bind(ev.statements, stored)
+            stored = emit.bind(ev.statements, stored)
             index = ev.index(address)
             stores.append(
                 emit.store(target, index, stored) if mask is None else emit.masked_store(target, index, stored, mask)
