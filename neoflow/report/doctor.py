@@ -80,11 +80,12 @@ def version_of(package: str) -> str | None:
         return None
 
 
-def best_seconds(run: Callable[[], object], runs: int = 15) -> float:
-    """The fastest of several runs: what is reached when nothing else disturbs."""
+def best_seconds(run: Callable[[], object], seconds: float = 0.8) -> float:
+    """The fastest of the runs in some time: what is reached when nothing else disturbs."""
     run()
-    found = []
-    for _ in range(runs):
+    found: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(found) < 5 or time.perf_counter() < end:
         start = time.perf_counter()
         run()
         found.append(time.perf_counter() - start)
