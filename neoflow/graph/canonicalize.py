@@ -23,7 +23,6 @@ from neoflow.expr.ir import (
     Tensor,
     rewrite,
     same,
-    topological,
 )
 from neoflow.expr.normal import normalize
 from neoflow.graph.graph import Graph
@@ -56,14 +55,22 @@ def canonicalize(graph: Graph) -> Graph:
 
 
 def _normal_order(roots: list[Tensor]) -> list[Tensor]:
-    """Topological order through the normal forms of what is read."""
+    """Every tensor that the normal forms of the roots need, in normal form, each after what it reads."""
     order: list[Tensor] = []
-    seen: set[Tensor] = set()
-    for t in topological(roots):
-        for piece in topological([normalize(t)]) if isinstance(t, Compute) else [t]:
-            if piece not in seen:
-                seen.add(piece)
-                order.append(piece)
+    entered: set[Tensor] = set()
+    finished: set[Tensor] = set()
+    stack = [(t, False) for t in reversed(roots)]
+    while stack:
+        t, done = stack.pop()
+        t = normalize(t) if isinstance(t, Compute) else t
+        if done and t not in finished:
+            finished.add(t)
+            order.append(t)
+        elif t not in entered:
+            entered.add(t)
+            stack.append((t, True))
+            if isinstance(t, Compute):
+                stack.extend((i, False) for i in reversed(t.inputs))
     return order
 
 

@@ -2,7 +2,7 @@
 
 A compute whose elements are a contiguous run of another's, which is stored, is a *view* of it and costs nothing.
 A compute is *inlined* when every reader may recompute it. Otherwise it is stored, and is either the head of a kernel of
-its own or joins the kernel of something it reads at its own point (an *epilogue*). Kernels that go through the same rows
+its own or joins the kernel of something it reads at its own point (an *epilogue*). Kernels going through the same rows
 become one *row kernel*. Every decision has its reason.
 """
 
@@ -174,6 +174,19 @@ def _is_view(definition: Definition) -> bool:
 
 
 @cache
+def _reads_columns(definition: Definition, rows: int) -> bool:
+    """Whether a read that goes along a row strides through memory, neighbours belonging to other rows."""
+
+    def inside(e: Expr) -> bool:
+        return any(a.ident >= rows for a in e.free)
+
+    for read in definition.reads:
+        if any(inside(i) for i in read.indices) and read.indices[-1].free and not inside(read.indices[-1]):
+            return True
+    return False
+
+
+@cache
 def contiguous_offset(definition: Definition) -> int | None:
     """Where in its source a compute that is a contiguous run of it begins, in elements; None for any other compute."""
     body = definition.body
@@ -211,7 +224,8 @@ class _Partitioner:
         self.views: dict[Tensor, View] = {}
         self.group_of: dict[Tensor, _Group] = {}
         self.groups: list[_Group] = []
-        self.depends: dict[Tensor, frozenset[int]] = {}
+        self.closures: dict[Tensor, list[Compute]] | None = None
+        """remembered once it is settled what is inlined"""
 
     def run(self) -> Partition:
         for t in reversed(self.nodes):
@@ -222,6 +236,7 @@ class _Partitioner:
         for t in self.nodes:
             if t in self.inlined:
                 self.make_view(t)
+        self.closures = {}
         for t in self.nodes:
             if t not in self.inlined and t not in self.views:
                 self.place(t)
@@ -295,6 +310,8 @@ class _Partitioner:
 
     def closure(self, t: Compute) -> list[Compute]:
         """t and the computes inlined into it or between it and what is stored, in order."""
+        if self.closures is not None and t in self.closures:
+            return self.closures[t]
         seen: dict[Tensor, None] = {}
         stack: list[Tensor] = [t]
         while stack:
@@ -303,7 +320,10 @@ class _Partitioner:
                 continue
             seen[u] = None
             stack.extend(u.inputs)
-        return [u for u in seen if isinstance(u, Compute)]
+        found = [u for u in seen if isinstance(u, Compute)]
+        if self.closures is not None:
+            self.closures[t] = found
+        return found
 
     def stored_inputs(self, t: Compute) -> list[Tensor]:
         """What t reads from memory, through what is inlined into it."""
@@ -384,9 +404,13 @@ class _Partitioner:
             return Verdict(False, "neither reduces"), 0
         if any(is_contraction(m.definition) or isinstance(m.definition.body, Scatter) for m in members):
             return Verdict(False, "one contracts or scatters: it needs loops of its own"), 0
+        if not members[0].shape or any(m.shape[:1] != members[0].shape[:1] for m in members):
+            return Verdict(False, "their rows differ"), 0
         rows = self.common_rows(members)
         if not rows:
             return Verdict(False, "one reads the other away from its own row"), 0
+        if any(_reads_columns(m.definition, rows) for m in members if reduces(m)):
+            return Verdict(False, "a row would be a column in memory: loops across rows are faster"), 0
         inner = [math.prod(m.shape[rows:]) for m in members]
         width = max(points(m.definition) // math.prod(m.shape[:rows]) for m in members)
         if width < _MIN_ROW:
