@@ -371,7 +371,7 @@ class _Lowering:
             else:
                 body = []
                 count = emit.bind(body, extent, "n")
-                blocks = tirx.floordiv(count, emit.integer(size_of))
+                blocks = tirx.truncdiv(count, emit.integer(size_of))
                 done = emit.bind(body, blocks * emit.integer(size_of), "done")
                 left = count - done
             run = lambda b: block(at(b * emit.integer(size_of)), flat(at(b * emit.integer(size_of))), k_step)  # noqa: E731

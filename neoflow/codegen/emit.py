@@ -131,14 +131,15 @@ def bind(statements: list, value: Value, name: str = "t") -> Value:
         return variable
     if element == "bool":
         flags = tirx.Select(value, splat(1, "int8", lanes), splat(0, "int8", lanes))
-        return tirx.NE(_held(statements, flags, name), splat(0, "int8", lanes))
-    return _held(statements, value, name)
+        return tirx.NE(held(statements, flags, name), splat(0, "int8", lanes))
+    return held(statements, value, name)
 
 
-def _held(statements: list, value: Value, name: str) -> Value:
-    held = Registers(1, element_of(value), lanes_of(value), name)
-    statements += [*held.allocate(), held.put(0, value)]
-    return held.get(0)
+def held(statements: list, value: Value, name: str = "t") -> Value:
+    """`value` through memory: TVM does not see through it, LLVM does."""
+    place = Registers(1, element_of(value), lanes_of(value), name)
+    statements += [*place.allocate(), place.put(0, value)]
+    return place.get(0)
 
 
 def digits(statements: list, flat: Value, extents: Sequence[int]) -> list[Value]:
@@ -153,8 +154,8 @@ def digits(statements: list, flat: Value, extents: Sequence[int]) -> list[Value]
             found.append(flat)
             flat = integer(0)
         else:
-            found.append(bind(statements, tirx.floormod(flat, integer(extent)), "d"))
-            flat = bind(statements, tirx.floordiv(flat, integer(extent)), "q")
+            found.append(bind(statements, tirx.truncmod(flat, integer(extent)), "d"))
+            flat = bind(statements, tirx.truncdiv(flat, integer(extent)), "q")
     return found[::-1]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from tvm import tirx
 
 from neoflow.codegen import emit
-from neoflow.codegen.functions import apply_function
+from neoflow.codegen.functions import apply_function, divide_index
 from neoflow.codegen.structure import is_data_dependent, is_index, stride
 from neoflow.errors import CodegenError, ScheduleError
 from neoflow.expr import affine
@@ -172,11 +172,14 @@ class Evaluator:
             return emit.ramp(start, 1, self._lanes) if vector else start
         if not isinstance(atom, Apply):
             raise CodegenError(f"`{atom}` is no index")
+        divisor = atom.args[-1]
+        if atom.fn in ("floordiv", "mod") and isinstance(divisor, Const) and divisor.value > 0:
+            low, _ = affine.bounds(atom.args[0])
+            return divide_index(atom.fn, inner(atom.args[0]), int(divisor.value), low, self.statements)
         args = [inner(a) for a in atom.args]
         lanes = max(emit.lanes_of(a) for a in args)
         args = [emit.widen(a, lanes) for a in args]
-        constant = isinstance(atom.args[-1], Const)
-        return apply_function(atom.fn, args, constant, self.statements)
+        return apply_function(atom.fn, args, isinstance(divisor, Const), self.statements)
 
     def _read(self, read: Read, guard: Guard) -> Value:
         buffer = self._buffers[read.source.position]  # type: ignore[union-attr]

@@ -21,6 +21,15 @@ def _is_float(x: Value) -> bool:
     return emit.element_of(x).startswith("float")
 
 
+def _multiply(a: Value, b: Value) -> Value:
+    """The rounded product: LLVM must not join it with an addition.
+
+    A value computed again elsewhere has to come out the same to the last bit, or what compares the two, as the
+    gradient of a maximum does, finds no element equal to its maximum.
+    """
+    return emit.call("llvm.arithmetic.fence", a * b) if _is_float(a) else a * b
+
+
 def _maximum(a: Value, b: Value) -> Value:
     return emit.call("llvm.maximum", a, b) if _is_float(a) else tirx.Select(a > b, a, b)  # NaN wins
 
@@ -81,7 +90,7 @@ _TABLE: dict[str, Callable[..., Value]] = {
     "not": tirx.Not,
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
+    "mul": _multiply,
     "div": lambda a, b: a / b,
     "neg": _negative,
     "maximum": _maximum,
@@ -98,14 +107,40 @@ _TABLE: dict[str, Callable[..., Value]] = {
 
 
 def _divide(fn: str, a: Value, b: Value, constant: bool) -> Value:
-    """a // b or a % b rounding down; 0 where b is 0, as in NumPy, and no trap for -2^63 // -1."""
-    op = tirx.floordiv if fn == "floordiv" else tirx.floormod
+    """a // b or a % b rounding down; 0 where b is 0, and no trap for -2^63 // -1."""
     if constant:
-        return op(a, b)
+        return _floor(fn, a, b)
     zero, minus = tirx.EQ(b, _const(b, 0)), tirx.EQ(b, _const(b, -1))
     safe = tirx.Select(zero, _const(b, 1), tirx.Select(minus, _const(b, 1), b))
     by_minus_one = _const(a, 0) - a if fn == "floordiv" else _const(a, 0)
-    return tirx.Select(zero, _const(a, 0), tirx.Select(minus, by_minus_one, op(a, safe)))
+    return tirx.Select(zero, _const(a, 0), tirx.Select(minus, by_minus_one, _floor(fn, a, safe)))
+
+
+def _floor(fn: str, a: Value, b: Value) -> Value:
+    """From the machine's division, which rounds to zero: TVM 0.27 lowers its own wrongly for some a < 0."""
+    remainder = tirx.truncmod(a, b)
+    below = tirx.And(tirx.NE(remainder, _const(a, 0)), (remainder ^ b) < _const(a, 0))
+    if fn == "mod":
+        return tirx.Select(below, remainder + b, remainder)
+    quotient = tirx.truncdiv(a, b)
+    return tirx.Select(below, quotient - _const(a, 1), quotient)
+
+
+def divide_index(fn: str, a: Value, divisor: int, low: int, statements: list) -> Value:
+    """a // divisor or a % divisor for an index not below `low`: shifted to where it is not negative.
+
+    The dividend goes through memory, out of sight of TVM's simplifier, which takes multiples of the divisor out of the
+    base of a ramp although rounding to zero does not allow it.
+    """
+    shift = -(low // divisor) if low < 0 else 0
+    lanes = emit.lanes_of(a)
+    unsigned, signed = emit.vector_type("uint32", lanes), emit.vector_type("int32", lanes)
+    a = tirx.Cast(unsigned, emit.held(statements, a + _const(a, shift * divisor) if shift else a))
+    by = emit.splat(divisor, "uint32", lanes)
+    if fn == "mod":
+        return tirx.Cast(signed, tirx.truncmod(a, by))
+    quotient = tirx.Cast(signed, tirx.truncdiv(a, by))
+    return quotient - emit.splat(shift, "int32", lanes) if shift else quotient
 
 
 def apply_function(fn: str, args: Sequence[Value], constant: bool, statements: list) -> Value:
@@ -116,7 +151,7 @@ def apply_function(fn: str, args: Sequence[Value], constant: bool, statements: l
         wide = emit.element_of(args[0]) == "float64"
         return _FLOAT64[fn](args[0]) if wide else elementary(fn, args[0], statements)
     if fn == "pow" and constant and _constant_of(args[1]) == 2.0:
-        return args[0] * args[0]
+        return _multiply(args[0], args[0])
     return _TABLE[fn](*args)
 
 

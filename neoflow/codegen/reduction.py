@@ -209,10 +209,10 @@ class _Lowering:
             return body
         body = []
         size = emit.bind(body, length, "n")
-        groups = emit.bind(body, tirx.floordiv(size, emit.integer(group)), "groups")
+        groups = emit.bind(body, tirx.truncdiv(size, emit.integer(group)), "groups")
         body += emit.loop(groups, lambda i: vectors(from_start(i, group, zero), self.unroll), "g")
         done = groups * emit.integer(group)
-        singles = tirx.floordiv(size - done, emit.integer(self.lanes))
+        singles = tirx.truncdiv(size - done, emit.integer(self.lanes))
         body += emit.loop(singles, lambda i: vectors(from_start(i, self.lanes, done), 1), "b")
         if self.strip.tail:
             at = emit.integer(self.strip.blocks * self.lanes)

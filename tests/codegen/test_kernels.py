@@ -315,3 +315,27 @@ def test_several_kernels_in_a_module():
         module.get("absent")
     for format, word in (("tir", "def k0"), ("llvm", "define"), ("asm", ".text")):
         assert word in codegen.source(kernels, k.TARGET, format)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_indices_that_run_down_and_wrap(rows):
+    """TVM's own lowering of `//` and `%` is wrong for some of these, along the lanes and along the loops."""
+    a = p(4)
+    for divisor in (3, 4, 7):
+        y = nf.compute(
+            (9, 7 * rows),
+            lambda i, j, d=divisor: a[((6 - i) // d) % 4] + a[((6 - j) // d) % 4] + a[(-3 * j) % d % 4],
+        )
+        k.check([y, nf.compute(y.shape, lambda i, j, d=divisor: nf.cast((3 * i - 5 * j) // d, "float32"))], [a])
+
+
+def test_a_value_computed_twice_is_the_same_to_the_last_bit():
+    x, y = p(50, 40), p(50, 40)
+    z = x * y + x
+    top = nf.max(z, axis=1)
+    again = nf.compute((50, 40), lambda i, j: nf.select(x[i, j] * y[i, j] + x[i, j] == top[i], 1.0, 0.0))
+    a, b = k.random_array(x), k.random_array(y)
+    first, hits = native.empty((50,), "float32"), native.empty((50, 40), "float32")
+    k.kernel(k.subgraph_of([top], [x, y]))(a, b, first)
+    k.kernel(k.subgraph_of([again], [x, y, top]))(a, b, first, hits)
+    assert (hits.sum(axis=1) >= 1).all()
