@@ -66,6 +66,8 @@ def train(
     seed: Annotated[int, typer.Option(min=0, help="Order of the data, and first values that are random.")] = 0,
     checkpoint: Annotated[Path | None, typer.Option(help="Save here after each epoch and at Ctrl-C.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the newest checkpoint there.")] = False,
+    report: Annotated[Path, typer.Option(help="Write the run's HTML report here.")] = Path("neoflow-{model}.html"),
+    no_report: Annotated[bool, typer.Option("--no-report", help="Write none.")] = False,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -85,6 +87,7 @@ def train(
         checkpoint=checkpoint,
         resume=resume,
         progress=not as_json,
+        report=None if no_report else report,
     )
     if as_json:
         _print_json(asdict(summary))

@@ -134,10 +134,12 @@ def test_train(run, folder):
     summary = json.loads(out)
     assert status == 0 and err == ""
     assert summary["stopped"] == "finished" and summary["accuracy"] > 0.8 and summary["steps"] == 2 * (1437 // 8)
+    assert summary["report"] == "neoflow-tiny.html" and "<svg" in (folder / "neoflow-tiny.html").read_text()
     assert {"seconds", "to_first_step", "steps_per_second", "built", "cached", "temporary_bytes"} <= summary.keys()
-    status, out, err = run(*arguments[:5], "3", *arguments[6:], "--resume")
+    status, out, err = run(*arguments[:5], "3", *arguments[6:], "--resume", "--report", folder / "r" / "{model}.html")
     assert status == 0 and err.startswith("epoch 3/3  loss ")
     assert "tiny on digits: test accuracy" in out and "kernels: 0 compiled" in out
+    assert f"report: {folder / 'r' / 'tiny.html'}" in out and (folder / "r" / "tiny.html").is_file()
     assert run(*arguments)[0] == 1  # it has checkpoints of another run
 
 
@@ -208,3 +210,13 @@ def test_doctor(run):
     assert machine["fma_gflops"] > 1 and machine["cache_gb_s"] > 0.1 and machine["memory_gb_s"] > 0.1
     _, out, _ = run("doctor")
     assert all(word in out for word in ("GFLOP/s", "GB/s in cache", "threads", "-bit vectors", machine["cache_dir"]))
+
+
+@pytest.mark.tvm
+def test_train_without_a_report_or_without_a_place_for_one(run, folder, caplog):
+    arguments = ["train", "tiny", "--epochs", "1", "--json"]
+    status, out, _ = run(*arguments, "--no-report")
+    assert status == 0 and json.loads(out)["report"] is None and not list(folder.glob("*.html"))
+    status, out, _ = run(*arguments, "--report", folder / "models" / "tiny.py" / "r.html")
+    assert status == 0 and json.loads(out)["report"] is None
+    assert "tiny.py/r.html was not written: " in caplog.text

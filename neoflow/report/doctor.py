@@ -92,26 +92,26 @@ def best_seconds(run: Callable[[], object], seconds: float = 0.8) -> float:
     return min(found)
 
 
-def fma_gflops(target: codegen.Target) -> float:
+def fma_gflops(target: codegen.Target, seconds: float = 0.8) -> float:
     """Billions of float32 operations a second of `codegen.fma_kernel`, a multiply-add being two."""
     lowered, operations = codegen.fma_kernel(target, 200_000)
-    native.configure_threads(target.threads)
+    native.use_threads(target.threads)
     kernel = native.load(codegen.build([lowered], target)).get(lowered.name)
     x = native.empty((target.lanes("float32"),), "float32")
     x[...] = 0.5
     y = native.empty((operations // 400_000,), "float32")
     arguments = native.as_argument(x), native.as_argument(y)
-    return operations / best_seconds(lambda: kernel(*arguments)) / 1e9
+    return operations / best_seconds(lambda: kernel(*arguments), seconds) / 1e9
 
 
-def bandwidth_gb_s(nbytes: int) -> float:
+def bandwidth_gb_s(nbytes: int, seconds: float = 0.8) -> float:
     """Billions of bytes a second that b = a + 1 reads and writes, a and b of `nbytes` together."""
     shape = (nbytes // 8,)
     a, b = nf.parameter(shape, name="a"), nf.parameter(shape, name="b")
     step = compile([], updates={b: a + 1.0})
     calls = max(1, (1 << 27) // nbytes)
-    seconds = best_seconds(lambda: [step() for _ in range(calls)]) / calls
-    return nbytes / seconds / 1e9
+    once = best_seconds(lambda: [step() for _ in range(calls)], seconds) / calls
+    return nbytes / once / 1e9
 
 
 def _first_line(*command: str) -> str | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import resource
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,18 +15,22 @@ from numpy.typing import NDArray
 
 import neoflow as nf
 from neoflow import data
-from neoflow.errors import ConfigError
+from neoflow.errors import ConfigError, NeoflowError
 from neoflow.nn import Model, optim
-from neoflow.pipeline import Trainer
+from neoflow.pipeline import Compiled, Trainer
+from neoflow.report.html import Fact, Report, write_report
+from neoflow.report.kernels import kernel_rows, measure_roofs, profile
 from neoflow.report.models import build_model
-from neoflow.runtime.trainer import StepRecord
+from neoflow.runtime.trainer import Batch, StepRecord
+
+log = logging.getLogger("neoflow")
 
 
 @dataclass(frozen=True)
 class Summary:
     """A run's end. Times in seconds, memory in bytes; to_first_step counts from the start of the process.
 
-    built and cached: kernels compiled in this run, and kernels that came from the cache.
+    built and cached: kernels compiled in this run, and kernels that came from the cache. report: the file written.
     """
 
     model: str
@@ -45,6 +50,7 @@ class Summary:
     temporary_bytes: int
     peak_bytes: int
     checkpoint: str | None
+    report: str | None = None
 
     def __str__(self) -> str:
         mib = 1 << 20
@@ -57,6 +63,8 @@ class Summary:
             f"memory: {self.parameter_bytes / mib:.1f} MiB parameters and optimizer state, "
             f"{self.temporary_bytes / mib:.1f} MiB temporaries, {self.peak_bytes / mib:.0f} MiB the process at most",
         ]
+        if self.report is not None:
+            lines.append(f"report: {self.report}")
         if self.stopped == "interrupted":
             kept = (
                 f"saved in {self.checkpoint}; --resume continues"
@@ -123,8 +131,12 @@ def train(
     checkpoint: Path | None = None,
     resume: bool = False,
     progress: bool = True,
+    report: Path | None = None,
 ) -> Summary:
-    """Train with Adam, the rate warmed up over 50 steps and brought down to 0 in a line; judge by the test set."""
+    """Train with Adam, the rate warmed up over 50 steps and brought down to 0 in a line; judge by the test set.
+
+    report: the HTML file to write at the end, `{model}` in it standing for the model's name.
+    """
     begun = psutil.Process().create_time()
     if resume and checkpoint is None:
         raise ConfigError("--resume needs --checkpoint FOLDER, where the checkpoints are")
@@ -150,23 +162,25 @@ def train(
     if resume:
         trainer.resume()
     first: list[float] = []
+    records: list[StepRecord] = []
 
-    def note_first(record: StepRecord) -> None:
+    def note(record: StepRecord) -> None:
         if not first:
             first.append(time.time() - begun)
+        records.append(record)
 
     history = trainer.fit(
         batches,
         epochs,
         schedule=warmup_and_decay(lr, epochs * len(batches)),
-        on_step=note_first,
+        on_step=note,
     )
     judged = trainer.evaluate((arrange(x), y, count) for x, y, count in data.padded_batches(split.test, batch))
     plan = trainer.step_program().plan
     programs = [f.program for f in trainer.programs.values()]
     done = len(history.losses)
     stepping = history.seconds - history.first_step
-    return Summary(
+    summary = Summary(
         model=model.name,
         data=split.name,
         stopped=history.stopped,
@@ -184,4 +198,58 @@ def train(
         temporary_bytes=plan.arena_bytes,
         peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         checkpoint=None if checkpoint is None else str(checkpoint),
+    )
+    if report is None:
+        return summary
+    path = Path(str(report).replace("{model}", model.name))
+    sample = next(iter(batches))
+    try:
+        write_report(path, make_report(summary, trainer, records, sample, len(batches), lr))
+    except (OSError, NeoflowError) as error:  # a run is not lost for want of its report
+        log.warning("the report %s was not written: %s", path, error)
+        return summary
+    return replace(summary, report=str(path))
+
+
+def make_report(
+    summary: Summary, trainer: Trainer, records: list[StepRecord], sample: Batch, epoch: int, lr: float
+) -> Report:
+    """What `neoflow.report.html` shows of a run: its step is profiled on `sample`, the machine measured.
+
+    epoch: steps in one.
+    """
+    step = trainer.step_program()
+    program = step.program
+    assert isinstance(program, Compiled)
+    rates = [np.float64(lr)] if len(step.inputs) > len(sample) else []
+    times = profile(step, [*sample, *rates])
+    mib = 1 << 20
+    held = f"{summary.parameter_bytes / mib:.1f} MiB parameters, {summary.temporary_bytes / mib:.1f} temporaries"
+    facts = (
+        Fact(
+            "Test accuracy",
+            f"{100 * summary.accuracy:.2f} %",
+            f"loss {summary.loss:.3g}, test loss {summary.test_loss:.3g}",
+        ),
+        Fact("Time", f"{summary.seconds:.1f} s", f"{summary.epochs} epochs, {summary.steps:,} steps"),
+        Fact("First step after", f"{summary.to_first_step:.1f} s", "from the start of the process"),
+        Fact("Steps a second", f"{summary.steps_per_second:.1f}", f"batches of {trainer.batch}"),
+        Fact(
+            "Kernels",
+            f"{summary.built + summary.cached}",
+            f"{summary.built} compiled, {summary.cached} cached; {len(program.keys)} in a step",
+        ),
+        Fact("Memory", f"{summary.peak_bytes / mib:.0f} MiB", held),
+    )
+    return Report(
+        model=summary.model,
+        data=summary.data,
+        facts=facts,
+        losses=[(r.step + 1, r.values["loss"]) for r in records],
+        accuracies=[(r.step + 1, r.values["accuracy"]) for r in records if "accuracy" in r.values],
+        test_accuracy=summary.accuracy,
+        epoch=epoch,
+        kernels=kernel_rows(program, times),
+        roofs=measure_roofs(program.target),
+        compiled=program,
     )

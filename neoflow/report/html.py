@@ -1,0 +1,208 @@
+"""The report of a training run: one HTML file that needs nothing else, neither scripts nor a network."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+import neoflow
+from neoflow.pipeline import Compiled
+from neoflow.report.charts import line_chart, memory_map
+from neoflow.report.kernels import KernelRow, Roofs
+from neoflow.report.style import CSS
+from neoflow.runtime.plan import Plan
+from neoflow.trace import Trace
+
+_LONGEST = 200_000
+"""Characters of one stage's text that the report shows."""
+_MIB = float(1 << 20)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number of the summary line, with what it is."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a report shows. losses, accuracies: (step, value), steps counted from 1; accuracies lie between 0 and 1,
+    and there may be none. epoch: steps in one. kernels: the longest first.
+    """
+
+    model: str
+    data: str
+    facts: tuple[Fact, ...]
+    losses: Sequence[tuple[int, float]]
+    accuracies: Sequence[tuple[int, float]]
+    test_accuracy: float
+    epoch: int
+    kernels: Sequence[KernelRow]
+    roofs: Roofs
+    compiled: Compiled
+
+
+def render(report: Report) -> str:
+    """The whole page."""
+    sections = [
+        _facts(report.facts),
+        _curves(report),
+        _kernels(report.kernels, report.roofs, len(report.compiled.plan.calls)),
+        _memory(report.compiled.plan),
+        _stages(report.compiled.trace),
+    ]
+    title = f"{report.model} on {report.data}"
+    target = report.compiled.target
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f"<title>{escape(title)} · neoflow</title><style>{CSS}</style></head>\n<body><main>"
+        f"<header><h1>{escape(report.model)}</h1><p>trained on {escape(report.data)} by neoflow "
+        f"{escape(neoflow.__version__)}, {escape(target.mcpu)}, "
+        f"{_count(target.threads, 'thread')}</p></header>\n" + "\n".join(sections) + "\n</main></body></html>\n"
+    )
+
+
+def write_report(path: str | os.PathLike, report: Report) -> None:
+    """Write the page, making its folder where there is none."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(render(report), encoding="utf-8")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _facts(facts: Sequence[Fact]) -> str:
+    tiles = [
+        f"<div><dt>{escape(f.name)}</dt><dd>{escape(f.value)}<small>{escape(f.note)}</small></dd></div>" for f in facts
+    ]
+    return f'<dl class="facts">{"".join(tiles)}</dl>'
+
+
+def _curves(report: Report) -> str:
+    if not report.losses:
+        return '<section><h2>Training</h2><p class="note">No step was made in this run.</p></section>'
+    loss = line_chart("loss", report.losses, lambda v: f"{v:.3g}", epoch=report.epoch)
+    figures = [f"<figure><figcaption>Loss</figcaption>{loss}</figure>"]
+    if report.accuracies:
+        accuracy = line_chart(
+            "accuracy",
+            report.accuracies,
+            lambda v: f"{100 * v:.3g} %",
+            top=1.0,
+            level=("test", report.test_accuracy),
+            epoch=report.epoch,
+        )
+        figures.append(f"<figure><figcaption>Accuracy</figcaption>{accuracy}</figure>")
+    how = "Faint: each step's batch. Strong: the mean of the steps around it."
+    return f'<section><h2>Training</h2><div class="pair">{"".join(figures)}</div><p class="note">{how}</p></section>'
+
+
+def _bar(share: float, text: str, kind: str = "") -> str:
+    return f'<td class="bar {kind}" style="--w:{100 * min(1.0, share):.1f}%">{text}</td>'
+
+
+def _kernels(rows: Sequence[KernelRow], roofs: Roofs, calls: int) -> str:
+    head = (
+        "<tr><th>Kernel</th><th>Calls</th><th>Time<br><i>µs</i></th><th>Share<br><i>%</i></th>"
+        "<th>Work<br><i>Mflop</i></th><th>Data<br><i>MB</i></th><th>Rate<br><i>GFLOP/s</i></th>"
+        "<th>of peak<br><i>%</i></th><th>Rate<br><i>GB/s</i></th><th>of bandwidth<br><i>%</i></th><th>Roof</th></tr>"
+    )
+    longest = max((r.share for r in rows), default=1.0) or 1.0
+    body = "".join(_kernel(row, roofs, longest) for row in rows)
+    seconds, flops, nbytes = (sum(getattr(r, n) for r in rows) for n in ("seconds", "flops", "nbytes"))
+    foot = ""
+    if seconds:
+        gflops = flops / seconds / 1e9
+        foot = (
+            f"<tfoot><tr><th>all</th><td>{calls}</td><td>{seconds * 1e6:,.0f}</td><td>100.0</td>"
+            f"<td>{flops / 1e6:,.1f}</td><td>{nbytes / 1e6:,.2f}</td><td>{gflops:,.1f}</td>"
+            f"<td>{100 * gflops / roofs.gflops:.0f}</td><td>{nbytes / seconds / 1e9:,.1f}</td>"
+            "<td></td><td></td></tr></tfoot>"
+        )
+    levels = ", ".join(
+        f"<b>{v.gb_s:.0f} GB/s</b> in {v.name}" + ("" if v.nbytes is None else f" ({v.nbytes / _MIB:.0f} MiB)")
+        for v in roofs.levels
+    )
+    return (
+        f"<section><h2>Time by kernel</h2><p>One training step is {_count(calls, 'call')} of "
+        f"{_count(len(rows), 'kernel')}, {seconds * 1e3:.3g} ms together. This machine, measured just after: "
+        f"<b>{roofs.gflops:.0f} GFLOP/s</b> of float32 multiply-adds in registers; {levels}.</p>"
+        f'<div class="wide"><table class="kernels"><thead>{head}</thead><tbody>{body}</tbody>{foot}</table></div>'
+        '<p class="note">Data: each input read once, each output written once. Bandwidth: of the first level of '
+        "memory that holds the data of a call. Roof: what bounds the kernel at its ratio of work to data; its bar "
+        "says how near the kernel comes. A row opens to its schedule and program.</p></section>"
+    )
+
+
+def _kernel(row: KernelRow, roofs: Roofs, longest: float) -> str:
+    roof = row.roof(roofs)
+    of_peak, of_bandwidth = row.gflops / roofs.gflops, row.gb_s / roofs.level(row.touched).gb_s
+    percent = f"{100 * of_peak:.0f}", f"{100 * of_bandwidth:.0f}"
+    name = row.names[0] if row.names else f"kernel {row.number}"
+    others = list(dict.fromkeys(n for n in row.names if n != name))
+    computes = f"computes {', '.join([name, *others])}\n" if others else ""
+    text = f"kernel {row.number}\n{computes}{row.schedule}\n\n{row.text}"
+    cells = [
+        f'<th scope="row" title="{escape(row.schedule)}"><details><summary>{escape(name)}</summary></details></th>',
+        f"<td>{len(row.names)}</td><td>{row.seconds * 1e6:,.0f}</td>",
+        _bar(row.share / longest, f"{100 * row.share:.1f}"),
+        f"<td>{row.flops / 1e6:,.1f}</td><td>{row.nbytes / 1e6:,.2f}</td><td>{row.gflops:,.1f}</td>",
+        _bar(of_peak, percent[0], "roof") if roof == "compute" else f"<td>{percent[0]}</td>",
+        f"<td>{row.gb_s:,.1f}</td>",
+        _bar(of_bandwidth, percent[1], "roof") if roof != "compute" else f"<td>{percent[1]}</td>",
+        f'<td class="word">{roof}</td>',
+    ]
+    return f"<tr>{''.join(cells)}</tr>{_more(text, 11)}"
+
+
+def _more(text: str, columns: int) -> str:
+    """The row that a row opens to."""
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}\n… {len(text) - _LONGEST:,} more characters: `neoflow explain` prints them"
+    return f'<tr class="more"><td colspan="{columns}"><pre>{escape(text)}</pre></td></tr>'
+
+
+def _memory(plan: Plan) -> str:
+    arena, live = plan.arena_bytes / _MIB, plan.live_bytes / _MIB
+    over = f"{100 * (arena / live - 1):.1f} % above" if plan.arena_bytes > plan.live_bytes else "exactly"
+    counts = {kind: sum(b.kind == kind for b in plan.buffers) for kind in ("parameter", "temporary")}
+    picture = memory_map(plan)
+    if not picture:
+        return '<section><h2>Memory</h2><p class="note">A step needs no temporaries.</p></section>'
+    return (
+        f"<section><h2>Memory</h2><p>{_count(counts['temporary'], 'temporary buffer')} in an arena of "
+        f"<b>{arena:.4g} MiB</b>, {over} the largest live set ({live:.4g} MiB), below which no plan of this "
+        f"order gets. {_count(counts['parameter'], 'parameter')}, with the optimizer's state, lie outside it.</p>"
+        f'<div class="map"><span class="top">{arena:.4g} MiB</span><span class="bottom">0</span>{picture}'
+        f'<span class="first">call 1</span><span class="last">call {len(plan.calls)}</span></div>'
+        '<p class="note">A rectangle is a buffer: its place in the arena, from the call that writes it to the last '
+        "that reads it.</p></section>"
+    )
+
+
+def _stages(trace: Trace) -> str:
+    total = sum(r.seconds for r in trace.records) or 1.0
+    rows = []
+    for r in trace.records:
+        rows.append(
+            f'<tr><th scope="row"><details><summary>{escape(r.name)}</summary></details></th>'
+            f"{_bar(r.seconds / total, f'{r.seconds:.3f}')}"
+            f'<td class="word">{escape(r.summary)}</td></tr>{_more(r.text(), 3)}'
+        )
+    before = next((r.summary for r in trace.records if r.name == "expressions"), "")
+    after = next((r.summary for r in trace.records if r.name == "partition"), "")
+    return (
+        f"<section><h2>From graph to kernels</h2><p>Loss, gradients and updates are <b>{escape(before)}</b>, and "
+        f"become <b>{escape(after)}</b>. A row opens to the whole program after that stage.</p>"
+        '<div class="wide"><table class="stages"><thead><tr><th>Stage</th><th>Time<br><i>s</i></th>'
+        f'<th class="word">Result</th></tr></thead><tbody>{"".join(rows)}</tbody></table></div></section>'
+    )
