@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import re
 import threading
 import time
@@ -134,11 +135,17 @@ def _view(base: np.ndarray, b: Buffer) -> np.ndarray:
     return base.reshape(-1)[start : start + size].reshape(b.shape)
 
 
+def _references(array: np.ndarray | None) -> tuple[int, int]:
+    """How often an array and the memory under it (the base of its views) are held: more than at first means outside."""
+    return (0, 0) if array is None else (sys.getrefcount(array), sys.getrefcount(array.base))
+
+
 class Function:
     """What `nf.compile` gives: `f(array, ...) -> [ndarray, ...]`.
 
     Arrays: NumPy or anything with DLPack on the CPU, of the placeholder's shape and dtype; what is not contiguous and
-    aligned to 64 bytes is copied. Results are fresh arrays. Updates are written to the parameters at the end of a call.
+    aligned to 64 bytes is copied. Results are the caller's: their memory is used again only once nobody holds it.
+    Updates are written to the parameters at the end of a call.
     """
 
     def __init__(
@@ -155,6 +162,7 @@ class Function:
         self._executor = Executor(plan, kernels, self.parameters)
         self._lock = threading.Lock()
         self._copied: set[str] = set()
+        self._held: dict[int, tuple[int, int]] = {}
         self._fresh = [n for n, b in enumerate(plan.buffers) if b.kind == "output"]
 
     def __call__(self, *arrays: Any) -> list[np.ndarray]:
@@ -169,11 +177,15 @@ class Function:
         if len(arrays) != len(self.inputs):
             names = ", ".join(t.name for t in self.inputs)
             raise RuntimeFault(f"the program takes {len(self.inputs)} arrays ({names}), got {len(arrays)}")
+        bound = self._executor.arrays
         for number, t, value in zip(self.plan.inputs, self.inputs, arrays, strict=True):
-            self._executor.bind(number, self._accept(t, value))
+            if value is not bound[number] or value.shape != t.shape:
+                self._executor.bind(number, self._accept(t, value))
         for number in self._fresh:
-            b = self.plan.buffers[number]
-            self._executor.bind(number, empty(b.shape, b.dtype))
+            if self._held.get(number) != _references(bound[number]):
+                b = self.plan.buffers[number]
+                self._executor.bind(number, empty(b.shape, b.dtype))
+                self._held[number] = _references(bound[number])
 
     def _results(self) -> list[np.ndarray]:
         results = [self._executor.arrays[n] for n in self.plan.outputs]

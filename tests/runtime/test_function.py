@@ -151,3 +151,35 @@ def test_profile_has_every_call(double):
 @pytest.mark.parametrize("format", ["tir", "llvm", "asm"])
 def test_source(double, format):
     assert "nf_" in double.source(format)
+
+
+@pytest.mark.tvm
+def test_results_are_the_callers_even_through_views():
+    """Output memory is used again when nobody holds it, and not while a view of it is held."""
+    x = nf.placeholder((8, 16), name="x")
+    f = nf.compile([x * 2.0], [x])
+    a, b = np.ones((8, 16), np.float32), np.full((8, 16), 5, np.float32)
+    (first,) = f(a)
+    (second,) = f(b)
+    assert (first == 2).all() and (second == 10).all()
+    row = f(a)[0][3]
+    column = f(b)[0].T[:, 2]
+    f(np.zeros((8, 16), np.float32))
+    assert (row == 2).all() and (column == 10).all()
+    del first, second, row, column
+    memory = {f(a)[0].ctypes.data for _ in range(5)}
+    assert len(memory) == 1
+
+
+@pytest.mark.tvm
+def test_the_same_array_changed_in_place_is_read_again():
+    x = nf.placeholder((8, 16), name="x")
+    f = nf.compile([x * 2.0], [x])
+    a = native.empty((8, 16), "float32")
+    a[...] = 1
+    assert (f(a)[0] == 2).all()
+    a[...] = 3
+    assert (f(a)[0] == 6).all()
+    a.shape = (16, 8)
+    with pytest.raises(nf.RuntimeFault, match=r"input x has shape \(8, 16\), the array \(16, 8\)"):
+        f(a)
