@@ -12,6 +12,8 @@ from neoflow.runtime.plan import Plan
 
 _WIDTH, _HEIGHT = 500, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 12, 26
+_THIN = 0.02
+"""The part of the arena below which a buffer is drawn without an edge, which would hide it."""
 _LOG_FROM = 30.0
 """A curve whose largest value is so many times its smallest has a logarithmic axis."""
 
@@ -131,10 +133,10 @@ def line_chart(
     parts.append(f'<path class="mean" d="{_path(_thin(mean, 500), x, y)}"/>')
     if level is not None:
         at = y(level[1])
-        below = at < _TOP + 24
+        beside = -8 if at > _HEIGHT - _BOTTOM - 40 else 22
         parts.append(f'<path class="level" d="M{_LEFT},{at:.1f}H{_WIDTH - _RIGHT}"/>')
         parts.append(
-            f'<text class="level" x="{_WIDTH - _RIGHT - 6}" y="{at + (34 if below else -8):.1f}" text-anchor="end">'
+            f'<text class="level" x="{_WIDTH - _RIGHT - 6}" y="{at + beside:.1f}" text-anchor="end">'
             f"{escape(level[0])} {say(level[1])}</text>"
         )
     strips = _thin(mean, 100)
@@ -180,8 +182,9 @@ def memory_map(plan: Plan) -> str:
         top = height * (1 - b.offset / plan.arena_bytes) - tall
         when = f"call {first + 1}" if first == last else f"calls {first + 1} to {last + 1}"
         title = f"{b.name}: {b.dtype}{list(b.shape)}, {nbytes / 2**20:.3g} MiB at {b.offset / 2**20:.3g} MiB, {when}"
+        thin = " thin" if tall < _THIN * height else ""
         rects.append(
-            f'<rect class="c{n % 4}" x="{first}" y="{top:.2f}" width="{last - first + 1}" height="{tall:.2f}">'
+            f'<rect class="c{n % 4}{thin}" x="{first}" y="{top:.2f}" width="{last - first + 1}" height="{tall:.2f}">'
             f"<title>{escape(title)}</title></rect>"
         )
     label = f"{len(spans)} buffers over {calls} calls"

@@ -107,7 +107,7 @@ def _curves(report: Report) -> str:
 
 
 def _bar(share: float, text: str, kind: str = "") -> str:
-    return f'<td class="bar {kind}" style="--w:{100 * min(1.0, share):.1f}%">{text}</td>'
+    return f'<td class="bar {kind}" style="--w:{min(1.0, share):.3f}">{text}</td>'
 
 
 def _kernels(rows: Sequence[KernelRow], roofs: Roofs, calls: int) -> str:

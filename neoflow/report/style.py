@@ -31,7 +31,8 @@ figure{margin:0}figcaption{font-weight:600;font-size:14px;margin:4px 0}
 .grid{stroke:var(--grid)}.axis{stroke:var(--line)}
 .raw{stroke:var(--blue);opacity:.28}.mean{stroke:var(--blue);stroke-width:2;stroke-linejoin:round}
 .level{stroke:var(--orange);stroke-dasharray:5 4}
-.chart text.level{fill:var(--orange);stroke:none;font-weight:600}
+.chart text.level{fill:var(--orange);font-weight:600;paint-order:stroke;stroke:var(--card);stroke-width:4px;
+stroke-dasharray:none}
 .hover rect{fill:transparent}.hover path{stroke:var(--soft);opacity:0}.hover:hover path{opacity:.8}
 .wide{overflow-x:auto;margin:0 -20px;padding:0 20px}
 table{border-collapse:collapse;width:100%;font-size:13.5px;font-variant-numeric:tabular-nums}
@@ -43,9 +44,10 @@ td:last-child,thead th:last-child{padding-right:0;text-align:left;padding-left:1
 .word{text-align:left!important}
 td.word{color:var(--soft);white-space:normal}
 tfoot th,tfoot td{border-top:1px solid var(--line);border-bottom:0;font-weight:600}
-.bar{background:linear-gradient(var(--bar),var(--bar)) no-repeat 0 50%/var(--w) 18px;background-origin:content-box}
+.bar{background:linear-gradient(var(--bar),var(--bar)) no-repeat 0 50%/calc((100% - 40px)*var(--w)) 18px;
+background-origin:content-box}
 .roof{background-image:linear-gradient(var(--roof),var(--roof))}
-.kernels .bar,.stages .bar{min-width:74px}
+.kernels .bar,.stages .bar{min-width:104px}
 summary{cursor:pointer;overflow:hidden;text-overflow:ellipsis;max-width:250px}
 summary::marker{color:var(--soft)}
 tr.more{display:none}
@@ -57,6 +59,7 @@ max-height:420px;width:0;min-width:100%;font:12px/1.5 ui-monospace,SFMono-Regula
 .map{position:relative;padding:0 0 22px 70px;font-size:12.5px;color:var(--soft);margin-top:8px}
 .memory{display:block;width:100%;height:240px;border:1px solid var(--line);border-width:0 0 1px 1px}
 .memory rect{stroke:var(--card);stroke-width:1px;vector-effect:non-scaling-stroke}
+.memory .thin{stroke:none}
 .memory rect:hover{stroke:var(--ink)}
 .c0{fill:var(--c0)}.c1{fill:var(--c1)}.c2{fill:var(--c2)}.c3{fill:var(--c3)}
 .map span{position:absolute}
