@@ -202,7 +202,7 @@ def train(
     if report is None:
         return summary
     path = Path(str(report).replace("{model}", model.name))
-    sample = next(iter(batches))
+    sample = arrange(split.train.images[:batch]), split.train.labels[:batch]
     try:
         write_report(path, make_report(summary, trainer, records, sample, len(batches), lr))
     except (OSError, NeoflowError) as error:  # a run is not lost for want of its report
