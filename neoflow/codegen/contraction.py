@@ -9,7 +9,8 @@
 
 The side with N lies in panels [K][vectors * lanes]; the side with M is read in place where its address is linear, or
 packed in tiles [K][rows].  Knobs: side, which factor side has the lanes; rows, vectors, lanes; order, "panels" when a
-task owns panels and packs them itself, else "tiles"; tiles, row tiles a block; pack, whether M is packed; splits of K; unroll, up to which the innermost K axis is written out.
+task owns panels and packs them itself, else "tiles"; tiles, row tiles a block; pack, whether M is packed; splits of K;
+unroll, up to which the innermost K axis is written out.
 """
 
 from __future__ import annotations

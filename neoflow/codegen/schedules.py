@@ -219,8 +219,10 @@ def _with_vectors(nest: Nest, c: Contraction, side: str, element: str, vectors: 
     multiply = batch * k * m * math.ceil(n / lanes) / target.fma_units * limit
     multiply += batch * tiles * panels * (3 * k + 50 + 4 * registers)
     right_contiguous = _is_contiguous(c.right, c.n[-1])
-    pack_right = batch * k * n * (2.0 / chunk if right_contiguous else 1.5)
-    pack_left = batch * k * m * 1.5 if pack else 0.0
+    right_work = 0 if direct_read(c.right, element) is not None else _cost((c.right,))
+    left_work = 0 if direct else _cost((c.left,))
+    pack_right = batch * k * n * ((2.0 + right_work) / chunk if right_contiguous else 1.5 + right_work)
+    pack_left = batch * k * m * (1.5 + left_work / 4) if pack else 0.0
     contiguous_out = stride(nest.outputs[0][1], c.n[-1]) == 1
     write = batch * m * n * (2.0 / chunk if contiguous_out else 2.0) * _cost(tuple(v for _, _, v in nest.outputs))
     write += batch * m * panels * 12.0  # a piece of a row each: short ones far apart are slow
