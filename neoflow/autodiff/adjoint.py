@@ -52,6 +52,8 @@ from neoflow.expr.recipe import Recipe, stand_ins
 
 Guards = tuple[Expr, ...]
 _MAX_CLASSES = 64
+_MAX_SPAN = 1024
+"""Longest axis whose values are tried one by one."""
 _BORDER, _REUSE = 1.5, 16
 """Points that share a place are summed first where they are so many and gathering visits so many times all points."""
 _idents = itertools.count(1_000_000)
@@ -307,11 +309,48 @@ def gather(solution: Solution, e: Expr, guards: Guards) -> Expr:
     conditions = (*solution.guards, *(substitute(c, solution.axes) for c in guards), *solution.matches)
     conditions = tuple(affine.simplify(c) for c in conditions)
     conditions = tuple(c for c in conditions if not (isinstance(c, Const) and c.value))
+    free: list[Axis] = []
+    for a in solution.free:
+        own = [c for c in conditions if c.free == {a} and not any(isinstance(n, Read) for n in postorder(c))]
+        span = _span_that_meets(own, a)
+        if span is None:
+            free.append(a)
+            continue
+        low, high = span
+        conditions = tuple(c for c in conditions if all(c is not o for o in own))
+        shorter = Axis(next(_idents), max(high - low + 1, 1), a.name)
+        place = {a: affine.simplify(Apply("add", (shorter, affine.integer(low))))}
+        e = substitute(e, place)
+        conditions = tuple(affine.simplify(substitute(c, place)) for c in conditions)
+        if high < low:
+            return Const(0, e.dtype)
+        if high > low:
+            free.append(shorter)
+    conditions = tuple(c for c in conditions if not (isinstance(c, Const) and c.value))
     if any(isinstance(c, Const) for c in conditions):
         return Const(0, e.dtype)
     if conditions:
         e = Select(conjunction(conditions), e, Const(0, e.dtype))
-    return Reduce("sum", solution.free, e) if solution.free else e
+    return Reduce("sum", tuple(free), e) if free else e
+
+
+def _span_that_meets(conditions: list[Expr], a: Axis) -> tuple[int, int] | None:
+    """The first and last value of `a` that meet the conditions (of `a` alone), when all between do; else None.
+
+    The adjoint of a concatenation reads each part where it lies: no part is searched for.
+    """
+    if not conditions or a.extent > _MAX_SPAN:
+        return None
+    meets = []
+    for value in range(a.extent):
+        decided = [affine.simplify(substitute(c, {a: affine.integer(value)})) for c in conditions]
+        if not all(isinstance(c, Const) for c in decided):
+            return None
+        if all(c.value for c in decided if isinstance(c, Const)):
+            meets.append(value)
+    if not meets:
+        return 0, -1
+    return (meets[0], meets[-1]) if len(meets) == meets[-1] - meets[0] + 1 else None
 
 
 def _residue_moduli(solution: Solution, targets: tuple[Axis, ...]) -> dict[Axis, int]:

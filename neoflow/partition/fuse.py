@@ -169,8 +169,9 @@ def _elements(read: Read) -> int:
 
 @cache
 def _is_view(definition: Definition) -> bool:
-    """One read at other indices: nothing is computed."""
-    return isinstance(definition.body, Read)
+    """One read at other indices, known before the program runs: nothing is computed."""
+    body = definition.body
+    return isinstance(body, Read) and not any(isinstance(n, Read) for i in body.indices for n in postorder(i))
 
 
 @cache
