@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import sys
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -179,7 +179,7 @@ class Function:
             raise RuntimeFault(f"the program takes {len(self.inputs)} arrays ({names}), got {len(arrays)}")
         bound = self._executor.arrays
         for number, t, value in zip(self.plan.inputs, self.inputs, arrays, strict=True):
-            if value is not bound[number] or value.shape != t.shape:
+            if value is not bound[number] or getattr(value, "shape", ()) != t.shape:
                 self._executor.bind(number, self._accept(t, value))
         for number in self._fresh:
             if self._held.get(number) != _references(bound[number]):
