@@ -305,7 +305,9 @@ class _Lowering:
         def store_block(e: Env, k: Value, k_step: int) -> list:
             body: list = []
             for begin, place in chunks:
-                address = self.frame.evaluator({**e, **place}).index(read.indices[0])
+                ev = self.frame.evaluator({**e, **place})
+                address = ev.index(read.indices[0])
+                body += ev.statements
                 source = self.frame.inputs[read.source.position]  # type: ignore[union-attr]
                 rows = turned_block(source, emit.bind(body, address, "base"), step, lanes, body)
                 for n, row in enumerate(rows):

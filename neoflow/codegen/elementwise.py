@@ -55,7 +55,9 @@ def lower_map(frame: Frame, schedule: Schedule) -> list:
         body: list = []
         vectors: dict[Read, list[Value]] = {}
         for read in turned:
-            base = frame.evaluator({**env, inside[0]: start}).index(read.indices[0])
+            ev = frame.evaluator({**env, inside[0]: start})
+            base = ev.index(read.indices[0])
+            body += ev.statements
             base, step = emit.bind(body, base, "base"), stride(read.indices[0], strip.axis)
             source = frame.inputs[read.source.position]  # type: ignore[union-attr]
             vectors[read] = turned_block(source, base, int(step or 0), lanes, body)

@@ -71,8 +71,15 @@ def store(target: tirx.Buffer, index: Value, value: Value) -> ts.Stmt:
 
 
 def masked_load(source: tirx.Buffer, index: Value, mask: Value) -> Value:
+    """The lanes of a load that `mask` has, 0 in the others.
+
+    Without the selection those are undefined, and where a condition computed from one chooses an address, even of a
+    value that is not used, LLVM may drop the whole kernel.
+    """
     element = str(source.ty.dtype)
-    return tirx.op.masked_load(vector_type(element, lanes_of(index)), source, index, mask)
+    lanes = lanes_of(index)
+    loaded = tirx.op.masked_load(vector_type(element, lanes), source, index, mask)
+    return tirx.Select(mask, loaded, splat(0, element, lanes))
 
 
 def masked_store(target: tirx.Buffer, index: Value, value: Value, mask: Value) -> ts.Stmt:

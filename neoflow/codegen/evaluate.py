@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import tvm
 from tvm import tirx
 
 from neoflow.codegen import emit
@@ -184,7 +185,7 @@ class Evaluator:
     def _read(self, read: Read, guard: Guard) -> Value:
         buffer = self._buffers[read.source.position]  # type: ignore[union-attr]
         if is_data_dependent(read):
-            address, guard = self._checked_address(read, guard), None
+            address = self._checked_address(read, guard)
         else:
             address = self._index(read.indices[0])
         if self._mask is not None and not self._is_invariant(read):
@@ -235,17 +236,27 @@ class Evaluator:
                 self.statements.append(self._faults.check(met, message))
                 wide = tirx.Select(inside, wide, tirx.const(0, dt.INDEX))
                 position = tirx.Cast("int32", wide)
-            address = _plus(address * emit.integer(extent), position)
+            address = _plus(_times(address, extent), position)
         return address
 
 
-def _plus(a: Value, b: Value) -> Value:
-    """a + b where b may be a ramp."""
-    if isinstance(b, tirx.Ramp):
-        return tirx.Ramp(a + b.base, b.stride, emit.lanes_of(b))
+def _times(a: Value, factor: int) -> Value:
+    """a * factor; a ramp stays one."""
+    lanes, by = emit.lanes_of(a), emit.integer(factor)
     if isinstance(a, tirx.Ramp):
-        return tirx.Ramp(a.base + b, a.stride, emit.lanes_of(a))
-    return a + b
+        return tirx.Ramp(a.base * by, a.stride * by, lanes)
+    return a * emit.widen(by, lanes)
+
+
+def _plus(a: Value, b: Value) -> Value:
+    """a + b; ramps stay ramps."""
+    lanes = max(emit.lanes_of(a), emit.lanes_of(b))
+    ramps = [v for v in (a, b) if isinstance(v, tirx.Ramp)]
+    others = [v for v in (a, b) if not isinstance(v, tirx.Ramp)]
+    if not ramps or any(emit.lanes_of(v) > 1 for v in others):
+        return emit.widen(a, lanes) + emit.widen(b, lanes)
+    base = sum([v.base for v in ramps[1:]] + others, ramps[0].base)
+    return tirx.Ramp(base, sum([v.stride for v in ramps[1:]], ramps[0].stride), lanes)
 
 
 def _is_inside(read: Read) -> bool:
@@ -297,5 +308,17 @@ def convert(x: Value, element: str) -> Value:
     register = emit.REGISTER.get(element, element)
     if emit.element_of(x) == "bool":
         return tirx.Select(x, emit.splat(1, register, lanes), emit.splat(0, register, lanes))
+    if register.startswith("int") and emit.element_of(x).startswith("float"):
+        return _truncated(x, register)
     x = x if emit.element_of(x) == register else tirx.Cast(emit.vector_type(register, lanes), x)
     return from_storage(to_storage(x, element), element) if element in emit.REGISTER else x
+
+
+def _truncated(x: Value, element: str) -> Value:
+    """A float as an integer; what does not fit becomes the lowest one, as on x86, and not LLVM's undefined value."""
+    lanes, given, bits = emit.lanes_of(x), emit.element_of(x), tvm.DataType(element).bits
+    fits = tirx.And(
+        x >= emit.splat(-(2.0 ** (bits - 1)), given, lanes), x < emit.splat(2.0 ** (bits - 1), given, lanes)
+    )
+    lowest = emit.splat(-(1 << (bits - 1)), element, lanes)
+    return tirx.Select(fits, tirx.Cast(emit.vector_type(element, lanes), x), lowest)

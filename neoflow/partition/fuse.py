@@ -543,7 +543,7 @@ def updates_last(graph: Graph, parts: Partition) -> tuple[tuple[KernelCall, ...]
         if writer is None or sum(root is value for root in graph.roots) > 1:
             continue
         is_viewed = any(t is not p and parts.base(t) is p for t in calls[writer].inputs)
-        if is_viewed or not can_overwrite(calls[writer], p):
+        if is_viewed or not can_overwrite(calls[writer], p, value):
             continue
         before = {n for n, read in enumerate(bases) if p in read and n != writer}
         if any(_needs(needs, n, writer) for n in before):
@@ -579,10 +579,11 @@ def _needs(needs: list[set[int]], n: int, target: int) -> bool:
     return False
 
 
-def can_overwrite(call: KernelCall, t: Tensor) -> bool:
-    """Whether an output of the kernel may take the place of its input t: t is only read at the point being written.
+def can_overwrite(call: KernelCall, t: Tensor, output: Tensor) -> bool:
+    """Whether `output` of the kernel may take the place of its input t: t is only read at the point being written.
 
-    Through the whole chain: an inlined stage that reads t must itself be read at the kernel's own point.
+    Through the whole chain: an inlined stage that reads t must itself be read at the kernel's own point. And for this
+    output alone: compiled code may store one output before it loads what another one needs.
     """
     subgraph, first = call.subgraph, len(call.inputs)
     if subgraph.rows is not None:
@@ -598,4 +599,5 @@ def can_overwrite(call: KernelCall, t: Tensor) -> bool:
                 if stage.definition.shape != shape or not reads_at_own_point(read, shape):
                     return False
                 tainted.add(first + n)
-    return not tainted or t.shape == shape
+    others = [n for n, o in zip(subgraph.outputs, call.outputs, strict=True) if o is not output]
+    return not tainted or (t.shape == shape and tainted.isdisjoint(others))

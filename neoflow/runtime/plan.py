@@ -169,7 +169,7 @@ class _Planner:
                         and slot_of[s] not in taken
                         and s.nbytes == t.nbytes
                         and s.dtype == t.dtype
-                        and can_overwrite(call, s)
+                        and can_overwrite(call, s, t)
                     ),
                     None,
                 )

@@ -357,3 +357,27 @@ def test_a_value_computed_twice_is_the_same_to_the_last_bit():
     k.kernel(k.subgraph_of([top], [x, y]))(a, b, first)
     k.kernel(k.subgraph_of([again], [x, y, top]))(a, b, first, hits)
     assert (hits.sum(axis=1) >= 1).all()
+
+
+def test_a_condition_on_what_was_not_read():
+    """Lanes a mask leaves out must be defined: an address chosen by a comparison of them is still computed."""
+    x, y, z = p(6, 3, 6), p(4, 5), p(8, 5, 4)
+    product = nf.compute(
+        (6, 3, 6),
+        lambda i, j, c: nf.select(
+            (j == 2) & (c >= 1), nf.select(x[i, 2, c] > y[i % 4, c - 1], z[j, c - 1, i % 4], z[j, c - 1, 0]), 0.0
+        ),
+    )
+    k.check(nf.sum(product, axis=1), [x, y, z])
+    k.check(product, [x, y, z])
+
+
+def test_floats_that_no_integer_holds():
+    x = p(21)
+    values = np.linspace(-5e9, 5e9, 21, dtype=np.float32)
+    values[3], values[7] = np.nan, np.inf
+    call = k.kernel(k.subgraph_of([nf.select(nf.cast(x, "int32") == 7, x, 1.0)], [x]))
+    a, out = native.empty((21,), "float32"), native.empty((21,), "float32")
+    a[...] = values
+    call(a, out)
+    assert (out == 1.0).all()

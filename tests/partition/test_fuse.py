@@ -78,7 +78,15 @@ def test_update_rides_with_the_gradient_and_is_in_place():
     readers = [n for n, c in enumerate(calls) if any(t is w for t in c.inputs)]
     writer = next(n for n, c in enumerate(calls) if any(t is dict(graph.updates)[w] for t in c.outputs))
     assert writer == max(readers)
-    assert can_overwrite(calls[writer], w)
+    assert can_overwrite(calls[writer], w, dict(graph.updates)[w])
+
+
+def test_an_input_that_two_outputs_need_is_not_overwritten():
+    x, m = nf.placeholder((8, 16), name="x"), nf.parameter((8, 16), name="m")
+    new = m * 0.9 + x
+    graph, parts = kernels([], [x], {m: new, nf.parameter((8, 16), name="w"): new * m})
+    calls, in_place = updates_last(graph, parts)
+    assert len(calls) == 1 and m not in in_place
 
 
 def test_a_transposed_read_of_the_parameter_is_not_in_place():
