@@ -30,7 +30,11 @@ def lower_rows(
     """Statements of the kernel; inputs and outputs by value number."""
     if schedule.template != "rows":
         raise ScheduleError(f"template {schedule.template!r} does not fit a row kernel")
-    local = {s.number: emit.buffer(s.size, s.dtype, f"row{s.number}", 64) for s in nest.stages if not s.is_output}
+    # a masked vector may start at the last element: LLVM 22 miscompiles one that passes the end of a stack array
+    spare = target.vector_bytes
+    local = {
+        s.number: emit.buffer(s.size + spare, s.dtype, f"row{s.number}", 64) for s in nest.stages if not s.is_output
+    }
     buffers = {**inputs, **outputs, **local}
 
     def row(env: dict[Axis, Value]) -> list:
