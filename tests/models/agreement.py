@@ -17,14 +17,25 @@ def expected(file: str, key: str) -> dict:
     return json.loads((DATA / f"expected_{file}.json").read_text())[key]
 
 
-def assert_agrees(model: Model, figures: dict, gradients: bool = True, rel: float = 1e-8) -> None:
+def interpreted(model: Model, roots: list) -> list:
+    """Values of the roots on the model's example, in float64."""
+    x, labels = model.example()
+    return nf.evaluate(roots, {**model.initial(), model.x: x, model.labels: labels}, dtype="float64")
+
+
+def compiled(model: Model, roots: list) -> list:
+    """The same through the compiler, in float32."""
+    for p, value in model.initial().items():
+        nf.set_value(p, value)
+    return nf.compile(roots, list(model.inputs))(*model.example())
+
+
+def assert_agrees(model: Model, figures: dict, gradients: bool = True, rel: float = 1e-8, run=interpreted) -> None:
     """Names, shapes and the loss; with `gradients` also sampled entries, norm and sum of every gradient."""
     shapes = {n: list(p.shape) for n, p in model.parameters.items()}
     assert shapes == {n: entry["shape"] for n, entry in figures["parameters"].items()}
-    x, labels = model.example()
-    feeds = {**model.initial(), model.x: x, model.labels: labels}
     wanted = list(model.parameters.values()) if gradients else []
-    loss, *values = nf.evaluate([model.loss, *nf.grad(model.loss, wanted)], feeds, dtype="float64")
+    loss, *values = run(model, [model.loss, *nf.grad(model.loss, wanted)])
     np.testing.assert_allclose(loss, figures["loss"], rtol=rel)
     for name, value in zip(model.parameters, values, strict=False):
         gradient, largest = figures["parameters"][name]["gradient"], np.abs(value).max()

@@ -1,0 +1,26 @@
+"""Models through the compiler, in float32, against figures from an independent float64 implementation."""
+
+import pytest
+
+from models import bert, capsnet, mi_lstm, ptb_lstm, resnet, shufflenet
+from tests.models.agreement import assert_agrees, compiled, expected
+
+pytestmark = pytest.mark.tvm
+CASES = [
+    (capsnet, "capsnet/1"),
+    (mi_lstm, "mi_lstm_mnist/64"),
+    pytest.param(capsnet, "capsnet/16", marks=pytest.mark.slow),
+    pytest.param(mi_lstm, "mi_lstm_ptb/64", marks=pytest.mark.slow),
+    pytest.param(ptb_lstm, "ptb_lstm/20", marks=pytest.mark.slow),
+    pytest.param(bert, "bert_layer/1", marks=pytest.mark.slow),
+    pytest.param(resnet, "resnet18/1", marks=pytest.mark.slow),
+    pytest.param(shufflenet, "shufflenet/1", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("module", "key"), CASES)
+def test_loss_and_gradients(module, key):
+    """Loss to 1e-5, gradients to 1e-3 of the largest entry."""
+    variant, batch = key.split("/")
+    model = module.build(int(batch), **module.VARIANTS[variant])
+    assert_agrees(model, expected(module.__name__.rsplit(".", 1)[-1], key), rel=1e-5, run=compiled)
