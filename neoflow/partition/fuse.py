@@ -9,198 +9,33 @@ become one *row kernel*. Every decision has its reason.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 
-from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import (
-    Apply,
-    Binder,
-    Cast,
     Compute,
-    Const,
-    Definition,
-    Expr,
-    Parameter,
-    Read,
-    Reduce,
     Scatter,
-    Select,
     Tensor,
-    postorder,
 )
 from neoflow.graph import Graph
+from neoflow.partition.calls import KernelCall, Partition, Verdict, View, in_order
+from neoflow.partition.facts import (
+    compared,
+    contiguous_offset,
+    flops,
+    is_contraction,
+    is_exact,
+    is_view,
+    points,
+    reads_columns,
+    reduces,
+)
 from neoflow.partition.subgraph import Stage, Subgraph, Value, reads_at_own_point, reads_at_own_row
 
-_EXPENSIVE = frozenset(
-    ("exp", "log", "tanh", "sigmoid", "sqrt", "rsqrt", "erf", "sin", "cos", "pow", "div", "floordiv", "mod")
-)
 _MAX_STAGES = 24
 _MAX_OUTPUTS = 4
 _MIN_ROW, _MAX_ROW_BYTES = 32, 1 << 16
 """A row kernel pays for rows of at least so many elements, and while what lies between its stages fits the cache."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Whether something may be done, and the sentence that says why or why not."""
-
-    ok: bool
-    reason: str
-
-
-@dataclass(frozen=True)
-class KernelCall:
-    """One subgraph of the graph in its place: the tensors it reads and the tensors it writes."""
-
-    subgraph: Subgraph
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    name: str
-
-
-@dataclass(frozen=True)
-class View:
-    """A tensor whose elements are those of `base` (stored, and no view) from element `offset` on, in order."""
-
-    base: Tensor
-    offset: int
-
-
-@dataclass(frozen=True)
-class Partition:
-    """calls: the kernels in an order in which they can run. views: computes that are memory of other tensors.
-
-    verdicts: (what was asked, answer) for `explain`.
-    """
-
-    calls: tuple[KernelCall, ...]
-    views: Mapping[Tensor, View]
-    verdicts: tuple[tuple[str, Verdict], ...]
-
-    def base(self, t: Tensor) -> Tensor:
-        """The tensor whose memory t is."""
-        return self.views[t].base if t in self.views else t
-
-    @property
-    def subgraphs(self) -> tuple[Subgraph, ...]:
-        """The distinct subgraphs, in the order of first use."""
-        return tuple({c.subgraph.digest: c.subgraph for c in self.calls}.values())
-
-    def __str__(self) -> str:
-        lines = []
-        for n, call in enumerate(self.calls):
-            reads = ", ".join(t.name for t in call.inputs)
-            writes = ", ".join(t.name for t in call.outputs)
-            lines.append(f"kernel {n} {call.name} [{call.subgraph.digest[:8]}]: ({reads}) -> ({writes})")
-            lines += [f"    {line}" for line in str(call.subgraph).splitlines() if not line.startswith("in")]
-        lines += [f"view {t.name} = {v.base.name} from element {v.offset}" for t, v in self.views.items()]
-        return "\n".join(lines)
-
-
-def reduces(t: Tensor) -> bool:
-    return isinstance(t, Compute) and isinstance(t.definition.body, Binder)
-
-
-@cache
-def _flops(e: Expr) -> int:
-    """Rough cost of evaluating a body once: index arithmetic is free, a transcendental function costs ten."""
-    total = 0
-    for node in postorder(e):
-        if isinstance(node, Apply) and node.dtype != dt.INDEX and not all(a.dtype == dt.INDEX for a in node.args):
-            total += 10 if node.fn in _EXPENSIVE else 1
-        elif isinstance(node, (Select, Cast)):
-            total += 1
-    return total
-
-
-@cache
-def _compared(definition: Definition) -> frozenset[int]:
-    """Slots whose value is compared for equality: a recomputed value may differ in its last bit."""
-    found = set()
-    for node in postorder(definition.body):
-        if isinstance(node, Apply) and node.fn in ("eq", "ne") and dt.is_float(node.args[0].dtype):
-            found |= {n.source.position for n in postorder(node) if isinstance(n, Read)}  # type: ignore[union-attr]
-    return frozenset(found)
-
-
-@cache
-def _is_exact(definition: Definition) -> bool:
-    """Whether the value has the same bits however it is compiled: moves, comparisons, no arithmetic."""
-    return all(
-        n.dtype in (dt.INDEX, "bool") or n.fn in ("neg", "relu", "abs")
-        for n in postorder(definition.body)
-        if isinstance(n, Apply)
-    )
-
-
-@cache
-def points(definition: Definition) -> int:
-    """How often the body is evaluated."""
-    total = 1
-    for n in () if isinstance(definition.body, Scatter) else definition.shape:
-        total *= n
-    for a in definition.reduction_axes:
-        total *= a.extent
-    return total
-
-
-@cache
-def is_contraction(definition: Definition) -> bool:
-    """A float sum of a product of two or more reads with reuse: each operand is read more than once."""
-    body = definition.body
-    if not (isinstance(body, Reduce) and body.op == "sum" and dt.is_float(body.dtype)):
-        return False
-    product = body.body.then if isinstance(body.body, Select) else body.body
-    reads = [n for n in postorder(product) if isinstance(n, Read)]
-    is_product = isinstance(product, Apply) and product.fn == "mul"
-    total = points(definition)
-    return is_product and len(reads) >= 2 and all(total >= 4 * max(1, _elements(r)) for r in reads)
-
-
-def _elements(read: Read) -> int:
-    total = 1
-    for n in read.source.shape:
-        total *= n
-    return total
-
-
-@cache
-def _is_view(definition: Definition) -> bool:
-    """One read at other indices, known before the program runs: nothing is computed."""
-    body = definition.body
-    return isinstance(body, Read) and not any(isinstance(n, Read) for i in body.indices for n in postorder(i))
-
-
-@cache
-def _reads_columns(definition: Definition, rows: int) -> bool:
-    """Whether a read that goes along a row strides through memory, neighbours belonging to other rows."""
-
-    def inside(e: Expr) -> bool:
-        return any(a.ident >= rows for a in e.free)
-
-    for read in definition.reads:
-        if any(inside(i) for i in read.indices) and read.indices[-1].free and not inside(read.indices[-1]):
-            return True
-    return False
-
-
-@cache
-def contiguous_offset(definition: Definition) -> int | None:
-    """Where in its source a compute that is a contiguous run of it begins, in elements; None for any other compute."""
-    body = definition.body
-    if not isinstance(body, Read):
-        return None
-    here: affine.Linear = ({}, 0)
-    for a in definition.axes:
-        here = affine.combine(affine.scale(here, a.extent), affine.linear(a))
-    there: affine.Linear = ({}, 0)
-    for index, extent in zip(body.indices, body.source.shape, strict=True):
-        there = affine.combine(affine.scale(there, extent), affine.linear(index))
-    difference = affine.simplify(affine.from_linear(affine.combine(there, here, -1)))
-    return int(difference.value) if isinstance(difference, Const) else None
 
 
 @dataclass(eq=False)
@@ -243,7 +78,7 @@ class _Partitioner:
                 self.place(t)
         self.merge_rows()
         calls = [self.call(g) for g in self.groups]
-        return Partition(tuple(_ordered(calls, self.views)), self.views, tuple(self.verdicts))
+        return Partition(tuple(in_order(calls, self.views)), self.views, tuple(self.verdicts))
 
     def make_view(self, t: Compute) -> None:
         """Turn an inlined compute into a view where it is a contiguous run of something stored."""
@@ -265,8 +100,8 @@ class _Partitioner:
         if reduces(t):
             return Verdict(False, "it is a reduction: recomputing it for each reader repeats the whole sum")
         readers = self.readers.get(t, [])
-        cost, view = _flops(t.definition.body), _is_view(t.definition)
-        if not _is_exact(t.definition) and (reader := self.compared_by(t)) is not None:
+        cost, view = flops(t.definition.body), is_view(t.definition)
+        if not is_exact(t.definition) and (reader := self.compared_by(t)) is not None:
             return Verdict(False, f"{reader.name} compares it for equality, so its bits must be stored once")
         for reader, ratio in self.uses(t):
             if is_contraction(reader.definition) and not view:
@@ -299,7 +134,7 @@ class _Partitioner:
     def compared_by(self, t: Tensor) -> Compute | None:
         """A compute that compares t for equality, directly or through what is inlined into it."""
         for reader in self.readers.get(t, []):
-            if any(i is t and n in _compared(reader.definition) for n, i in enumerate(reader.inputs)):
+            if any(i is t and n in compared(reader.definition) for n, i in enumerate(reader.inputs)):
                 return reader
             if reader in self.inlined and (found := self.compared_by(reader)) is not None:
                 return found
@@ -410,7 +245,7 @@ class _Partitioner:
         rows = self.common_rows(members)
         if not rows:
             return Verdict(False, "one reads the other away from its own row"), 0
-        if any(_reads_columns(m.definition, rows) for m in members if reduces(m)):
+        if any(reads_columns(m.definition, rows) for m in members if reduces(m)):
             return Verdict(False, "a row would be a column in memory: loops across rows are faster"), 0
         inner = [math.prod(m.shape[rows:]) for m in members]
         width = max(points(m.definition) // math.prod(m.shape[:rows]) for m in members)
@@ -500,104 +335,6 @@ class _Partitioner:
         return KernelCall(subgraph, inputs, outputs, "_".join(dict.fromkeys(t.name for t in members)))
 
 
-def _ordered(calls: list[KernelCall], views: Mapping[Tensor, View]) -> list[KernelCall]:
-    """Kernels in an order that respects what they read; among those that can run, the first in program order."""
-    producer = {t: n for n, c in enumerate(calls) for t in c.outputs}
-    producer.update({t: producer[v.base] for t, v in views.items() if v.base in producer})
-    order: list[int] = []
-    done: set[int] = set()
-    for start in range(len(calls)):
-        stack = [start]
-        while stack:
-            n = stack[-1]
-            waiting = [producer[t] for t in calls[n].inputs if t in producer and producer[t] not in done]
-            if n in done:
-                stack.pop()
-            elif waiting:
-                stack.extend(reversed(waiting))
-            else:
-                done.add(n)
-                order.append(n)
-                stack.pop()
-    return [calls[n] for n in order]
-
-
 def partition(graph: Graph) -> Partition:
     """Divide the graph into kernels (subgraphs). Source: NeoFlow, section 5 (training-aware fusion), greedy form."""
     return _Partitioner(graph).run()
-
-
-def updates_last(graph: Graph, parts: Partition) -> tuple[tuple[KernelCall, ...], frozenset[Parameter]]:
-    """Order the kernels so that new parameter values can be written in place, as far as that goes.
-
-    Returns the order and the parameters whose update may overwrite them: every other reader runs before the writer, and
-    the writer reads the parameter only at the point it writes.
-    """
-    calls = parts.calls
-    producer = {t: n for n, c in enumerate(calls) for t in c.outputs}
-    bases = [{parts.base(t) for t in c.inputs} for c in calls]
-    needs: list[set[int]] = [{producer[t] for t in read if t in producer} for read in bases]
-    in_place: set[Parameter] = set()
-    for p, value in graph.updates:
-        writer = producer.get(value)
-        if writer is None or sum(root is value for root in graph.roots) > 1:
-            continue
-        is_viewed = any(t is not p and parts.base(t) is p for t in calls[writer].inputs)
-        if is_viewed or not can_overwrite(calls[writer], p, value):
-            continue
-        before = {n for n, read in enumerate(bases) if p in read and n != writer}
-        if any(_needs(needs, n, writer) for n in before):
-            continue
-        needs[writer] |= before
-        in_place.add(p)
-    order: list[int] = []
-    done: set[int] = set()
-
-    def visit(n: int) -> None:
-        if n in done:
-            return
-        done.add(n)
-        for m in sorted(needs[n]):
-            visit(m)
-        order.append(n)
-
-    for n in range(len(calls)):
-        visit(n)
-    return tuple(calls[n] for n in order), frozenset(in_place)
-
-
-def _needs(needs: list[set[int]], n: int, target: int) -> bool:
-    """Whether kernel n must run after kernel `target`."""
-    stack, seen = [n], set()
-    while stack:
-        m = stack.pop()
-        if m == target:
-            return True
-        if m not in seen:
-            seen.add(m)
-            stack.extend(needs[m])
-    return False
-
-
-def can_overwrite(call: KernelCall, t: Tensor, output: Tensor) -> bool:
-    """Whether `output` of the kernel may take the place of its input t: t is only read at the point being written.
-
-    Through the whole chain: an inlined stage that reads t must itself be read at the kernel's own point. And for this
-    output alone: compiled code may store one output before it loads what another one needs.
-    """
-    subgraph, first = call.subgraph, len(call.inputs)
-    if subgraph.rows is not None:
-        return all(i is not t for i in call.inputs)
-    shape = call.outputs[0].shape
-    tainted = {n for n, i in enumerate(call.inputs) if i is t}
-    anchor = subgraph.anchor
-    for n, stage in enumerate(subgraph.stages):
-        for read in stage.definition.reads:
-            if stage.inputs[read.source.position] in tainted:  # type: ignore[union-attr]
-                if anchor is not None and n <= anchor:
-                    return False
-                if stage.definition.shape != shape or not reads_at_own_point(read, shape):
-                    return False
-                tainted.add(first + n)
-    others = [n for n, o in zip(subgraph.outputs, call.outputs, strict=True) if o is not output]
-    return not tainted or (t.shape == shape and tainted.isdisjoint(others))

@@ -1,0 +1,130 @@
+"""What fusion asks of a definition, remembered: its cost, its reads, whether it contracts, moves or compares."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from neoflow.expr import affine
+from neoflow.expr import dtype as dt
+from neoflow.expr.ir import (
+    Apply,
+    Binder,
+    Cast,
+    Compute,
+    Const,
+    Definition,
+    Expr,
+    Read,
+    Reduce,
+    Scatter,
+    Select,
+    Tensor,
+    postorder,
+)
+
+_EXPENSIVE = frozenset(
+    ("exp", "log", "tanh", "sigmoid", "sqrt", "rsqrt", "erf", "sin", "cos", "pow", "div", "floordiv", "mod")
+)
+
+
+def reduces(t: Tensor) -> bool:
+    return isinstance(t, Compute) and isinstance(t.definition.body, Binder)
+
+
+@cache
+def flops(e: Expr) -> int:
+    """Rough cost of evaluating a body once: index arithmetic is free, a transcendental function costs ten."""
+    total = 0
+    for node in postorder(e):
+        if isinstance(node, Apply) and node.dtype != dt.INDEX and not all(a.dtype == dt.INDEX for a in node.args):
+            total += 10 if node.fn in _EXPENSIVE else 1
+        elif isinstance(node, (Select, Cast)):
+            total += 1
+    return total
+
+
+@cache
+def compared(definition: Definition) -> frozenset[int]:
+    """Slots whose value is compared for equality: a recomputed value may differ in its last bit."""
+    found = set()
+    for node in postorder(definition.body):
+        if isinstance(node, Apply) and node.fn in ("eq", "ne") and dt.is_float(node.args[0].dtype):
+            found |= {n.source.position for n in postorder(node) if isinstance(n, Read)}  # type: ignore[union-attr]
+    return frozenset(found)
+
+
+@cache
+def is_exact(definition: Definition) -> bool:
+    """Whether the value has the same bits however it is compiled: moves, comparisons, no arithmetic."""
+    return all(
+        n.dtype in (dt.INDEX, "bool") or n.fn in ("neg", "relu", "abs")
+        for n in postorder(definition.body)
+        if isinstance(n, Apply)
+    )
+
+
+@cache
+def points(definition: Definition) -> int:
+    """How often the body is evaluated."""
+    total = 1
+    for n in () if isinstance(definition.body, Scatter) else definition.shape:
+        total *= n
+    for a in definition.reduction_axes:
+        total *= a.extent
+    return total
+
+
+@cache
+def is_contraction(definition: Definition) -> bool:
+    """A float sum of a product of two or more reads with reuse: each operand is read more than once."""
+    body = definition.body
+    if not (isinstance(body, Reduce) and body.op == "sum" and dt.is_float(body.dtype)):
+        return False
+    product = body.body.then if isinstance(body.body, Select) else body.body
+    reads = [n for n in postorder(product) if isinstance(n, Read)]
+    is_product = isinstance(product, Apply) and product.fn == "mul"
+    total = points(definition)
+    return is_product and len(reads) >= 2 and all(total >= 4 * max(1, _elements(r)) for r in reads)
+
+
+def _elements(read: Read) -> int:
+    total = 1
+    for n in read.source.shape:
+        total *= n
+    return total
+
+
+@cache
+def is_view(definition: Definition) -> bool:
+    """One read at other indices, known before the program runs: nothing is computed."""
+    body = definition.body
+    return isinstance(body, Read) and not any(isinstance(n, Read) for i in body.indices for n in postorder(i))
+
+
+@cache
+def reads_columns(definition: Definition, rows: int) -> bool:
+    """Whether a read that goes along a row strides through memory, neighbours belonging to other rows."""
+
+    def inside(e: Expr) -> bool:
+        return any(a.ident >= rows for a in e.free)
+
+    for read in definition.reads:
+        if any(inside(i) for i in read.indices) and read.indices[-1].free and not inside(read.indices[-1]):
+            return True
+    return False
+
+
+@cache
+def contiguous_offset(definition: Definition) -> int | None:
+    """Where in its source a compute that is a contiguous run of it begins, in elements; None for any other compute."""
+    body = definition.body
+    if not isinstance(body, Read):
+        return None
+    here: affine.Linear = ({}, 0)
+    for a in definition.axes:
+        here = affine.combine(affine.scale(here, a.extent), affine.linear(a))
+    there: affine.Linear = ({}, 0)
+    for index, extent in zip(body.indices, body.source.shape, strict=True):
+        there = affine.combine(affine.scale(there, extent), affine.linear(index))
+    difference = affine.simplify(affine.from_linear(affine.combine(there, here, -1)))
+    return int(difference.value) if isinstance(difference, Const) else None
