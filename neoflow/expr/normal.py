@@ -136,9 +136,3 @@ def normalize(tensor: Compute) -> Compute:
             assert isinstance(known, Compute)
         tensor.__dict__["normal"] = known
     return known
-
-
-def reduction_domain(definition: Definition) -> tuple[Axis, ...]:
-    """Output axes followed by the axes of the root reduction, if there is one."""
-    body = definition.body
-    return definition.axes + (body.axes if isinstance(body, Reduce) else ())

@@ -25,10 +25,5 @@ class Schedule:
         """Canonical JSON: equal schedules give equal text."""
         return json.dumps({"template": self.template, "knobs": dict(self.knobs)}, sort_keys=True)
 
-    @staticmethod
-    def from_json(text: str) -> Schedule:
-        data = json.loads(text)
-        return Schedule(data["template"], tuple(sorted(data["knobs"].items())))
-
     def __str__(self) -> str:
         return f"{self.template}({', '.join(f'{k}={v}' for k, v in self.knobs)})"
