@@ -15,7 +15,6 @@ from neoflow.expr.close import define
 from neoflow.expr.functions import ARG_REDUCERS, identity
 from neoflow.expr.ir import (
     Apply,
-    Axis,
     Compute,
     Const,
     Definition,
