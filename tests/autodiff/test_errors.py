@@ -117,3 +117,13 @@ def test_check_grad_of_what_is_not_read():
     a = x()
     with refused("sin does not depend on b"):
         nf.check_grad(nf.sin(a), nf.placeholder((2,), name="b"))
+
+
+def test_a_padded_operand_of_which_only_the_border_is_read():
+    """Nothing of x is read: its gradient is zero, not a crash."""
+    x, w = nf.placeholder((3,), name="x"), nf.placeholder((2,), name="w")
+    padded = nf.compute((8,), lambda u: nf.select((u >= 1) & (u < 4), x[u - 1], 0.0))
+    r = nf.axis(2, "r")
+    y = nf.compute((2,), lambda i: nf.sum(padded[i + r + 5] * w[r], axis=[r]))
+    dx, dw = nf.evaluate(nf.vjp(y, [x, w]), {x: np.ones(3), w: np.ones(2)}, dtype="float64")
+    assert not dx.any() and not dw.any()
