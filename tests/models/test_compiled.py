@@ -17,8 +17,8 @@ CASES = [
     pytest.param(shufflenet, "shufflenet/1", marks=pytest.mark.slow),
 ]
 ROUGH = (resnet, shufflenet)
-"""Batch normalisation over the few pixels of one image: float32 rounding decides some relu, in NumPy as well, and moves
-single entries of gradients by a few thousandths of the largest."""
+"""Batch normalisation over the few pixels of one image: float32 rounding moves single entries of gradients by a few
+thousandths of the largest (shufflenet's units.1.b.0.weight: 1.7e-3 compiled, 3.3e-3 in NumPy's float32)."""
 
 
 @pytest.mark.parametrize(("module", "key"), CASES)
