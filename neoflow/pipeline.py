@@ -6,7 +6,9 @@ expressions -> graph -> canonical -> padded -> canonical -> kernels -> order -> 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -165,18 +167,27 @@ def _build(
     target: codegen.Target,
     settings: config.Config,
 ) -> None:
-    """Compile the missing kernels into one module and publish it."""
-    if not missing:
-        return
-    symbols = {keys[n]: kernel_symbol(keys[n]) for n in missing}
-    lowered = [codegen.lower(subgraphs[n], schedules[n], target, symbols[keys[n]]) for n in missing]
-    data = codegen.build(lowered, target)
-    if settings.check:
-        module = native.load(data)
-        native.use_threads(target.threads)
-        for n in missing:
-            check_kernel(subgraphs[n], module.get(symbols[keys[n]]))
-    _cache(settings).publish(data, symbols)
+    """Compile the missing kernels into a few modules and publish them.
+
+    Modules are built by threads, as LLVM runs without the interpreter's lock, while this one lowers the next.
+    """
+    workers = len(os.sched_getaffinity(0))
+    size = max(1, -(-len(missing) // (4 * workers)))
+    with ThreadPoolExecutor(workers, "neoflow-build") as pool:
+        builds = []
+        for start in range(0, len(missing), size):
+            part = missing[start : start + size]
+            symbols = {keys[n]: kernel_symbol(keys[n]) for n in part}
+            lowered = [codegen.lower(subgraphs[n], schedules[n], target, symbols[keys[n]]) for n in part]
+            builds.append((part, symbols, pool.submit(codegen.build, lowered, target)))
+        for part, symbols, build in builds:
+            data = build.result()
+            if settings.check:
+                module = native.load(data)
+                native.use_threads(target.threads)
+                for n in part:
+                    check_kernel(subgraphs[n], module.get(symbols[keys[n]]))
+            _cache(settings).publish(data, symbols)
 
 
 def check_kernel(subgraph: Subgraph, kernel: Any, seed: int = 0) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from neoflow.codegen.schedules import default_schedule
 from neoflow.codegen.target import Target, cpu_target
+from neoflow.imports import without_torch
 
 __all__ = [
     "CODEGEN_VERSION",
@@ -42,5 +43,6 @@ CODEGEN_VERSION = _version()
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return getattr(importlib.import_module(f"neoflow.codegen.{_LAZY[name]}"), name)
+        with without_torch():
+            return getattr(importlib.import_module(f"neoflow.codegen.{_LAZY[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,9 +14,12 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-import tvm_ffi
 
 from neoflow.errors import RuntimeFault
+from neoflow.imports import without_torch
+
+with without_torch():
+    import tvm_ffi
 
 _STORED_AS: dict[np.dtype, np.dtype] = {
     np.dtype(np.bool_): np.dtype(np.int8),
