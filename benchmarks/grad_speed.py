@@ -25,7 +25,7 @@ SECONDS, MEGABYTES = 2.0, 500.0
 def measure(title: str) -> dict[str, Any]:
     """Cold: nothing derived before. Seconds to build and to differentiate, tensors, peak resident megabytes."""
     import neoflow as nf
-    from neoflow.expr.ir import topological
+    from neoflow.expr.tensor import topological
 
     module, options = MODELS[title]
     build = import_module(module).build

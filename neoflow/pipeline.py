@@ -19,7 +19,7 @@ from neoflow import codegen, config
 from neoflow.errors import CodegenError, ConfigError
 from neoflow.expr import dtype as dt
 from neoflow.expr.interp import evaluate
-from neoflow.expr.ir import Tensor
+from neoflow.expr.tensor import Tensor
 from neoflow.graph import Graph, canonicalize, make_graph, pad_guards
 from neoflow.partition import KernelCall, Partition, Subgraph, partition, updates_last
 from neoflow.runtime import native, trainer

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from neoflow.expr.ir import Apply, Axis, Cast, Compute, Const, Expr, Read, Reduce, Select, Tensor
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select
+from neoflow.expr.tensor import Compute, Tensor
 
 Number = int | float | bool
 Env = list[int]

@@ -14,8 +14,9 @@ from typing import TypeVar
 import numpy as np
 
 from neoflow.expr import affine, dsl
-from neoflow.expr.ir import Axis, Compute, Expr, Tensor, topological
+from neoflow.expr.ir import Axis, Expr
 from neoflow.expr.printer import print_program
+from neoflow.expr.tensor import Compute, Tensor, topological
 
 T = TypeVar("T")
 UNARY = ("neg", "abs", "relu", "exp", "log", "tanh", "sigmoid", "sqrt", "rsqrt", "erf", "sin", "cos")

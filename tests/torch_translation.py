@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import torch
 
-from neoflow.expr.ir import Apply, Axis, Cast, Compute, Const, Expr, Read, Reduce, Select, Tensor, topological
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select
+from neoflow.expr.tensor import Compute, Tensor, topological
 
 _DTYPES = {f"int{n}": getattr(torch, f"int{n}") for n in (8, 16, 32, 64)} | {"bool": torch.bool}
 

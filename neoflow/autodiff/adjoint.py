@@ -32,23 +32,19 @@ from neoflow.expr.ir import (
     Apply,
     Axis,
     Cast,
-    Compute,
     Const,
-    Definition,
     Expr,
-    Placeholder,
     Read,
     Reduce,
     Scatter,
     Select,
-    Tensor,
     postorder,
     rewrite,
     substitute,
-    topological,
 )
 from neoflow.expr.normal import conjunction, normal_form, opened
 from neoflow.expr.recipe import Recipe, stand_ins
+from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor, topological
 
 Guards = tuple[Expr, ...]
 _MAX_CLASSES = 64

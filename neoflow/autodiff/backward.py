@@ -8,7 +8,8 @@ from neoflow.autodiff.adjoint import accumulate, adjoint, adjoint_of_padded, fre
 from neoflow.errors import GradientError
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
-from neoflow.expr.ir import Compute, Const, Tensor, caller, topological
+from neoflow.expr.ir import Const, caller
+from neoflow.expr.tensor import Compute, Tensor, topological
 
 
 def full(shape: tuple[int, ...], value: float, dtype: str, name: str) -> Compute:

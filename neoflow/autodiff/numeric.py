@@ -12,7 +12,7 @@ from neoflow.errors import GradientError
 from neoflow.expr import dtype as dt
 from neoflow.expr.dsl import placeholder
 from neoflow.expr.interp import evaluate
-from neoflow.expr.ir import Parameter, Placeholder, Tensor, topological
+from neoflow.expr.tensor import Parameter, Placeholder, Tensor, topological
 
 
 def check_grad(

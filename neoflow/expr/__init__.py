@@ -52,27 +52,7 @@ from neoflow.expr.dsl import (
     where,
 )
 from neoflow.expr.interp import evaluate
-from neoflow.expr.ir import (
-    Apply,
-    Axis,
-    Cast,
-    Compute,
-    Const,
-    Definition,
-    Expr,
-    Parameter,
-    Placeholder,
-    Read,
-    Reduce,
-    Select,
-    Slot,
-    Tensor,
-    postorder,
-    rewrite,
-    structural_hash,
-    substitute,
-    topological,
-)
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, Slot, postorder, rewrite, substitute
 from neoflow.expr.notation import expr
 from neoflow.expr.printer import print_compute, print_expr, print_program, print_tensor
 from neoflow.expr.shape import (
@@ -108,6 +88,7 @@ from neoflow.expr.shape import (
     zeros,
     zeros_like,
 )
+from neoflow.expr.tensor import Compute, Definition, Parameter, Placeholder, Tensor, structural_hash, topological
 
 __all__ = [
     "Apply",

@@ -15,8 +15,9 @@ from neoflow.errors import ExpressionError, Location
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS
-from neoflow.expr.ir import Apply, Axis, Cast, Const, Definition, Expr, Read, Scatter, Select, postorder, substitute
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Scatter, Select, postorder, substitute
 from neoflow.expr.printer import print_expr
+from neoflow.expr.tensor import Definition
 
 Guards = tuple[Expr, ...]
 _OPERATIONS = 10_000_000

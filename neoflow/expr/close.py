@@ -11,19 +11,17 @@ from neoflow.expr.ir import (
     Axis,
     Binder,
     Cast,
-    Compute,
     Const,
-    Definition,
     Expr,
     Read,
     Reduce,
     Scatter,
     Select,
     Slot,
-    Tensor,
     postorder,
     rewrite,
 )
+from neoflow.expr.tensor import Compute, Definition, Tensor
 
 
 class _Closer:

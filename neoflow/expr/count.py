@@ -19,22 +19,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import (
-    Apply,
-    Axis,
-    Cast,
-    Compute,
-    Const,
-    Definition,
-    Expr,
-    Read,
-    Reduce,
-    Scatter,
-    Select,
-    Tensor,
-    postorder,
-    topological,
-)
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, postorder
+from neoflow.expr.tensor import Compute, Definition, Tensor, topological
 
 
 @dataclass(frozen=True)

@@ -14,22 +14,8 @@ from neoflow.errors import ExpressionError, Location
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
 from neoflow.expr.functions import FUNCTIONS
-from neoflow.expr.ir import (
-    Apply,
-    Axis,
-    Cast,
-    Compute,
-    Const,
-    Expr,
-    Parameter,
-    Placeholder,
-    Read,
-    Reduce,
-    Scatter,
-    Select,
-    Tensor,
-    caller,
-)
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, caller
+from neoflow.expr.tensor import Compute, Parameter, Placeholder, Tensor
 
 Operand = Expr | Tensor | int | float | bool
 _axis_idents = itertools.count(1)

@@ -23,25 +23,9 @@ from neoflow.errors import ExpressionError, RuntimeFault
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS, REDUCERS
-from neoflow.expr.ir import (
-    Apply,
-    Axis,
-    Cast,
-    Compute,
-    Const,
-    Definition,
-    Expr,
-    Parameter,
-    Read,
-    Reduce,
-    Scatter,
-    Select,
-    Slot,
-    Tensor,
-    postorder,
-    topological,
-)
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, Slot, postorder
 from neoflow.expr.printer import axis_names, print_expr
+from neoflow.expr.tensor import Compute, Definition, Parameter, Tensor, topological
 
 LIMIT = 1 << 24
 """Elements of the largest temporary array inside one body."""

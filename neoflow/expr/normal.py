@@ -13,22 +13,9 @@ from neoflow.expr import affine
 from neoflow.expr.check import conjuncts
 from neoflow.expr.close import define
 from neoflow.expr.functions import ARG_REDUCERS, identity
-from neoflow.expr.ir import (
-    Apply,
-    Compute,
-    Const,
-    Definition,
-    Expr,
-    Read,
-    Reduce,
-    Scatter,
-    Select,
-    Slot,
-    Tensor,
-    rewrite,
-    same,
-)
+from neoflow.expr.ir import Apply, Const, Expr, Read, Reduce, Scatter, Select, Slot, rewrite, same
 from neoflow.expr.recipe import Recipe, stand_ins
+from neoflow.expr.tensor import Compute, Definition, Tensor
 
 
 def is_normal(definition: Definition) -> bool:

@@ -30,7 +30,8 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.check import guarded_reads
 from neoflow.expr.close import define
 from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS, REDUCERS
-from neoflow.expr.ir import Axis, Compute, Const, Expr, Read, Select, Tensor, caller, substitute
+from neoflow.expr.ir import Axis, Const, Expr, Read, Select, caller, substitute
+from neoflow.expr.tensor import Compute, Tensor
 
 _REDUCERS = (*REDUCERS, *ARG_REDUCERS)
 _NUMBERS = {"inf": float("inf"), "nan": float("nan")}

@@ -10,21 +10,8 @@ from functools import lru_cache
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS
-from neoflow.expr.ir import (
-    Apply,
-    Axis,
-    Cast,
-    Compute,
-    Const,
-    Definition,
-    Expr,
-    Read,
-    Reduce,
-    Scatter,
-    Select,
-    Slot,
-    Tensor,
-)
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, Slot
+from neoflow.expr.tensor import Compute, Definition, Tensor
 
 _OUTPUT_NAMES = "ijklmnpqtuvw"
 _REDUCTION_NAMES = "rsxyzabcdefgh"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from neoflow.expr.ir import Compute, Definition, Placeholder, Tensor, topological
+from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor, topological
 
 _STAND_IN = re.compile(r"(?<![A-Za-z0-9])\$(\d+)")
 

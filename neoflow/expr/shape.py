@@ -14,7 +14,8 @@ from neoflow.expr import dsl
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
 from neoflow.expr.dsl import Operand, checked_dims, checked_dtype, checked_shape, read
-from neoflow.expr.ir import Compute, Const, Expr, Tensor, caller
+from neoflow.expr.ir import Const, Expr, caller
+from neoflow.expr.tensor import Compute, Tensor
 
 
 def _fail(message: str) -> ExpressionError:

@@ -9,22 +9,9 @@ import numpy as np
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import build
 from neoflow.expr.functions import FUNCTIONS
-from neoflow.expr.ir import (
-    Apply,
-    Axis,
-    Cast,
-    Compute,
-    Const,
-    Definition,
-    Expr,
-    Read,
-    Reduce,
-    Select,
-    Tensor,
-    rewrite,
-    same,
-)
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, rewrite, same
 from neoflow.expr.normal import normalize
+from neoflow.expr.tensor import Compute, Definition, Tensor
 from neoflow.graph.graph import Graph
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from neoflow.errors import GraphError
-from neoflow.expr.ir import Compute, Parameter, Placeholder, Tensor, structural_hash, topological
 from neoflow.expr.printer import print_program
+from neoflow.expr.tensor import Compute, Parameter, Placeholder, Tensor, structural_hash, topological
 
 
 @dataclass(frozen=True)

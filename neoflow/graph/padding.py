@@ -16,22 +16,9 @@ from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.check import conjuncts
 from neoflow.expr.close import build
-from neoflow.expr.ir import (
-    Apply,
-    Axis,
-    Compute,
-    Const,
-    Definition,
-    Expr,
-    Read,
-    Reduce,
-    Select,
-    Slot,
-    Tensor,
-    same,
-    substitute,
-)
+from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, Select, Slot, same, substitute
 from neoflow.expr.normal import conjunction
+from neoflow.expr.tensor import Compute, Definition, Tensor
 from neoflow.graph.canonicalize import map_graph
 from neoflow.graph.graph import Graph
 

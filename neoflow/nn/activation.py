@@ -6,7 +6,7 @@ import math
 
 from neoflow.expr import dsl
 from neoflow.expr.dsl import relu, sigmoid, tanh
-from neoflow.expr.ir import Tensor
+from neoflow.expr.tensor import Tensor
 
 __all__ = [
     "elu", "gelu", "leaky_relu", "log_softmax", "logsumexp", "relu", "sigmoid", "silu", "softmax", "softplus", "squash",

@@ -7,7 +7,8 @@ import math
 from neoflow.expr import dsl
 from neoflow.expr import shape as sh
 from neoflow.expr.dsl import axis
-from neoflow.expr.ir import Expr, Tensor
+from neoflow.expr.ir import Expr
+from neoflow.expr.tensor import Tensor
 from neoflow.nn.activation import softmax
 from neoflow.nn.tools import compute, describe, expect, leading
 

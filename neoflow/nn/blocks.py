@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neoflow.expr.dsl import relu
-from neoflow.expr.ir import Tensor
+from neoflow.expr.tensor import Tensor
 from neoflow.nn.convolution import conv2d
 from neoflow.nn.model import Parameters
 from neoflow.nn.normalization import batch_norm, batch_norm_inference

@@ -13,7 +13,8 @@ from operator import and_
 from neoflow.expr import dsl
 from neoflow.expr import shape as sh
 from neoflow.expr.dsl import axis
-from neoflow.expr.ir import Expr, Tensor
+from neoflow.expr.ir import Expr
+from neoflow.expr.tensor import Tensor
 from neoflow.nn.tools import SPACE, WINDOW, Size, compute, describe, expect, fail, sizes
 
 __all__ = [

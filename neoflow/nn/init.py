@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from neoflow import fill
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Parameter
+from neoflow.expr.tensor import Parameter
 
 Init = Callable[[tuple[int, ...], np.random.Generator], NDArray]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from neoflow.expr import dsl
-from neoflow.expr.ir import Parameter, Tensor
+from neoflow.expr.tensor import Parameter, Tensor
 from neoflow.nn import init
 from neoflow.nn.attention import multi_head_attention
 from neoflow.nn.convolution import capsule_conv, conv2d

@@ -5,8 +5,8 @@ from __future__ import annotations
 from neoflow.expr import dsl
 from neoflow.expr import shape as sh
 from neoflow.expr.dsl import axis
-from neoflow.expr.ir import Tensor
 from neoflow.expr.shape import one_hot
+from neoflow.expr.tensor import Tensor
 from neoflow.nn.tools import compute, describe, expect, leading
 
 __all__ = ["block_circulant", "embedding", "linear", "matmul", "mttkrp", "one_hot"]

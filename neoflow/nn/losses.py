@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neoflow.expr import dsl
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Tensor
+from neoflow.expr.tensor import Tensor
 from neoflow.nn.activation import logsumexp
 from neoflow.nn.tools import compute, describe, expect, leading
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from neoflow import fill
 from neoflow.expr import dsl
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Parameter, Placeholder, Tensor
+from neoflow.expr.tensor import Parameter, Placeholder, Tensor
 from neoflow.nn import init
 
 __all__ = ["Model", "Parameters"]

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from neoflow.expr import dsl
 from neoflow.expr import shape as sh
-from neoflow.expr.ir import Expr, Tensor
+from neoflow.expr.ir import Expr
+from neoflow.expr.tensor import Tensor
 from neoflow.nn.tools import SPACE, compute, describe, expect
 
 __all__ = [

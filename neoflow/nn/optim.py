@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from neoflow.errors import ExpressionError
 from neoflow.expr import dsl
-from neoflow.expr.ir import Parameter, Placeholder, Tensor, caller
+from neoflow.expr.ir import caller
+from neoflow.expr.tensor import Parameter, Placeholder, Tensor
 
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "clip_by_global_norm", "global_norm"]
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from neoflow.expr import dsl
 from neoflow.expr import dtype as dt
 from neoflow.expr.dsl import axis
-from neoflow.expr.ir import Expr, Tensor
+from neoflow.expr.ir import Expr
+from neoflow.expr.tensor import Tensor
 from neoflow.nn.convolution import at_windows, extent_of, pad_space
 from neoflow.nn.tools import SPACE, WINDOW, Size, compute, describe, expect, sizes
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from neoflow.expr import dsl
 from neoflow.expr import dtype as dt
 from neoflow.expr.dsl import Operand
-from neoflow.expr.ir import Expr, Tensor
+from neoflow.expr.ir import Expr
+from neoflow.expr.tensor import Tensor
 from neoflow.nn.tools import compute, describe, expect
 
 __all__ = ["dropout", "random_bits", "uniform"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neoflow.expr import dsl
-from neoflow.expr.ir import Tensor
+from neoflow.expr.tensor import Tensor
 from neoflow.nn.linear import linear
 from neoflow.nn.tools import describe, expect
 

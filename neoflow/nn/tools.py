@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 from neoflow.errors import ExpressionError
 from neoflow.expr import dsl
-from neoflow.expr.ir import Compute, Expr, Tensor, caller
+from neoflow.expr.ir import Expr, caller
+from neoflow.expr.tensor import Compute, Tensor
 
 Size = int | Sequence[int]
 SPACE = ("p", "q", "t")

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from neoflow.expr.ir import (
-    Parameter,
-    Tensor,
-)
+from neoflow.expr.tensor import Parameter, Tensor
 from neoflow.graph import Graph
 from neoflow.partition.subgraph import Subgraph, reads_at_own_point
 

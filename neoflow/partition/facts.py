@@ -6,21 +6,8 @@ from functools import cache
 
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import (
-    Apply,
-    Binder,
-    Cast,
-    Compute,
-    Const,
-    Definition,
-    Expr,
-    Read,
-    Reduce,
-    Scatter,
-    Select,
-    Tensor,
-    postorder,
-)
+from neoflow.expr.ir import Apply, Binder, Cast, Const, Expr, Read, Reduce, Scatter, Select, postorder
+from neoflow.expr.tensor import Compute, Definition, Tensor
 
 _EXPENSIVE = frozenset(
     ("exp", "log", "tanh", "sigmoid", "sqrt", "rsqrt", "erf", "sin", "cos", "pow", "div", "floordiv", "mod")

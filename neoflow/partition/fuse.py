@@ -12,11 +12,8 @@ import math
 from dataclasses import dataclass, field
 
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import (
-    Compute,
-    Scatter,
-    Tensor,
-)
+from neoflow.expr.ir import Scatter
+from neoflow.expr.tensor import Compute, Tensor
 from neoflow.graph import Graph
 from neoflow.partition.calls import KernelCall, Partition, Verdict, View, in_order
 from neoflow.partition.facts import (

@@ -8,8 +8,9 @@ from functools import cached_property
 
 from neoflow.errors import PartitionError
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Axis, Binder, Compute, Const, Definition, Placeholder, Read, Tensor, same
+from neoflow.expr.ir import Axis, Binder, Const, Read, same
 from neoflow.expr.printer import default_names, print_expr
+from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor
 
 
 def reads_at_own_point(read: Read, shape: tuple[int, ...]) -> bool:

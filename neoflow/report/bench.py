@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from neoflow.autodiff import grad
-from neoflow.expr.ir import Tensor
+from neoflow.expr.tensor import Tensor
 from neoflow.nn import Model
 from neoflow.pipeline import compile
 from neoflow.report.models import Peer, build_model, find_peer

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from neoflow.autodiff import grad
 from neoflow.errors import ConfigError
-from neoflow.expr.ir import topological
 from neoflow.expr.printer import print_program
+from neoflow.expr.tensor import topological
 from neoflow.pipeline import compile_program
 from neoflow.report.bench import sgd_updates
 from neoflow.report.models import build_model

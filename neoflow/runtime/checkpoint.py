@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from neoflow.errors import CheckpointError
-from neoflow.expr.ir import Parameter
+from neoflow.expr.tensor import Parameter
 from neoflow.runtime.parameters import load_parameters, pack_parameters, write_atomically
 
 FORMAT = 1

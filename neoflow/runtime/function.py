@@ -15,7 +15,7 @@ import numpy as np
 
 from neoflow.errors import RuntimeFault
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Parameter, Placeholder
+from neoflow.expr.tensor import Parameter, Placeholder
 from neoflow.graph import Graph
 from neoflow.runtime.memory import ALIGNMENT
 from neoflow.runtime.native import as_argument, empty, use_threads

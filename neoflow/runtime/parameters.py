@@ -14,7 +14,7 @@ import numpy as np
 
 from neoflow.errors import CheckpointError, RuntimeFault
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Parameter
+from neoflow.expr.tensor import Parameter
 from neoflow.runtime.native import empty
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Parameter, Placeholder, Tensor
+from neoflow.expr.tensor import Parameter, Placeholder, Tensor
 from neoflow.graph import Graph
 from neoflow.partition import KernelCall, View, can_overwrite
 from neoflow.runtime.memory import Lifetime, lower_bound, place

@@ -22,7 +22,7 @@ from neoflow.errors import CheckpointError, ConfigError, RuntimeFault
 from neoflow.expr import dsl
 from neoflow.expr import dtype as dt
 from neoflow.expr.interp import evaluate
-from neoflow.expr.ir import Parameter, Placeholder, Tensor, topological
+from neoflow.expr.tensor import Parameter, Placeholder, Tensor, topological
 from neoflow.nn.optim import SGD, Optimizer
 from neoflow.runtime.checkpoint import Position, checkpoints, load_checkpoint, save_checkpoint
 from neoflow.runtime.function import Function

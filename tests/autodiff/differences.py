@@ -12,7 +12,7 @@ from neoflow.autodiff import vjp
 from neoflow.expr import dsl
 from neoflow.expr import dtype as dt
 from neoflow.expr.interp import evaluate
-from neoflow.expr.ir import Tensor, topological
+from neoflow.expr.tensor import Tensor, topological
 from tests.strategies import Program
 
 ATOL, RTOL = 1e-5, 1e-3

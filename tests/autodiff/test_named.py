@@ -79,7 +79,7 @@ def test_check_grad(case):
 
 def unread(p: Program) -> set:
     """Inputs that the output does not depend on (running statistics)."""
-    from neoflow.expr.ir import topological
+    from neoflow.expr.tensor import topological
 
     return set(p.feeds) - set(topological(p.outputs))
 

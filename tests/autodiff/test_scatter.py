@@ -5,7 +5,8 @@ import pytest
 
 import neoflow as nf
 from neoflow.expr.count import count_ops
-from neoflow.expr.ir import Compute, Scatter, topological
+from neoflow.expr.ir import Scatter
+from neoflow.expr.tensor import Compute, topological
 
 RNG = np.random.default_rng(0)
 

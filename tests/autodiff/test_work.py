@@ -8,7 +8,7 @@ import pytest
 
 import neoflow as nf
 from neoflow.expr.count import count_ops
-from neoflow.expr.ir import Placeholder, topological
+from neoflow.expr.tensor import Placeholder, topological
 from neoflow.graph import canonicalize, make_graph, pad_guards
 from neoflow.nn import functional as F
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from neoflow import codegen
 from neoflow.expr.interp import evaluate
-from neoflow.expr.ir import Compute, Tensor, topological
+from neoflow.expr.tensor import Compute, Tensor, topological
 from neoflow.partition.subgraph import Stage, Subgraph, Value
 from neoflow.runtime import native
 from neoflow.tune.schedule import Schedule

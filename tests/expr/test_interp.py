@@ -11,7 +11,8 @@ from neoflow.errors import ExpressionError, RuntimeFault
 from neoflow.expr import dsl as nf
 from neoflow.expr import interp
 from neoflow.expr.interp import evaluate
-from neoflow.expr.ir import Cast, Compute, Const, postorder, topological
+from neoflow.expr.ir import Cast, Const, postorder
+from neoflow.expr.tensor import Compute, topological
 from tests import reference
 from tests.strategies import random_program
 

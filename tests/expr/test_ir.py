@@ -9,7 +9,7 @@ import pytest
 import neoflow as nf
 from neoflow.expr import Apply, Axis, Cast, Const, Read, Reduce, Select, Slot, postorder, rewrite, structural_hash
 from neoflow.expr import substitute as replace
-from neoflow.expr.ir import serialize
+from neoflow.expr.tensor import serialize
 
 x = nf.placeholder((4, 5), name="x")
 

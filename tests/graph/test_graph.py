@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow.expr.ir import Compute, Read, Reduce, postorder
+from neoflow.expr.ir import Read, Reduce, postorder
+from neoflow.expr.tensor import Compute
 from neoflow.graph import canonicalize, make_graph, pad_guards
 from tests.strategies import random_program
 

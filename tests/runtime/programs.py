@@ -26,7 +26,7 @@ class Interpreted:
 
 
 def parameters_of(roots):
-    from neoflow.expr.ir import topological
+    from neoflow.expr.tensor import topological
 
     return [t for t in topological(roots) if isinstance(t, nf.Parameter)]
 

@@ -1,0 +1,214 @@
+"""Definitions and tensors, the upper half of the grammar in `ir`; a program is its tensors and what they read."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from functools import cached_property
+from typing import Any
+
+from neoflow.errors import ExpressionError, Location
+from neoflow.expr import dtype as dt
+from neoflow.expr.ir import (
+    Apply,
+    Axis,
+    Binder,
+    Cast,
+    Const,
+    Expr,
+    Node,
+    Operators,
+    Read,
+    Reduce,
+    Scatter,
+    Select,
+    Slot,
+    caller,
+    intern,
+    postorder,
+    uids,
+)
+
+
+class Definition(Node):
+    """What a compute computes, apart from names: `body` for every point of `shape`. Closed, see `ir`.
+
+    slots: one per distinct tensor read, in the order of first occurrence.
+    """
+
+    __slots__ = ("__dict__", "body", "shape", "slots")
+    shape: tuple[int, ...]
+    body: Expr
+    slots: tuple[Slot, ...]
+
+    def __new__(cls, shape: tuple[int, ...], body: Expr, slots: tuple[Slot, ...]) -> Definition:
+        fields = {"shape": shape, "body": body, "slots": slots, "where": None}
+        return intern(cls, (shape, body, slots), fields)
+
+    @cached_property
+    def axes(self) -> tuple[Axis, ...]:
+        """The output's axes."""
+        return tuple(Axis(i, n) for i, n in enumerate(self.shape))
+
+    @cached_property
+    def reduction_axes(self) -> tuple[Axis, ...]:
+        """Every axis bound inside the body, in the order of binding."""
+        bound = {a for n in postorder(self.body) if isinstance(n, Binder) for a in n.axes}
+        return tuple(sorted(bound, key=lambda a: a.ident))
+
+    @cached_property
+    def reads(self) -> tuple[Read, ...]:
+        """Every distinct read."""
+        return tuple(n for n in postorder(self.body) if isinstance(n, Read))
+
+    @cached_property
+    def has_reduction(self) -> bool:
+        """Whether anything is summed, multiplied, compared or scattered over bound axes."""
+        return any(isinstance(n, Binder) for n in postorder(self.body))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the structure, the same in every process: 64 hex digits."""
+        return hashlib.sha256(serialize(self).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        from neoflow.expr.printer import print_definition
+
+        return print_definition(self)
+
+    __repr__ = __str__
+
+
+def serialize(definition: Definition) -> str:
+    """A canonical text of a definition: nodes in post-order, each naming its children by number."""
+    number: dict[Expr, int] = {}
+    lines = [f"shape {definition.shape}"]
+    lines += [f"slot {s.position} {s.shape} {s.dtype}" for s in definition.slots]
+    for node in postorder(definition.body):
+        number[node] = len(number)
+        match node:
+            case Const():
+                text = f"const {node.value!r} {node.dtype}"
+            case Axis():
+                text = f"axis {node.ident} {node.extent}"
+            case Read():
+                text = f"read {node.source.position}"  # type: ignore[union-attr]
+            case Apply():
+                text = node.fn
+            case Select():
+                text = "select"
+            case Cast():
+                text = f"cast {node.dtype}"
+            case Reduce():
+                text = f"reduce {node.op} {[(a.ident, a.extent) for a in node.axes]}"
+            case Scatter():
+                text = f"scatter {[(a.ident, a.extent) for a in node.axes]}"
+        lines.append(f"{text} {[number[c] for c in node.children]}")
+    return "\n".join(lines)
+
+
+class Tensor(Operators):
+    """A value of the program: `shape` (static, every extent > 0), `dtype`, `name`. Identity is equality."""
+
+    __slots__ = ("__dict__", "dtype", "name", "shape")
+    shape: tuple[int, ...]
+    dtype: str
+    name: str
+
+    def __init__(self, shape: tuple[int, ...], dtype: str, name: str, where: Location | None, **fields: Any):
+        named = {"shape": shape, "dtype": dtype, "name": name, "where": where, "uid": next(uids), **fields}
+        for key, value in named.items():
+            object.__setattr__(self, key, value)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements, densely stored."""
+        return self.size * dt.itemsize(self.dtype)
+
+    def __str__(self) -> str:
+        from neoflow.expr.printer import print_tensor
+
+        return print_tensor(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}: {self.dtype}{list(self.shape)}>"
+
+    def __bool__(self) -> bool:
+        raise ExpressionError(
+            f"tensor {self.name} has no value while the program is written; use nf.select(cond, a, b)", caller()
+        )
+
+
+class Placeholder(Tensor):
+    """An input, given at every call."""
+
+    __slots__ = ()
+
+
+class Parameter(Placeholder):
+    """A trained input: keeps its value on the device between calls. `init` is an array, or gives one."""
+
+    __slots__ = ("init",)
+    init: Any
+
+
+class Compute(Tensor):
+    """A tensor given by a definition over other tensors. `axis_names` names the axes for printing, by ident."""
+
+    __slots__ = ("axis_names", "definition", "inputs")
+    definition: Definition
+    inputs: tuple[Tensor, ...]
+    axis_names: tuple[str, ...]
+
+    def __init__(
+        self,
+        definition: Definition,
+        inputs: tuple[Tensor, ...],
+        name: str,
+        axis_names: tuple[str, ...] = (),
+        where: Location | None = None,
+    ):
+        fields = {"definition": definition, "inputs": inputs, "axis_names": axis_names}
+        super().__init__(definition.shape, definition.body.dtype, name, where, **fields)
+
+
+def topological(roots: list[Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
+    """Every tensor the roots need, each after its inputs, in a deterministic order."""
+    order: list[Tensor] = []
+    state: dict[int, bool] = {}
+    stack: list[tuple[Tensor, bool]] = [(t, False) for t in reversed(roots)]
+    while stack:
+        tensor, done = stack.pop()
+        if done:
+            if not state[tensor.uid]:
+                state[tensor.uid] = True
+                order.append(tensor)
+        elif tensor.uid not in state:
+            state[tensor.uid] = False
+            stack.append((tensor, True))
+            if isinstance(tensor, Compute):
+                stack.extend((t, False) for t in reversed(tensor.inputs) if t.uid not in state)
+    return order
+
+
+def structural_hash(roots: list[Tensor] | tuple[Tensor, ...]) -> str:
+    """SHA-256 of a program, whatever its names: equal for equal definitions wired alike."""
+    number: dict[int, int] = {}
+    text = []
+    for tensor in topological(roots):
+        number[tensor.uid] = len(number)
+        if isinstance(tensor, Compute):
+            text.append(f"{tensor.definition.digest} {[number[t.uid] for t in tensor.inputs]}")
+        else:
+            text.append(f"{type(tensor).__name__} {tensor.shape} {tensor.dtype}")
+    text.append(f"roots {[number[t.uid] for t in roots]}")
+    return hashlib.sha256("\n".join(text).encode()).hexdigest()
