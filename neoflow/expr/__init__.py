@@ -1,8 +1,9 @@
 """The expression language: what users write, what every later stage reads.
 
-ir (the grammar) · dtype · functions (the scalar functions) · dsl (Python notation) · notation (index notation) ·
-shape (NumPy's shape functions) · close, check (from what is written to a closed, proved definition) · affine (index
-arithmetic) · extents · normal · recipe · interp (the meaning) · printer
+ir (the grammar) · tensor (definitions, tensors, programs) · dtype · functions (the scalar functions) · dsl (Python
+notation) · notation (index notation) · shape (NumPy's shape functions) · close, check (from what is written to a
+closed, proved definition) · affine (index arithmetic) · extents · normal · recipe · count · interp (the meaning) ·
+printer
 
 The package is also a function: `nf.expr("y[i] = ...")` calls it.
 """

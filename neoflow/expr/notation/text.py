@@ -1,0 +1,108 @@
+"""The text of index notation: cut into statements, each parsed by `ast`, with the place of every node for messages."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NoReturn
+
+from neoflow.errors import ExpressionError, Location
+
+
+class Source:
+    """The text and the user's line, for messages."""
+
+    def __init__(self, text: str, where: Location | None):
+        if not isinstance(text, str):
+            raise ExpressionError(f"index notation is a text, not {text!r}", where)
+        self.text, self.where, self.lines = text, where, text.splitlines()
+
+    def fail(self, message: str, line: int | None = None, column: int = 0) -> NoReturn:
+        """Raise `ExpressionError`, with the line of text and a caret when a place is given (both from 0)."""
+        if line is not None and line < len(self.lines):
+            shown = self.lines[line].rstrip()
+            left = len(shown) - len(shown.lstrip())
+            message += f"\n    {shown.lstrip()}\n    {' ' * max(column - left, 0)}^"
+        raise ExpressionError(message, self.where)
+
+    def statements(self) -> tuple[Parsed, ...]:
+        try:
+            parsed = _parse(self.text)
+        except _Syntax as problem:
+            self.fail(problem.message, problem.line, problem.column)
+        if not parsed:
+            self.fail("the text has no statement; write for example y[i] = sum(x[i, k])")
+        return parsed
+
+
+class _Syntax(Exception):
+    def __init__(self, message: str, line: int, column: int):
+        self.message, self.line, self.column = message, line, column
+
+
+class Parsed:
+    """One assignment and where its text begins in the whole."""
+
+    def __init__(self, text: str, line: int, column: int):
+        self.text, self.line, self.column = text, line, column
+        try:
+            body = ast.parse(text).body
+        except SyntaxError as e:
+            found = e.msg[0].lower() + e.msg[1:]
+            raise _Syntax(
+                f"the text does not parse: {found}", *self._absolute(e.lineno or 1, (e.offset or 1) - 1)
+            ) from None
+        node = body[0]
+        if len(body) != 1 or not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            raise _Syntax("a statement is an assignment: y[i, j] = expression", line, column)
+        self.target, self.value = node.targets[0], node.value
+
+    def _absolute(self, line: int, column: int) -> tuple[int, int]:
+        return self.line + line - 1, column + (self.column if line == 1 else 0)
+
+    def place(self, node: ast.AST) -> tuple[int, int]:
+        """Line and column of `node` in the whole text, from 0; `ast` counts columns in bytes."""
+        line: int = node.lineno  # type: ignore[attr-defined]
+        bytes_before = self.text.splitlines()[line - 1].encode()[: node.col_offset]  # type: ignore[attr-defined]
+        return self._absolute(line, len(bytes_before.decode()))
+
+    def segment(self, node: ast.AST) -> str:
+        """The text of `node`, on one line."""
+        return " ".join((ast.get_source_segment(self.text, node) or ast.unparse(node)).split())
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> tuple[Parsed, ...]:
+    return tuple(Parsed(part, line, column) for part, line, column in _split(text))
+
+
+def _split(text: str) -> Iterator[tuple[str, int, int]]:
+    """Statements with line and column of their beginning: cut at newlines and `;` outside of brackets."""
+    depth, start, n = 0, 0, 0
+    quote = ""
+    bounds = []
+    while n < len(text):
+        c = text[n]
+        if quote:
+            quote = "" if c == quote or c == "\n" else quote
+        elif c in "\"'":
+            quote = c
+        elif c == "#":
+            n = (text + "\n").index("\n", n)
+            continue
+        elif c in "([{":
+            depth += 1
+        elif c in ")]}":
+            depth = max(0, depth - 1)
+        elif c == ";" or (c == "\n" and not depth and text[n - 1 : n] != "\\"):
+            bounds.append((start, n))
+            start, depth = n + 1, 0
+        n += 1
+    bounds.append((start, len(text)))
+    for a, b in bounds:
+        part = text[a:b]
+        bare = part.lstrip()
+        if bare and not all(line.strip() == "" or line.lstrip().startswith("#") for line in bare.splitlines()):
+            a += len(part) - len(bare)
+            yield bare.rstrip(), text.count("\n", 0, a), a - (text.rfind("\n", 0, a) + 1)
