@@ -354,18 +354,24 @@ def scatter(
     run time. index: one for each dimension of `shape`.
     """
     dims, where = checked_shape(shape), caller()
+    outputs = tuple(Axis(-next(_axis_idents), n, "", where) for n in dims)
+    return define(dims, outputs, scattered(axes, index, value), name or f"t{next(_auto_names)}", where)
+
+
+def scattered(axes: Sequence[Axis], index: Sequence[Operand], value: Operand) -> Scatter:
+    """The body of `scatter`."""
     for a in axes:
         if not isinstance(a, Axis):
             raise _fail(f"scatter goes over axes made by nf.axis, not {a!r}")
+    if len(set(axes)) != len(axes):
+        raise _fail("scatter goes over distinct axes")
     targets = []
     for n, i in enumerate(index):
         e = as_expr(i, dt.INDEX)
         if not dt.is_int(e.dtype):
             raise _fail(f"index {n} of the scatter is `{e}` of type {e.dtype}; an index is an integer")
         targets.append(e if e.dtype == dt.INDEX else Cast(dt.INDEX, e))
-    outputs = tuple(Axis(-next(_axis_idents), n, "", where) for n in dims)
-    body = Scatter(tuple(axes), tuple(targets), as_expr(value, "float32"), where)
-    return define(dims, outputs, body, name or f"t{next(_auto_names)}", where)
+    return Scatter(tuple(axes), tuple(targets), as_expr(value, "float32"), caller())
 
 
 def mean(x: Tensor, axis: Any = None, keepdims: bool = False) -> Any:

@@ -127,7 +127,8 @@ def print_expr(
             case Scatter():
                 axes = ", ".join(bound(a) for a in node.axes)
                 targets = ", ".join(show(_index(t), here and dt.INDEX) for t in node.targets)
-                return f"scatter[{axes}]({show(node.body, here and 'float32')}, at=[{targets}])"
+                over = f"[{axes}]" if axes else ""
+                return f"scatter{over}({show(node.body, here and 'float32')}, at=[{targets}])"
             case Apply(fn="mul", args=(Const(value=-1, dtype=dt.INDEX), Expr() as term)) if not isinstance(term, Const):
                 return show(Apply("neg", (term,)), here, outer)
             case Apply():

@@ -261,6 +261,32 @@ def test_what_is_printed_reads_back():
     assert round_trips(range(40)) > 150
 
 
+def scatters():
+    """Repeated, computed, constant and rank-0 targets; values that read, reduce, choose, cast; no axis at all."""
+    places, n = f((5,), "int32", name="places"), f((), "int64", name="n")
+    g, table = f((5, 3), name="g"), f((7, 3), name="table")
+    i, j, k = axes(i=5, j=3, k=3)
+    yield nf.scatter((7, 3), [i, j], (places[i], j), g[i, j] * 2.0)
+    yield nf.scatter((7,), [i], (places[i],), nf.sum(g[i, k], axis=[k]))
+    yield nf.scatter((7, 4), [i], (places[i], 2), 1.0)
+    yield nf.scatter((9,), [i, j], (places[i] + places[j],), g[i, j])
+    yield nf.scatter((7, 5), [i, j], (nf.select(places[i] > 2, places[i], 0), i), nf.select(i > j, g[i, j], 0.0))
+    yield nf.scatter((7,), [i], (places[4 - i],), nf.cast(places[i], "int8"))
+    yield nf.scatter((7,), [i], (i + 2,), i)
+    yield nf.scatter((7,), [], (n,), 3.5)
+    for y in (nf.take(table, places) ** 2, nf.gather(table, f((7, 2), "int64", name="columns"))):
+        yield from (t for t in topological(nf.vjp(y, [table], f(y.shape, name="g"))) if isinstance(t, Compute))
+
+
+def test_scatters_read_back():
+    for t in scatters():
+        text = print_compute(t)
+        again = nf.expr(text, **{i.name: i for i in t.inputs})
+        assert again.definition is t.definition, f"{text}\nread back as {again}"
+        assert [i.uid for i in again.inputs] == [i.uid for i in t.inputs]
+    assert sum("scatter[" in print_compute(t) for t in scatters()) == 8
+
+
 @pytest.mark.slow
 def test_what_is_printed_reads_back_over_many_programs():
     print(f"\n{round_trips(range(1000, 3000))} definitions read back")
@@ -338,6 +364,19 @@ ERRORS = {
     ),
     "y[i] = v[i] + v[7]": ("read `v[7]` leaves its tensor: index 0 is `7` = 7 at every point, but the extent is 7", 14),
     "ä[i] = v[i] + ü[i]": ("unknown name `ü`", 14),
+    "y[i<7] = scatter[k](v[k])": ("scatter takes a value, and where it is added: scatter[b](x[b], at=[ids[b]])", 9),
+    "y[i<7] = scatter[k](v[k], at=k)": ("scatter takes a value, and where it is added", 9),
+    "y[i<7] = scatter[k](v[k], at=[k], to=[k])": ("scatter takes a value, and where it is added", 9),
+    "y[i<7] = scatter(v[k], at=[k])": ("index `k` has no value here; a scatter reads the indices it names: ", 19),
+    "y[i<7] = scatter[k](v[i], at=[k])": ("index `i` has no value here; a scatter reads the indices it names", 22),
+    "y[i<7] = scatter[i](v[i], at=[i])": ("scatter goes over `i`, which is on the left; take another name", 17),
+    "y[i<7] = scatter[k,k](v[k], at=[k])": ("scatter goes over distinct axes", 9),
+    "y[i<7] = 2 * scatter[k](v[k], at=[k])": ("a scatter is the whole right side of a statement; define what", 13),
+    "y[i<7] = scatter[k](v[k], at=[k, k])": ("`y` has 1 dimensions but scatters to 2 indices", 0),
+    "y[i<7] = scatter[k](v[k], at=[k + 1])": ("index 0 is `k + 1` = 7 at k=6, but the extent is 7", 0),
+    "y[i<7] = scatter[k](v[k], at=[0.5])": ("the float 0.5 meets a value of type int64; cast it first", 9),
+    "y[i] = scatter[k](v[k], at=[k])": ("the extent of index `i` cannot be inferred", 2),
+    "y[i<7] = scatter[k]": ("`scatter[k]` lacks its argument: scatter[k](...)", 9),
     "": ("the text has no statement; write for example y[i] = sum(x[i, k])", None),
 }
 

@@ -1,15 +1,18 @@
 """Index notation: `y[i, j] = sum(x[i, k] * w[k, j])`, read with Python's `ast` and never evaluated.
 
     text       ::= statement { newline or ";" statement }
-    statement  ::= name "[" index, ... "]" "=" expression    or    name "=" expression
+    statement  ::= left "=" expression    or    left "=" scatter
+    left       ::= name    or    name "[" index, ... "]"
     index      ::= name | name "<" extent
     expression ::= number | index name | parameter | tensor "[" expression, ... "]" | rank-0 tensor
                  | + - * / // % ** < <= > >= == != & | ~ and or not, chained comparisons, `a if c else b`
                  | function "(" expression, ... ")" | cast(expression, dtype) | select(condition, a, b)
                  | reducer "(" expression ")" | reducer "[" index, ... "]" "(" expression ")"
+    scatter    ::= "scatter" [ "[" index, ... "]" ] "(" expression ", at=[" expression, ... "])"
 
 A reducer (sum prod max min argmax argmin) without axes goes over the index names that stand in its argument, outside
-of reducers nested in it, and are neither on the left nor bound by a reducer around it. It builds what the Python
+of reducers nested in it, and are neither on the left nor bound by a reducer around it. A scatter adds its expression,
+for every point of the indices it names, to the element `at` of zeros. The notation builds what the Python
 notation builds, through the same functions.
 
 program (statements in turn) · text (statements and their places) · statement (one of them) · reader (its expression) ·

@@ -13,10 +13,11 @@ from neoflow.expr import dsl, extents
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Axis, Expr, Read
-from neoflow.expr.notation.syntax import REDUCER_NAMES, elements, hint, names_in
+from neoflow.expr.notation.syntax import BINDER_NAMES, REDUCER_NAMES, elements, hint, names_in
 from neoflow.expr.notation.text import Parsed, Source
 from neoflow.expr.tensor import Tensor
 
+_SCATTER = "scatter[b](x[b], at=[ids[b]])"
 _NUMBERS = {"inf": float("inf"), "nan": float("nan")}
 _SCALAR = {f.name: f.name for f in FUNCTIONS.values() if not f.symbol} | {
     "logical_and": "and",
@@ -70,7 +71,8 @@ class Reader:
 
     name, left: what the left side defines, and its indices. axes: by name, made when first met. sizes: extents that
     the text says, `i < 4`. reads: where each stands in the text. scope: index names that have a value at this place.
-    indices: every index name of the statement, for messages and for reducers that name no axes.
+    is_scatter: reading what a scatter adds. indices: every index name of the statement, for messages and for reducers
+    that name no axes.
     """
 
     def __init__(self, source: Source, parsed: Parsed, env: Bindings, given: Iterable[str]):
@@ -79,6 +81,7 @@ class Reader:
         self.sizes: dict[str, int] = {}
         self.reads: dict[Read, ast.Subscript] = {}
         self.scope: list[str] = []
+        self.is_scatter = False
         self.indices: set[str] = set()
         self.name, left = self._target(parsed.target)
         self.left = [self._index(node) for node in left]
@@ -139,6 +142,8 @@ class Reader:
         return self.axes[name]
 
     def _unknown(self, node: ast.Name) -> NoReturn:
+        if node.id in self.indices and self.is_scatter:
+            self.fail(node, f"index `{node.id}` has no value here; a scatter reads the indices it names: {_SCATTER}")
         if node.id in self.indices:
             self.fail(
                 node,
@@ -205,7 +210,7 @@ class Reader:
             self.fail(node, f"`{self.parsed.segment(node.value)}` is no tensor and cannot be indexed")
         name = node.value.id
         tensor = self.env.get(name)
-        if name in REDUCER_NAMES and tensor is None:
+        if name in BINDER_NAMES and tensor is None:
             self.fail(node, f"`{self.parsed.segment(node)}` lacks its argument: {name}[k](...)")
         if tensor is None:
             self._unknown(node.value)
@@ -247,6 +252,8 @@ class Reader:
     def _call(self, node: ast.Call) -> Expr | Number:
         function = node.func
         if isinstance(function, ast.Subscript) and isinstance(function.value, ast.Name):
+            if function.value.id == "scatter":
+                return self._scatter(node, elements(function.slice))
             if function.value.id not in REDUCER_NAMES:
                 self.fail(node, f"`{function.value.id}` is no reducer; the reducers are {', '.join(REDUCER_NAMES)}")
             return self._reduce(node, function.value.id, elements(function.slice))
@@ -255,6 +262,8 @@ class Reader:
         name = function.id
         if name in REDUCER_NAMES:
             return self._reduce(node, name, None)
+        if name == "scatter":
+            return self._scatter(node, [])
         if name == "cast":
             return self._cast(node)
         for keyword in node.keywords:
@@ -264,7 +273,7 @@ class Reader:
                 self.fail(node, f"{name} takes a condition and two values, got {len(node.args)} arguments")
             return self.build(node, dsl.select, *(self.value(a) for a in node.args))
         if name not in _SCALAR:
-            known = [*_SCALAR, *REDUCER_NAMES, "select", "where", "cast"]
+            known = [*_SCALAR, *BINDER_NAMES, "select", "where", "cast"]
             if name in self.env:
                 self.fail(node, f"`{name}` is a tensor or a number, no function; read a tensor with {name}[i]")
             meant = _did_you_mean(name, known)
@@ -301,16 +310,32 @@ class Reader:
                     f"name its axes: {op}[k](...)",
                 )
         else:
-            over = [self._index(n) for n in explicit]
-            for name, place in zip(over, explicit, strict=True):
-                if name in self.scope:
-                    why = "is on the left" if name in self.left else f"is bound by a reduction around this {op}"
-                    self.fail(place, f"{op} goes over `{name}`, which {why}; take another name")
+            over = self._bound(op, explicit)
         self.scope += over
         axes = [self.axis(name) for name in over]
         body = self.value(node.args[0])
         del self.scope[len(self.scope) - len(over) :]
         return self.build(node, dsl.reduction, op, body, axes)
+
+    def _scatter(self, node: ast.Call, explicit: list[ast.expr]) -> Expr:
+        at = node.keywords[0].value if [k.arg for k in node.keywords] == ["at"] else None
+        if len(node.args) != 1 or not isinstance(at, (ast.List, ast.Tuple)):
+            self.fail(node, f"scatter takes a value, and where it is added: {_SCATTER}")
+        if node is not self.parsed.value:
+            self.fail(node, "a scatter is the whole right side of a statement; define what it gives as a tensor first")
+        self.scope, self.is_scatter = self._bound("scatter", explicit), True
+        axes = [self.axis(name) for name in self.scope]
+        value = self.value(node.args[0])
+        return self.build(node, dsl.scattered, axes, [self.value(e) for e in at.elts], value)
+
+    def _bound(self, op: str, explicit: list[ast.expr]) -> list[str]:
+        """The index names in the brackets of a reducer or a scatter, new in this place."""
+        over = [self._index(n) for n in explicit]
+        for name, place in zip(over, explicit, strict=True):
+            if name in self.scope:
+                why = "is on the left" if name in self.left else f"is bound by a reduction around this {op}"
+                self.fail(place, f"{op} goes over `{name}`, which {why}; take another name")
+        return over
 
     def _direct(self, argument: ast.expr) -> list[str]:
         """Free index names of a reducer's argument, in the order of the text, not looking into nested reducers."""

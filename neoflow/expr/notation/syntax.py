@@ -7,6 +7,7 @@ import ast
 from neoflow.expr.functions import ARG_REDUCERS, REDUCERS
 
 REDUCER_NAMES = (*REDUCERS, *ARG_REDUCERS)
+BINDER_NAMES = (*REDUCER_NAMES, "scatter")
 
 
 def elements(node: ast.expr) -> list[ast.expr]:
@@ -14,12 +15,12 @@ def elements(node: ast.expr) -> list[ast.expr]:
     return list(node.elts) if isinstance(node, ast.Tuple) else [node]
 
 
-def is_reducer(node: ast.AST) -> bool:
-    """Whether `node` applies a reducer, with or without brackets."""
+def is_binder(node: ast.AST) -> bool:
+    """Whether `node` applies a reducer or a scatter, with or without brackets."""
     if not isinstance(node, ast.Call):
         return False
     function = node.func.value if isinstance(node.func, ast.Subscript) else node.func
-    return isinstance(function, ast.Name) and function.id in REDUCER_NAMES
+    return isinstance(function, ast.Name) and function.id in BINDER_NAMES
 
 
 def names_in(root: ast.AST) -> list[ast.Name]:
@@ -31,7 +32,7 @@ def names_in(root: ast.AST) -> list[ast.Name]:
         if isinstance(node, ast.Name):
             found.append(node)
         elif isinstance(node, ast.Call):
-            stack += [] if is_reducer(node) else node.args
+            stack += [] if is_binder(node) else node.args
         elif isinstance(node, ast.Subscript):
             stack.append(node.slice)
         else:
