@@ -62,6 +62,27 @@ def test_updates_in_place_and_not():
     np.testing.assert_allclose(final, wanted_a - wanted_b, rtol=1e-4)
 
 
+@pytest.mark.parametrize("shape", [(64, 48), (7, 37), (5,), (1, 1)])
+def test_several_states_updated_in_place_by_one_kernel(shape):
+    """Adam's moments and parameter: each new value needs old values that the others overwrite."""
+    rng = np.random.default_rng(0)
+    start = {n: rng.standard_normal(shape).astype(np.float32) ** 2 for n in "mvp"}
+    m, v, p = (nf.parameter(shape, name=n, init=start[n]) for n in "mvp")
+    g = nf.placeholder(shape, name="g")
+    new_m, new_v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
+    new_p = p - 0.1 * new_m / (nf.sqrt(new_v) + 1e-3) + 0.01 * m * v
+    step = nf.compile([nf.sum(g)], [g], {m: new_m, v: new_v, p: new_p})
+    assert not step.plan.copies and not step.plan.saves
+    gradient = rng.standard_normal(shape).astype(np.float32)
+    a, b, c = (start[n].astype(np.float64) for n in "mvp")
+    for _ in range(3):
+        step(gradient)
+        a, b, a_old, b_old = 0.9 * a + 0.1 * gradient, 0.99 * b + 0.01 * gradient**2, a, b
+        c = c - 0.1 * a / (np.sqrt(b) + 1e-3) + 0.01 * a_old * b_old
+    for t, wanted in zip((m, v, p), (a, b, c), strict=True):
+        np.testing.assert_allclose(nf.compile([t + 0.0])()[0], wanted, rtol=1e-5, atol=1e-6)
+
+
 def test_the_second_compilation_comes_from_the_cache():
     from neoflow import pipeline
 

@@ -40,7 +40,7 @@ def lower(subgraph: Subgraph, schedule: Schedule, target: Target, name: str) -> 
     """The kernel of `subgraph` by `schedule`; `ScheduleError` when the schedule does not fit it.
 
     Arguments are dense arrays flattened to one dimension (`runtime.native.as_argument` gives them), aligned to an
-    element at least.  An output may be the memory of an input read only at the point being written.
+    element at least.  An output may be the memory of an input that is only read at the point being written (`Subgraph.followers`).
     """
     scattered, by_rows = scatter_of(subgraph), rows_of(subgraph)
     inputs = {n: emit.buffer(math.prod(v.shape), v.dtype, f"in{n}") for n, v in enumerate(subgraph.inputs)}
@@ -58,7 +58,8 @@ def lower(subgraph: Subgraph, schedule: Schedule, target: Target, name: str) -> 
     except KeyError as missing:
         raise ScheduleError(f"{schedule} lacks the knob {missing}") from None
     func = tirx.PrimFunc([*inputs.values(), *outputs], emit.sequence(faults.around(statements)))
-    return Lowered(name, func.with_attr("global_symbol", name).with_attr("tirx.noalias", True))
+    func = func.with_attr("tirx.noalias", not subgraph.is_shared)  # else LLVM may load an input after a store over it
+    return Lowered(name, func.with_attr("global_symbol", name))
 
 
 def _nest_statements(frame: Frame, schedule: Schedule) -> list:

@@ -142,24 +142,7 @@ def _needs(needs: list[set[int]], n: int, target: int) -> bool:
 
 
 def can_overwrite(call: KernelCall, t: Tensor, output: Tensor) -> bool:
-    """Whether `output` of the kernel may take the place of its input t: t is only read at the point being written.
-
-    Through the whole chain: an inlined stage that reads t must itself be read at the kernel's own point. And for this
-    output alone: compiled code may store one output before it loads what another one needs.
-    """
-    subgraph, first = call.subgraph, len(call.inputs)
-    if subgraph.rows is not None:
-        return all(i is not t for i in call.inputs)
-    shape = call.outputs[0].shape
-    tainted = {n for n, i in enumerate(call.inputs) if i is t}
-    anchor = subgraph.anchor
-    for n, stage in enumerate(subgraph.stages):
-        for read in stage.definition.reads:
-            if stage.inputs[read.source.position] in tainted:  # type: ignore[union-attr]
-                if anchor is not None and n <= anchor:
-                    return False
-                if stage.definition.shape != shape or not reads_at_own_point(read, shape):
-                    return False
-                tainted.add(first + n)
-    others = [n for n, o in zip(subgraph.outputs, call.outputs, strict=True) if o is not output]
-    return not tainted or (t.shape == shape and tainted.isdisjoint(others))
+    """Whether `output` of the kernel may take the place of its input t: t is only read at the point being written."""
+    if t.shape != output.shape or t.dtype != output.dtype:
+        return False
+    return all(i is not t or call.subgraph.followers(n) is not None for n, i in enumerate(call.inputs))

@@ -178,6 +178,7 @@ class _Partitioner:
             if verdict.ok:
                 group.members.append(t)
                 self.group_of[t] = group
+                self.absorb(t, group)
                 return
         group = _Group([t])
         self.groups.append(group)
@@ -194,20 +195,57 @@ class _Partitioner:
         if len(group.members) >= _MAX_OUTPUTS:
             return Verdict(False, f"the kernel stores {_MAX_OUTPUTS} tensors already")
         members = set(group.members)
-        for u in self.closure(t):
-            for read in u.definition.reads:
-                source = u.inputs[read.source.position]  # type: ignore[union-attr]
-                if source in members and not (u.shape == head.shape and reads_at_own_point(read, head.shape)):
-                    return Verdict(False, f"{u.name} reads {source.name} away from its own point")
-                if source in self.views and self.base(source) in members:
-                    return Verdict(False, f"{u.name} reads {source.name}, which is memory of {self.base(source).name}")
-                own = source in self.inlined and self.reaches(source, members)
-                if own and not (u.shape == head.shape and reads_at_own_point(read, head.shape)):
-                    return Verdict(False, f"{u.name} reads {source.name} away from its own point")
+        elsewhere = self.read_elsewhere(t, members)
+        if elsewhere is not None:
+            return Verdict(False, elsewhere)
         for source in self.stored_inputs(t):
             if source not in members and self.depends_on(self.base(source), group):
                 return Verdict(False, f"it also reads {source.name}, which needs this kernel to have finished")
         return Verdict(True, "it reads the kernel's result at its own point")
+
+    def read_elsewhere(self, t: Compute, members: set[Compute]) -> str | None:
+        """Where t, with what is inlined into it, reads one of the members away from the point being written."""
+        for u in self.closure(t):
+            for read in u.definition.reads:
+                source = u.inputs[read.source.position]  # type: ignore[union-attr]
+                if source in self.views and self.base(source) in members:
+                    return f"{u.name} reads {source.name}, which is memory of {self.base(source).name}"
+                own = source in members or (source in self.inlined and self.reaches(source, members))
+                if own and not (u.shape == t.shape and reads_at_own_point(read, t.shape)):
+                    return f"{u.name} reads {source.name} away from its own point"
+        return None
+
+    def absorb(self, t: Compute, group: _Group) -> None:
+        """Take kernels that t reads, besides the one it joined, into that one: what they store is then read once."""
+        for source in self.stored_inputs(t):
+            other = self.group_of.get(self.base(source))
+            if other is None or other is group:
+                continue
+            verdict = self.may_absorb(other, group)
+            what = f"merge the kernels of {other.members[0].name} and {group.members[0].name}{list(t.shape)}"
+            self.verdicts.append((what, verdict))
+            if verdict.ok:
+                group.members = other.members + group.members
+                self.group_of.update(dict.fromkeys(other.members, group))
+                self.groups.remove(other)
+
+    def may_absorb(self, first: _Group, second: _Group) -> Verdict:
+        members = set(first.members)
+        if any(reduces(m) for m in (*first.members, *second.members)):
+            return Verdict(False, "one reduces")
+        if first.members[0].shape != second.members[0].shape:
+            return Verdict(False, "their shapes differ")
+        if len(first.members) + len(second.members) > _MAX_OUTPUTS:
+            return Verdict(False, f"a kernel stores {_MAX_OUTPUTS} tensors at most")
+        for m in second.members:
+            elsewhere = self.read_elsewhere(m, members)
+            if elsewhere is not None:
+                return Verdict(False, elsewhere)
+            for source in self.stored_inputs(m):
+                base = self.base(source)
+                if base not in members and self.group_of.get(base) is not second and self.depends_on(base, first):
+                    return Verdict(False, f"{m.name} also reads {source.name}, which needs the first to have finished")
+        return Verdict(True, "one reads the other at its own point")
 
     def merge_rows(self) -> None:
         """Merge kernels that go through the same rows: softmax, normalisation, squash, and what is done around them."""

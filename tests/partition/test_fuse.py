@@ -81,12 +81,21 @@ def test_update_rides_with_the_gradient_and_is_in_place():
     assert can_overwrite(calls[writer], w, dict(graph.updates)[w])
 
 
-def test_an_input_that_two_outputs_need_is_not_overwritten():
-    x, m = nf.placeholder((8, 16), name="x"), nf.parameter((8, 16), name="m")
+def test_an_input_that_two_outputs_need_is_overwritten():
+    x, m, w = nf.placeholder((8, 16), name="x"), nf.parameter((8, 16), name="m"), nf.parameter((8, 16), name="w")
     new = m * 0.9 + x
-    graph, parts = kernels([], [x], {m: new, nf.parameter((8, 16), name="w"): new * m})
+    graph, parts = kernels([], [x], {m: new, w: w + new * m})
     calls, in_place = updates_last(graph, parts)
-    assert len(calls) == 1 and m not in in_place
+    assert len(calls) == 1 and in_place == {m, w} and calls[0].subgraph.is_shared
+
+
+def test_an_input_that_another_output_reads_elsewhere_is_not_overwritten():
+    x, m, w = nf.placeholder((8, 8), name="x"), nf.parameter((8, 8), name="m"), nf.parameter((8, 8), name="w")
+    graph, parts = kernels([], [x], {m: m * 0.9 + x, w: w + nf.transpose(m, (1, 0)) * x})
+    calls, in_place = updates_last(graph, parts)
+    writer = next(c for c in calls if any(t is dict(graph.updates)[m] for t in c.outputs))
+    assert w in in_place and (len(calls) == 2 or m not in in_place)
+    assert len(calls) == 2 or not can_overwrite(writer, m, dict(graph.updates)[m])
 
 
 def test_a_transposed_read_of_the_parameter_is_not_in_place():
