@@ -9,8 +9,7 @@ import pytest
 
 from neoflow.errors import ExpressionError, RuntimeFault
 from neoflow.expr import dsl as nf
-from neoflow.expr import interp
-from neoflow.expr.interp import evaluate
+from neoflow.expr.interp import body, evaluate
 from neoflow.expr.ir import Cast, Const, postorder
 from neoflow.expr.tensor import Compute, topological
 from tests import reference
@@ -58,7 +57,7 @@ def test_random_programs_without_jumps_in_their_own_precision(block):
 @pytest.mark.parametrize("block", range(2))
 def test_random_programs_in_pieces(block, monkeypatch):
     """With a limit of a few elements every reduction and every tensor is done piece by piece."""
-    monkeypatch.setattr(interp, "LIMIT", 5 + 20 * block)
+    monkeypatch.setattr(body, "LIMIT", 5 + 20 * block)
     for seed in range(6000 + 20 * block, 6020 + 20 * block):
         agree(random_program(seed, points=200), "float64", 1e-9, 1e-9)
 
@@ -214,7 +213,7 @@ def test_nested_reductions_in_bodies_indices_and_conditions():
 
 
 def test_infinities_in_a_sum_of_sums_done_in_pieces(monkeypatch):
-    monkeypatch.setattr(interp, "LIMIT", 6)
+    monkeypatch.setattr(body, "LIMIT", 6)
     a, b = nf.placeholder((3, 4), name="a"), nf.placeholder((4, 5), name="b")
     j, k = nf.axis(3, "j"), nf.axis(4, "k")
     y = nf.compute((5,), lambda r: nf.sum(nf.sum(a[j, k] * b[k, r], axis=[k]), axis=[j]))

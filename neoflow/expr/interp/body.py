@@ -1,0 +1,296 @@
+"""The values of one tensor: its body over all its axes, or over pieces of them where that would be too much at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from neoflow.errors import RuntimeFault
+from neoflow.expr.functions import FUNCTIONS, REDUCERS
+from neoflow.expr.interp.contraction import Product, as_product, contract, pairing, total
+from neoflow.expr.interp.facts import Guards, facts
+from neoflow.expr.interp.types import Types
+from neoflow.expr.interp.views import affine_view
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, Slot
+from neoflow.expr.printer import axis_names, print_expr
+from neoflow.expr.tensor import Compute
+
+LIMIT = 1 << 24
+"""Elements of the largest temporary array inside one body."""
+
+
+class Body:
+    """The body of a compute over a box of its axes: all of it, or a piece along `split` of a `parent`'s box."""
+
+    def __init__(self, tensor: Compute, inputs: list[np.ndarray], types: Types):
+        self.tensor, self.inputs, self.types = tensor, inputs, types
+        self.facts = facts(tensor.definition)
+        self.ranges = tuple((0, n) for n in self.facts.extents)
+        self.memo: dict[tuple[int, Guards], np.ndarray] = {}
+        self.padded: dict[tuple, np.ndarray] = {}
+        self.parent: Body | None = None
+        self.split = -1
+
+    def piece(self, dim: int, start: int, stop: int) -> Body:
+        """The same body with axis `dim` in [start, stop)."""
+        inner = object.__new__(Body)
+        inner.tensor, inner.inputs, inner.types, inner.facts = self.tensor, self.inputs, self.types, self.facts
+        inner.ranges = (*self.ranges[:dim], (start, stop), *self.ranges[dim + 1 :])
+        inner.memo, inner.padded, inner.parent, inner.split = {}, self.padded, self, dim
+        return inner
+
+    # ------------------------------------------------------------------------------------------------ whole body
+
+    def run(self) -> np.ndarray:
+        """The tensor's value in its work type, rounded to what its own type can hold."""
+        definition = self.tensor.definition
+        if isinstance(definition.body, Scatter):
+            return self.types.rounded(self._scatter(definition.body), self.tensor.dtype)
+        rank = len(definition.shape)
+        result = self._whole(rank)[(...,) + (0,) * (len(self.ranges) - rank)]
+        result = np.broadcast_to(result, definition.shape)
+        return self.types.rounded(np.asarray(result, order="C"), self.tensor.dtype)
+
+    def _scatter(self, body: Scatter) -> np.ndarray:
+        """Zeros, plus each point of the body where its targets say; a target outside is a fault."""
+        result = np.zeros(self.tensor.shape, self.types.work(self.tensor.dtype))
+        box = tuple(a.extent for a in body.axes)
+
+        def over_axes(e: Expr) -> np.ndarray:
+            array = self.value(e)
+            bound = [a.ident for a in body.axes]
+            unused = [d for d in range(array.ndim) if d not in bound]
+            return np.broadcast_to(array.transpose(bound + unused)[(...,) + (0,) * len(unused)], box)
+
+        targets = [over_axes(t) for t in body.targets]
+        for n, (target, extent) in enumerate(zip(targets, result.shape, strict=True)):
+            outside = (target < 0) | (target >= extent)
+            if outside.any():
+                raise RuntimeFault(
+                    f"{self.tensor.name} scatters to index {int(target[outside][0])} of dimension {n}, "
+                    f"whose extent is {extent}",
+                    self.tensor.where,
+                )
+        np.add.at(result, tuple(targets), over_axes(body.body))
+        return result
+
+    def _whole(self, rank: int) -> np.ndarray:
+        dims = [d for d in range(rank) if self.length(d) > 1]
+        size = math.prod(self.length(d) for d in dims)
+        if size > LIMIT:
+            return self._in_pieces(dims[0], size, lambda piece: piece._whole(rank))
+        return self.value(self.tensor.definition.body)
+
+    def _in_pieces(
+        self, dim: int, size: int, run: Callable[[Body], np.ndarray], combine: np.ufunc | None = None
+    ) -> np.ndarray:
+        """`run` on pieces along `dim`, small enough for `size` to come under the limit; combined, or side by side."""
+        start, stop = self.ranges[dim]
+        step = max(1, (stop - start) // -(-size // LIMIT))
+        result = None
+        for low in range(start, stop, step):
+            high = min(low + step, stop)
+            part = run(self.piece(dim, low, high))
+            if combine is not None:
+                result = part if result is None else combine(result, part)
+                continue
+            if result is None:
+                result = np.empty((*part.shape[:dim], stop - start, *part.shape[dim + 1 :]), part.dtype)
+            result[(slice(None),) * dim + (slice(low - start, high - start),)] = part
+        assert result is not None
+        return result
+
+    def length(self, dim: int) -> int:
+        start, stop = self.ranges[dim]
+        return stop - start
+
+    # ---------------------------------------------------------------------------------------------- expressions
+
+    def value(self, e: Expr, guards: Guards = (), keep: bool = False) -> np.ndarray:
+        """The array of `e`; what cannot fault is evaluated without regard to the guards."""
+        if e not in self.facts.faulty:
+            guards = ()
+        if self.parent is not None and all(a.ident != self.split for a in e.free):
+            return self.parent.value(e, guards, keep=True)
+        key = (e.uid, guards)
+        found = self.memo.get(key)
+        if found is None:
+            found = self._value(e, guards)
+            if keep or self.facts.uses.get(e, 0) > 1:
+                self.memo[key] = found
+        return found
+
+    def _value(self, e: Expr, guards: Guards) -> np.ndarray:
+        match e:
+            case Read():
+                return self._read(e, guards)
+            case Apply():
+                return self._apply(e, guards)
+            case Axis():
+                shape = [1] * len(self.ranges)
+                shape[e.ident] = -1
+                return np.arange(*self.ranges[e.ident], dtype=np.int64).reshape(shape)
+            case Const():
+                array = np.full((1,) * len(self.ranges), e.value, self.types.work(e.dtype))
+                return self.types.rounded(array, e.dtype)
+            case Select():
+                cond = self.value(e.cond, guards)
+                then = self.value(e.then, (*guards, (e.cond, True)))
+                return np.where(cond, then, self.value(e.other, (*guards, (e.cond, False))))
+            case Cast():
+                return self._cast(e, self.value(e.arg, guards))
+            case Reduce():
+                return self._reduce(e, guards)
+        raise TypeError(type(e).__name__)
+
+    def _cast(self, e: Cast, array: np.ndarray) -> np.ndarray:
+        work = self.types.work(e.dtype)
+        array = array != 0 if e.dtype == "bool" else array.astype(work, copy=False)
+        return self.types.rounded(array, e.dtype)
+
+    def _apply(self, e: Apply, guards: Guards) -> np.ndarray:
+        first = self.value(e.args[0], guards)
+        if len(e.args) == 1:
+            return FUNCTIONS[e.fn].numpy(first)
+        inside = (*guards, (e.args[0], e.fn == "and")) if e.fn in ("and", "or") else guards
+        second = self.value(e.args[1], inside)
+        if e.fn in ("floordiv", "mod") and not isinstance(e.args[1], Const):
+            at = self._first(second == 0, guards)
+            if at is not None:
+                raise RuntimeFault(f"{self._text(e)} divides by zero {self._point(at)}", self.tensor.where)
+        return FUNCTIONS[e.fn].numpy(first, second)
+
+    def mask(self, guards: Guards) -> np.ndarray:
+        """Where all the guards hold."""
+        result = np.ones((1,) * len(self.ranges), np.bool_)
+        for n, (cond, positive) in enumerate(guards):
+            array = self.value(cond, guards[:n])
+            result = result & (array if positive else ~array)
+        return result
+
+    # ---------------------------------------------------------------------------------------------------- reads
+
+    def _read(self, e: Read, guards: Guards) -> np.ndarray:
+        assert isinstance(e.source, Slot)
+        base = self.inputs[e.source.position]
+        forms = self.facts.forms.get(e)
+        if forms is not None:
+            most = min(4 * max(base.size, math.prod(self.facts.extents)), LIMIT)
+            view = affine_view(e.source, base, forms, self.ranges, self.padded, most)
+            if view is not None:
+                return view
+        indices = []
+        for n, (index, extent) in enumerate(zip(e.indices, e.source.shape, strict=True)):
+            array = self.value(index, guards)
+            outside = (array < 0) | (array >= extent)
+            if outside.any():
+                if index in self.facts.reading:
+                    self._check(e, n, array, outside, guards)
+                array = np.clip(array, 0, extent - 1)
+            indices.append(array)
+        return base[tuple(indices)]
+
+    def _check(self, e: Read, n: int, index: np.ndarray, outside: np.ndarray, guards: Guards) -> None:
+        at = self._first(outside, guards)
+        if at is None:
+            return
+        value = np.broadcast_to(index, np.broadcast_shapes(index.shape, self.mask(guards).shape))[at]
+        name = self.tensor.inputs[e.source.position].name  # type: ignore[union-attr]
+        raise RuntimeFault(
+            f"read {self._text(e)} leaves {name}: index {n} is {value} {self._point(at)}, but the extent is "
+            f"{e.source.shape[n]}; check the integers it comes from",
+            self.tensor.where,
+        )
+
+    def _first(self, wrong: np.ndarray, guards: Guards) -> tuple[int, ...] | None:
+        """The first point where `wrong` holds together with the guards."""
+        if not wrong.any():
+            return None
+        wrong = wrong & self.mask(guards)
+        flat = int(np.argmax(wrong))
+        at = tuple(int(i) for i in np.unravel_index(flat, wrong.shape))
+        return at if wrong[at] else None
+
+    def _text(self, e: Expr) -> str:
+        sources = tuple(t.name for t in self.tensor.inputs)
+        return f"`{print_expr(e, axis_names(self.tensor), sources)}` of {self.tensor.name}"
+
+    def _point(self, at: tuple[int, ...]) -> str:
+        names = axis_names(self.tensor)
+        inside = [f"{names[d]}={self.ranges[d][0] + i}" for d, i in enumerate(at) if d < len(names)]
+        return "at " + (", ".join(inside) or "its only point")
+
+    # ----------------------------------------------------------------------------------------------- reductions
+
+    def _reduce(self, e: Reduce, guards: Guards) -> np.ndarray:
+        axes, body = e.axes, e.body
+        while e.op == "sum" and isinstance(body, Reduce) and body.op == "sum":
+            axes, body = axes + body.axes, body.body
+        dims = tuple(a.ident for a in axes)
+        if e.op == "sum":
+            product = as_product(body, guards, self.facts)
+            if len(product.factors) > 1:
+                return self._sum_of_products(e, dims, body, product, guards)
+        return self._direct(e, dims, body, guards)
+
+    def _direct(self, e: Reduce, dims: tuple[int, ...], body: Expr, guards: Guards) -> np.ndarray:
+        """The reduction of the whole body's array, in pieces when it is large."""
+        used = sorted(a.ident for a in body.free if self.length(a.ident) > 1)
+        size = math.prod(self.length(d) for d in used)
+        is_arg = e.op.startswith("arg")
+        cuts = [d for d in used if not (is_arg and d in dims)]
+        if size > LIMIT and cuts:
+            combine = REDUCERS[e.op] if cuts[0] in dims else None
+            return self._in_pieces(cuts[0], size, lambda piece: piece._direct(e, dims, body, guards), combine)
+        array = self.value(body, guards)
+        shape = [self.length(d) if d in dims else n for d, n in enumerate(array.shape)]
+        array = np.broadcast_to(array, shape)
+        if is_arg:
+            pick = np.argmax if e.op == "argmax" else np.argmin
+            return np.asarray(pick(array, axis=dims[0], keepdims=True), np.int64)
+        if e.op == "sum":
+            return total(array, dims)
+        return REDUCERS[e.op].reduce(array, axis=dims, keepdims=True, dtype=array.dtype)
+
+    def _sum_of_products(
+        self, e: Reduce, dims: tuple[int, ...], body: Expr, product: Product, guards: Guards
+    ) -> np.ndarray:
+        """Sum over `dims` of `body`, which is a product, by matrix products of two factors at a time."""
+
+        def used(e: Expr) -> frozenset[int]:
+            return frozenset(a.ident for a in e.free if self.length(a.ident) > 1)
+
+        sets = [used(f) for f, _ in product.factors]
+        home: list[list[tuple[Expr, bool, Guards]]] = [[] for _ in sets]
+        for mask in product.masks:  # each condition joins the factor that grows least by it
+            own = used(mask[0])
+            at = min(range(len(sets)), key=lambda n: (self._size(sets[n] | own) - self._size(sets[n]), -len(sets[n])))
+            sets[at] |= own
+            home[at].append(mask)
+        steps, peak = pairing(sets, frozenset(dims), self._size)
+        if self._size(peak) > LIMIT:
+            cut = min(peak)
+            combine = np.add if cut in dims else None
+            return self._in_pieces(cut, self._size(peak), lambda piece: piece._reduce(e, guards), combine)
+        arrays = []
+        for (factor, inside), conditions in zip(product.factors, home, strict=True):
+            array = self.value(factor, inside)
+            for cond, positive, outside in conditions:
+                holds = self.value(cond, outside)
+                array = np.where(holds if positive else ~holds, array, np.zeros((), array.dtype))
+            arrays.append(array)
+        unused = [d for d in dims if all(a.shape[d] == 1 for a in arrays)]
+        scale = product.sign * math.prod(self.length(d) for d in unused)
+        for i, j in steps:
+            right = arrays.pop(j)
+            left = arrays.pop(i)
+            arrays.append(contract(left, right, [d for d in dims if all(a.shape[d] == 1 for a in arrays)]))
+        result = arrays[0] if scale == 1 else arrays[0] * np.asarray(scale).astype(arrays[0].dtype)
+        if result.dtype.kind == "f" and not np.isfinite(result).all():
+            return self._direct(e, dims, body, guards)  # to infinities the order matters
+        return result
+
+    def _size(self, dims: frozenset[int]) -> int:
+        return math.prod(self.length(d) for d in dims)

@@ -1,0 +1,54 @@
+"""What is known of a body before any value is, found once and shared by all its evaluations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from neoflow.expr import affine
+from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, postorder
+from neoflow.expr.tensor import Definition
+
+Guards = tuple[tuple[Expr, bool], ...]
+"""Conditions under which an expression is evaluated, outermost first, each with the value it has there."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the body of a definition says about itself, whatever the values."""
+
+    extents: tuple[int, ...]
+    """of every axis, by ident; at least one"""
+    uses: dict[Expr, int]
+    """how many nodes use a node"""
+    faulty: frozenset[Expr]
+    """nodes that can fault at run time, so that the conditions around them matter"""
+    reading: frozenset[Expr]
+    """nodes that depend on data"""
+    forms: dict[Read, tuple[affine.Linear, ...]]
+    """reads whose indices are all affine in the axes, with their linear forms"""
+
+
+@lru_cache(maxsize=16384)
+def facts(definition: Definition) -> Facts:
+    nodes = list(postorder(definition.body))
+    axes = {a.ident: a.extent for a in (*definition.axes, *definition.reduction_axes)}
+    extents = tuple(axes.get(n, 1) for n in range(max(axes, default=0) + 1))
+    uses: dict[Expr, int] = {}
+    faulty: set[Expr] = set()
+    reading: set[Expr] = set()
+    forms: dict[Read, tuple[affine.Linear, ...]] = {}
+    for e in nodes:
+        for c in e.children:
+            uses[c] = uses.get(c, 0) + 1
+        if isinstance(e, Read) or any(c in reading for c in e.children):
+            reading.add(e)
+        follows_data = isinstance(e, Read) and any(c in reading for c in e.indices)
+        divides = isinstance(e, Apply) and e.fn in ("floordiv", "mod") and not isinstance(e.args[1], Const)
+        if follows_data or divides or any(c in faulty for c in e.children):
+            faulty.add(e)
+        if isinstance(e, Read):
+            linear = tuple(affine.linear(i) for i in e.indices)
+            if all(isinstance(atom, Axis) for terms, _ in linear for atom in terms):
+                forms[e] = linear
+    return Facts(extents, uses, frozenset(faulty), frozenset(reading), forms)
