@@ -22,7 +22,8 @@ _axis_idents = itertools.count(1)
 _auto_names = itertools.count(1)
 
 
-def _fail(message: str) -> ExpressionError:
+def fail(message: str) -> ExpressionError:
+    """An error at the line the user wrote."""
     return ExpressionError(message, caller())
 
 
@@ -34,7 +35,7 @@ def checked_shape(shape: Sequence[int] | int) -> tuple[int, ...]:
     dims = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
     for n in dims:
         if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or n <= 0:
-            raise _fail(f"shape {tuple(dims)} has extent {n!r}; extents are integers greater than 0")
+            raise fail(f"shape {tuple(dims)} has extent {n!r}; extents are integers greater than 0")
     return tuple(int(n) for n in dims)
 
 
@@ -42,7 +43,7 @@ def checked_dtype(dtype: object) -> str:
     try:
         return dt.canonical(dtype)
     except (KeyError, TypeError):
-        raise _fail(f"dtype {dtype!r} is not one of {', '.join(dt.NUMPY)}") from None
+        raise fail(f"dtype {dtype!r} is not one of {', '.join(dt.NUMPY)}") from None
 
 
 def placeholder(shape: Sequence[int], dtype: object = "float32", name: str = "") -> Placeholder:
@@ -56,7 +57,7 @@ def parameter(shape: Sequence[int], dtype: object = "float32", name: str = "", i
     name = name or f"w{next(_auto_names)}"
     dims = checked_shape(shape)
     if isinstance(init, np.ndarray) and init.shape != dims:
-        raise _fail(f"parameter {name} has shape {dims}, its initial value {init.shape}")
+        raise fail(f"parameter {name} has shape {dims}, its initial value {init.shape}")
     return Parameter(dims, checked_dtype(dtype), name, caller(), init=init)
 
 
@@ -84,7 +85,7 @@ def compute(shape: Sequence[int], body: Callable[..., Operand], name: str = "") 
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         names = [f"i{n}" for n in range(len(dims))]
     if len(names) != len(dims):
-        raise _fail(f"shape {dims} has {len(dims)} extents but the function takes {len(names)} axes")
+        raise fail(f"shape {dims} has {len(dims)} extents but the function takes {len(names)} axes")
     where = caller()
     axes = tuple(Axis(-next(_axis_idents), n, a, where) for n, a in zip(dims, names, strict=True))
     result = body(*axes)
@@ -95,14 +96,14 @@ def compute(shape: Sequence[int], body: Callable[..., Operand], name: str = "") 
 def read(tensor: Tensor, indices: Sequence[Operand]) -> Read:
     """The element of `tensor` at scalar integer `indices`, one for each dimension."""
     if len(indices) != tensor.rank:
-        raise _fail(
+        raise fail(
             f"{tensor.name} has rank {tensor.rank} (shape {tensor.shape}) but is read with {len(indices)} indices"
         )
     closed = []
     for n, index in enumerate(indices):
         e = as_expr(index, dt.INDEX)
         if not dt.is_int(e.dtype):
-            raise _fail(f"index {n} of {tensor.name} is `{e}` of type {e.dtype}; an index is an integer")
+            raise fail(f"index {n} of {tensor.name} is `{e}` of type {e.dtype}; an index is an integer")
         closed.append(e if e.dtype == dt.INDEX else Cast(dt.INDEX, e))
     return Read(tensor, tuple(closed), caller())
 
@@ -116,7 +117,7 @@ def as_expr(value: Operand, dtype: str) -> Expr:
         return value
     if isinstance(value, Tensor):
         if value.rank:
-            raise _fail(
+            raise fail(
                 f"tensor {value.name} of shape {value.shape} stands where a scalar is needed; index it with "
                 f"{value.rank} axes"
             )
@@ -126,13 +127,13 @@ def as_expr(value: Operand, dtype: str) -> Expr:
     if isinstance(value, (int, np.integer)):
         dtype = dtype if dtype != "bool" else dt.INDEX
         if dt.is_int(dtype) and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
-            raise _fail(f"the integer {value} does not fit {dtype}; widen the other operand: nf.cast(x, 'int64')")
+            raise fail(f"the integer {value} does not fit {dtype}; widen the other operand: nf.cast(x, 'int64')")
         return Const(int(value), dtype, caller())
     if isinstance(value, (float, np.floating)):
         if not dt.is_float(dtype):
-            raise _fail(f"the float {value!r} meets a value of type {dtype}; cast it first: nf.cast(..., 'float32')")
+            raise fail(f"the float {value!r} meets a value of type {dtype}; cast it first: nf.cast(..., 'float32')")
         return Const(float(value), dtype, caller())
-    raise _fail(f"{value!r} of type {type(value).__name__} is no expression, tensor or number")
+    raise fail(f"{value!r} of type {type(value).__name__} is no expression, tensor or number")
 
 
 def _unify(fn: str, args: tuple[Operand, ...]) -> tuple[Expr, ...]:
@@ -146,7 +147,7 @@ def _unify(fn: str, args: tuple[Operand, ...]) -> tuple[Expr, ...]:
         exprs = [e if e.dtype == widest else Cast(widest, e, caller()) for e in exprs]
     elif len(dtypes) > 1:
         parts = " and ".join(f"`{e}` ({e.dtype})" for e in exprs)
-        raise _fail(f"{fn} mixes {parts}; cast one: nf.cast(x, '{exprs[0].dtype}')")
+        raise fail(f"{fn} mixes {parts}; cast one: nf.cast(x, '{exprs[0].dtype}')")
     return tuple(exprs)
 
 
@@ -162,7 +163,7 @@ def _check_typing(fn: str, args: tuple[Expr, ...]) -> None:
     if not allowed:
         wanted = {"arith": "numbers", "real": "floats", "integer": "integers", "logic": "conditions (bool)"}[row.typing]
         hint = " (use // for integers)" if fn == "div" else ""
-        raise _fail(f"{row.symbol or fn} takes {wanted}, but `{args[0]}` is {dtype}{hint}")
+        raise fail(f"{row.symbol or fn} takes {wanted}, but `{args[0]}` is {dtype}{hint}")
 
 
 def scalar(fn: str, *args: Operand) -> Expr:
@@ -170,7 +171,7 @@ def scalar(fn: str, *args: Operand) -> Expr:
     exprs = _unify(FUNCTIONS[fn].symbol or fn, args)
     _check_typing(fn, exprs)
     if fn in ("floordiv", "mod") and isinstance(exprs[1], Const) and exprs[1].value == 0:
-        raise _fail(f"`{exprs[0]} {FUNCTIONS[fn].symbol} 0` has no value")
+        raise fail(f"`{exprs[0]} {FUNCTIONS[fn].symbol} 0` has no value")
     return Apply(fn, exprs, caller())
 
 
@@ -184,7 +185,7 @@ def broadcast_shapes(*tensors: Tensor) -> tuple[int, ...]:
         return tuple(int(n) for n in np.broadcast_shapes(*(t.shape for t in tensors)))
     except ValueError:
         shapes = ", ".join(f"{t.name}{list(t.shape)}" for t in tensors)
-        raise _fail(f"shapes do not broadcast: {shapes}") from None
+        raise fail(f"shapes do not broadcast: {shapes}") from None
 
 
 def lift(body: Callable[..., Expr], args: Sequence[Operand], name: str) -> Compute:
@@ -216,7 +217,7 @@ def apply(fn: str, *args: Operand) -> Any:
 def _function(fn: str, doc: str) -> Callable[..., Any]:
     def call(*args: Operand) -> Any:
         if len(args) != FUNCTIONS[fn].arity:
-            raise _fail(f"{fn} takes {FUNCTIONS[fn].arity} argument(s), got {len(args)}")
+            raise fail(f"{fn} takes {FUNCTIONS[fn].arity} argument(s), got {len(args)}")
         return apply(fn, *args)
 
     call.__name__ = call.__qualname__ = fn
@@ -254,7 +255,7 @@ def select(cond: Operand, then: Operand, other: Operand) -> Any:
     def pick(c: Operand, a: Operand, b: Operand) -> Expr:
         condition = as_expr(c, "bool")
         if condition.dtype != "bool":
-            raise _fail(f"select needs a condition, but `{condition}` is {condition.dtype}; compare it: x != 0")
+            raise fail(f"select needs a condition, but `{condition}` is {condition.dtype}; compare it: x != 0")
         a, b = _unify("select", (a, b))
         return Select(condition, a, b, caller())
 
@@ -285,13 +286,13 @@ def reduction(op: str, x: Operand, axis: Any, keepdims: bool = False) -> Any:
     axes = tuple(axis) if isinstance(axis, (list, tuple)) else (axis,)
     for a in axes:
         if not isinstance(a, Axis):
-            raise _fail(f"{op} reduces over axes made by nf.axis, not {a!r}")
+            raise fail(f"{op} reduces over axes made by nf.axis, not {a!r}")
     if not axes or len(set(axes)) != len(axes):
-        raise _fail(f"{op} needs one or more distinct axes: axis=[r, s]")
+        raise fail(f"{op} needs one or more distinct axes: axis=[r, s]")
     if op.startswith("arg") and len(axes) != 1:
-        raise _fail(f"{op} goes over exactly one axis, not {len(axes)}")
+        raise fail(f"{op} goes over exactly one axis, not {len(axes)}")
     if e.dtype == "bool":
-        raise _fail(f"{op} takes numbers, but `{e}` is bool; cast it: nf.cast(..., 'int32')")
+        raise fail(f"{op} takes numbers, but `{e}` is bool; cast it: nf.cast(..., 'int32')")
     return Reduce(op, axes, e, caller())
 
 
@@ -304,7 +305,7 @@ def checked_dims(x: Tensor, axis: Any) -> tuple[int, ...]:
     dims = range(x.rank) if axis is None else (axis,) if isinstance(axis, (int, np.integer)) else tuple(axis)
     for d in dims:
         if not -x.rank <= d < x.rank:
-            raise _fail(f"{x.name} has rank {x.rank} (shape {x.shape}); there is no dimension {d}")
+            raise fail(f"{x.name} has rank {x.rank} (shape {x.shape}); there is no dimension {d}")
     return tuple(sorted({d % x.rank for d in dims}))
 
 
@@ -313,9 +314,9 @@ def _reduce_tensor(op: str, x: Tensor, dims: Any, keepdims: bool) -> Tensor:
     if not over:
         return x
     if op.startswith("arg") and len(over) != 1:
-        raise _fail(f"{op} goes over exactly one dimension: axis=d")
+        raise fail(f"{op} goes over exactly one dimension: axis=d")
     if x.dtype == "bool":
-        raise _fail(f"{op} takes numbers, but `{x.name}` is bool; cast it: nf.cast(..., 'int32')")
+        raise fail(f"{op} takes numbers, but `{x.name}` is bool; cast it: nf.cast(..., 'int32')")
     where = caller()
     axes = unnamed_axes(x.shape, where)
     bound = tuple(axes[d] for d in over)
@@ -362,14 +363,14 @@ def scattered(axes: Sequence[Axis], index: Sequence[Operand], value: Operand) ->
     """The body of `scatter`."""
     for a in axes:
         if not isinstance(a, Axis):
-            raise _fail(f"scatter goes over axes made by nf.axis, not {a!r}")
+            raise fail(f"scatter goes over axes made by nf.axis, not {a!r}")
     if len(set(axes)) != len(axes):
-        raise _fail("scatter goes over distinct axes")
+        raise fail("scatter goes over distinct axes")
     targets = []
     for n, i in enumerate(index):
         e = as_expr(i, dt.INDEX)
         if not dt.is_int(e.dtype):
-            raise _fail(f"index {n} of the scatter is `{e}` of type {e.dtype}; an index is an integer")
+            raise fail(f"index {n} of the scatter is `{e}` of type {e.dtype}; an index is an integer")
         targets.append(e if e.dtype == dt.INDEX else Cast(dt.INDEX, e))
     return Scatter(tuple(axes), tuple(targets), as_expr(value, "float32"), caller())
 
@@ -385,7 +386,7 @@ def mean(x: Tensor, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 def _no_getitem(e: Expr, key: Any) -> Any:
-    raise _fail(f"`{e}` is a scalar and cannot be indexed; index the tensor it is read from")
+    raise fail(f"`{e}` is a scalar and cannot be indexed; index the tensor it is read from")
 
 
 def _getitem(tensor: Tensor, key: Any) -> Any:
@@ -404,7 +405,7 @@ def slicing(x: Tensor, keys: tuple[Any, ...]) -> Tensor:
         keys = (*keys[:at], *(slice(None),) * (x.rank - given), *keys[at + 1 :])
     used = builtins.sum(1 for k in keys if k is not None)
     if used > x.rank:
-        raise _fail(f"{x.name} has rank {x.rank} (shape {x.shape}) but is indexed with {used} indices")
+        raise fail(f"{x.name} has rank {x.rank} (shape {x.shape}) but is indexed with {used} indices")
     keys = keys + (slice(None),) * (x.rank - used)
     where, shape, axes, indices = caller(), [], [], []
     dims = iter(x.shape)
@@ -417,17 +418,17 @@ def slicing(x: Tensor, keys: tuple[Any, ...]) -> Tensor:
         if isinstance(k, slice):
             span = range(*k.indices(extent))
             if not len(span):
-                raise _fail(f"slice {k} of {x.name} (extent {extent}) is empty")
+                raise fail(f"slice {k} of {x.name} (extent {extent}) is empty")
             a = Axis(-next(_axis_idents), len(span), "", where)
             axes.append(a)
             shape.append(len(span))
             indices.append(a * span.step + span.start)
         elif isinstance(k, (int, np.integer)) and not isinstance(k, bool):
             if not -extent <= k < extent:
-                raise _fail(f"index {k} leaves dimension of extent {extent} of {x.name} (shape {x.shape})")
+                raise fail(f"index {k} leaves dimension of extent {extent} of {x.name} (shape {x.shape})")
             indices.append(as_expr(int(k) % extent, dt.INDEX))
         else:
-            raise _fail(f"{x.name} is indexed with {k!r}; use axes, integers, slices, None or ...")
+            raise fail(f"{x.name} is indexed with {k!r}; use axes, integers, slices, None or ...")
     return define(tuple(shape), tuple(axes), Read(x, tuple(indices), where), "slice", where)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from neoflow.expr import dsl
-from neoflow.expr import shape as sh
 from neoflow.expr.dsl import axis
 from neoflow.expr.ir import Expr
+from neoflow.expr.shape.rearrange import reshape
 from neoflow.expr.tensor import Tensor
 from neoflow.nn.activation import softmax
 from neoflow.nn.tools import compute, describe, expect, leading
@@ -83,13 +83,13 @@ def multi_head_attention(
     batch, length, width = x.shape
     expect(width % heads == 0 and qkv_w.shape == (3 * width, width), f"{heads} heads do not fit {describe(x, qkv_w)}")
     depth = width // heads
-    w, bias = sh.reshape(qkv_w, (3, heads, depth, width)), sh.reshape(qkv_b, (3, heads, depth))
+    w, bias = reshape(qkv_w, (3, heads, depth, width)), reshape(qkv_b, (3, heads, depth))
     e, h, d = axis(width, "e"), axis(heads, "h"), axis(depth, "d")
     projected = dsl.compute(
         (3, batch, heads, length, depth), lambda n, b, h, s, d: dsl.sum(x[b, s, e] * w[n, h, d, e], axis=[e]), "project"
     )
     qkv = dsl.compute(projected.shape, lambda n, b, h, s, d: projected[n, b, h, s, d] + bias[n, h, d], "qkv")
     a = scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], mask, causal)
-    wo = sh.reshape(o_w, (width, heads, depth))
+    wo = reshape(o_w, (width, heads, depth))
     y = dsl.compute(x.shape, lambda b, s, o: dsl.sum(a[b, h, s, d] * wo[o, h, d], axis=[h, d]), "output")
     return y + o_b

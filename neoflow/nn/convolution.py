@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from operator import and_
 
 from neoflow.expr import dsl
-from neoflow.expr import shape as sh
 from neoflow.expr.dsl import axis
 from neoflow.expr.ir import Expr
+from neoflow.expr.shape.padding import pad
+from neoflow.expr.shape.rearrange import reshape
 from neoflow.expr.tensor import Tensor
 from neoflow.nn.tools import SPACE, WINDOW, Size, compute, describe, expect, fail, sizes
 
@@ -25,7 +26,7 @@ __all__ = [
 
 def pad_space(x: Tensor, padding: Sequence[int], value: float = 0.0) -> Tensor:
     """x [B, C, ...] with `padding[d]` elements on both sides of its d-th space dimension."""
-    return sh.pad(x, [(0, 0), (0, 0), *((n, n) for n in padding)], value=value) if any(padding) else x
+    return pad(x, [(0, 0), (0, 0), *((n, n) for n in padding)], value=value) if any(padding) else x
 
 
 def extent_of(n: int, window: int, stride: int, padding: int, dilation: int, what: str) -> int:
@@ -89,8 +90,8 @@ def _conv(
 
         y = compute((batch, filters, *out), ("b", "o", *space), body, f"depthwise_{what}")
     else:  # groups a dimension of their own on all sides: what is left is a batch of plain contractions
-        xg = sh.reshape(xp, (batch, groups, depth, *xp.shape[2:]))
-        wg = sh.reshape(w, (groups, filters // groups, depth, *kernel))
+        xg = reshape(xp, (batch, groups, depth, *xp.shape[2:]))
+        wg = reshape(w, (groups, filters // groups, depth, *kernel))
         c = axis(depth, "c")
 
         def body(ix):
@@ -99,7 +100,7 @@ def _conv(
             return dsl.sum(xg[(b, g, c, *at)] * wg[(g, o, c, *window)], axis=[c, *window])
 
         y = compute((batch, groups, filters // groups, *out), ("b", "g", "o", *space), body, f"grouped_{what}")
-        y = sh.reshape(y, (batch, filters, *out))
+        y = reshape(y, (batch, filters, *out))
     return y if bias is None else _add_bias(y, bias)
 
 
@@ -180,8 +181,8 @@ def _conv_transpose(
     taps = [-(-k // m) for k, m in zip(kernel, strides, strict=True)]
     whole = [-(-(a + n) // m) for a, n, m in zip(paddings, out, strides, strict=True)]
     after = [max(0, u - n) for u, n in zip(whole, image, strict=True)]
-    xp = sh.pad(x, [(0, 0), (0, 0), *((t - 1, e) for t, e in zip(taps, after, strict=True))])
-    wp = sh.pad(w, [(0, 0), (0, 0), *((0, t * m - k) for t, m, k in zip(taps, strides, kernel, strict=True))])
+    xp = pad(x, [(0, 0), (0, 0), *((t - 1, e) for t, e in zip(taps, after, strict=True))])
+    wp = pad(w, [(0, 0), (0, 0), *((0, t * m - k) for t, m, k in zip(taps, strides, kernel, strict=True))])
     c, window = axis(channels, "c"), [axis(t, name) for t, name in zip(taps, WINDOW, strict=False)]
 
     def body(ix):
@@ -261,7 +262,7 @@ def capsule_conv(a: Tensor, w: Tensor, stride: Size = 1, padding: Size = 0) -> T
         columns,
     )
     if above or beside:
-        a = sh.pad(a, [(0, 0), (0, 0), (above, above), (beside, beside), (0, 0), (0, 0)])
+        a = pad(a, [(0, 0), (0, 0), (above, above), (beside, beside), (0, 0), (0, 0)])
     c, r, s, k = axis(channels, "c"), axis(kh, "r"), axis(kw, "s"), axis(inner, "k")
     return dsl.compute(
         shape,
@@ -286,7 +287,7 @@ def im2col(x: Tensor, kernel: Size, stride: Size = 1, padding: Size = 0, dilatio
         lambda b, c, r, s, p, q: xp[(b, c, *at_windows((p, q), (r, s), strides, dilations))],
         "im2col",
     )
-    return sh.reshape(windows, (batch, channels * kernels[0] * kernels[1], p * q))
+    return reshape(windows, (batch, channels * kernels[0] * kernels[1], p * q))
 
 
 def shift_conv2d(x: Tensor, w: Tensor, bias: Tensor | None = None, kernel: int = 3, stride: Size = 1) -> Tensor:

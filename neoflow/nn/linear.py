@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from neoflow.expr import dsl
-from neoflow.expr import shape as sh
 from neoflow.expr.dsl import axis
-from neoflow.expr.shape import one_hot
+from neoflow.expr.shape.indexing import one_hot, take
+from neoflow.expr.shape.rearrange import reshape
 from neoflow.expr.tensor import Tensor
 from neoflow.nn.tools import compute, describe, expect, leading
 
@@ -39,7 +39,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 def embedding(table: Tensor, ids: Tensor) -> Tensor:
     """table[ids[...], h]: table [V, H], integer ids of any shape -> [..., H]."""
     expect(table.rank == 2, f"embedding takes table[V, H], not {describe(table)}")
-    return sh.take(table, ids, 0)
+    return take(table, ids, 0)
 
 
 def block_circulant(x: Tensor, w: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ def block_circulant(x: Tensor, w: Tensor) -> Tensor:
         lambda b, p, r: dsl.sum(w[p, q, (r - s) % size] * x[b, size * q + s], axis=[q, s]),
         "block_circulant",
     )
-    return sh.reshape(y, (batch, blocks * size))
+    return reshape(y, (batch, blocks * size))
 
 
 def mttkrp(x: Tensor, b: Tensor, c: Tensor) -> Tensor:

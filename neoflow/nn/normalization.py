@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 
 from neoflow.expr import dsl
-from neoflow.expr import shape as sh
 from neoflow.expr.ir import Expr
+from neoflow.expr.shape.rearrange import reshape
 from neoflow.expr.tensor import Tensor
 from neoflow.nn.tools import SPACE, compute, describe, expect
 
@@ -55,8 +55,8 @@ def group_norm(
 ) -> Tensor:
     """x [B, C, ...] normalised over each of `groups` groups of channels and all of space. Source: Wu and He, 2018."""
     expect(x.rank >= 2 and x.shape[1] % groups == 0, f"group_norm: {groups} groups do not divide {describe(x)}")
-    grouped = sh.reshape(x, (x.shape[0], groups, -1))
-    y = sh.reshape(_standardized(grouped, (2,), eps)[0], x.shape)
+    grouped = reshape(x, (x.shape[0], groups, -1))
+    y = reshape(_standardized(grouped, (2,), eps)[0], x.shape)
     return _by_channel(y, gamma, beta, "group_norm")
 
 
