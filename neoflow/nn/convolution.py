@@ -12,7 +12,7 @@ from operator import and_
 
 from neoflow.expr import dsl
 from neoflow.expr.dsl import axis
-from neoflow.expr.ir import Expr
+from neoflow.expr.ir import Axis, Expr
 from neoflow.expr.shape.padding import pad
 from neoflow.expr.shape.rearrange import reshape
 from neoflow.expr.tensor import Tensor
@@ -25,8 +25,9 @@ __all__ = [
 
 
 def pad_space(x: Tensor, padding: Sequence[int], value: float = 0.0) -> Tensor:
-    """x [B, C, ...] with `padding[d]` elements on both sides of its d-th space dimension."""
-    return pad(x, [(0, 0), (0, 0), *((n, n) for n in padding)], value=value) if any(padding) else x
+    """x with `padding[d]` elements on both sides of its d-th space dimension; these are its last, after [B, C]."""
+    leading = [(0, 0)] * (x.rank - len(padding))
+    return pad(x, [*leading, *((n, n) for n in padding)], value=value) if any(padding) else x
 
 
 def extent_of(n: int, window: int, stride: int, padding: int, dilation: int, what: str) -> int:
@@ -46,6 +47,16 @@ def at_windows(
     return [m * p + d * r for p, r, m, d in zip(space, window, stride, dilation, strict=True)]
 
 
+def _by_dimension(what: str, rank: int, **given: Size) -> list[tuple[int, ...]]:
+    """Each argument as one integer for every space dimension."""
+    return [sizes(value, rank, f"{what}: {name}") for name, value in given.items()]
+
+
+def _window_axes(kernel: Sequence[int]) -> list[Axis]:
+    """The reduction axes r, s, u over a window."""
+    return [axis(n, name) for n, name in zip(kernel, WINDOW, strict=False)]
+
+
 def _conv(
     rank: int,
     x: Tensor,
@@ -58,8 +69,7 @@ def _conv(
 ) -> Tensor:
     what = f"conv{rank}d"
     expect(x.rank == w.rank == rank + 2, f"{what} takes x and w of rank {rank + 2}, not {describe(x, w)}")
-    strides, paddings = sizes(stride, rank, f"{what}: stride"), sizes(padding, rank, f"{what}: padding")
-    dilations = sizes(dilation, rank, f"{what}: dilation")
+    strides, paddings, dilations = _by_dimension(what, rank, stride=stride, padding=padding, dilation=dilation)
     batch, channels, *image = x.shape
     filters, depth, *kernel = w.shape
     expect(
@@ -68,39 +78,26 @@ def _conv(
         f"not {describe(x, w)}",
     )
     out = [extent_of(*args, what) for args in zip(image, kernel, strides, paddings, dilations, strict=True)]
+    c, window = axis(depth, "c"), _window_axes(kernel)
+    is_depthwise = 1 < groups == channels == filters
+    is_grouped = groups > 1 and not is_depthwise
+    outer = (groups, filters // groups) if is_grouped else (filters,)
+    if is_grouped:  # groups a dimension of their own on all sides: what is left is a batch of plain contractions
+        x, w = reshape(x, (batch, groups, depth, *image)), reshape(w, (*outer, depth, *kernel))
     xp = pad_space(x, paddings)
-    window = [axis(n, name) for n, name in zip(kernel, WINDOW, strict=False)]
-    space = SPACE[:rank]
-    y: Tensor
-    if groups == 1:
-        c = axis(channels, "c")
+    inner = [] if is_depthwise else [c]
 
-        def body(ix):
-            b, o, *p = ix
-            return dsl.sum(
-                xp[(b, c, *at_windows(p, window, strides, dilations))] * w[(o, c, *window)], axis=[c, *window]
-            )
+    def body(ix: tuple[Expr, ...]) -> Expr:
+        b, *filter = ix[:-rank]
+        group = filter[:1] if groups > 1 else []
+        at = at_windows(ix[-rank:], window, strides, dilations)
+        weight = w[(*filter, 0 if is_depthwise else c, *window)]
+        return dsl.sum(xp[(b, *group, *inner, *at)] * weight, axis=[*inner, *window])
 
-        y = compute((batch, filters, *out), ("b", "o", *space), body, what)
-    elif depth == 1 and filters == channels:
-
-        def body(ix):
-            b, o, *p = ix
-            return dsl.sum(xp[(b, o, *at_windows(p, window, strides, dilations))] * w[(o, 0, *window)], axis=window)
-
-        y = compute((batch, filters, *out), ("b", "o", *space), body, f"depthwise_{what}")
-    else:  # groups a dimension of their own on all sides: what is left is a batch of plain contractions
-        xg = reshape(xp, (batch, groups, depth, *xp.shape[2:]))
-        wg = reshape(w, (groups, filters // groups, depth, *kernel))
-        c = axis(depth, "c")
-
-        def body(ix):
-            b, g, o, *p = ix
-            at = at_windows(p, window, strides, dilations)
-            return dsl.sum(xg[(b, g, c, *at)] * wg[(g, o, c, *window)], axis=[c, *window])
-
-        y = compute((batch, groups, filters // groups, *out), ("b", "g", "o", *space), body, f"grouped_{what}")
-        y = reshape(y, (batch, filters, *out))
+    names = ("b", "g", "o") if is_grouped else ("b", "o")
+    kind = "grouped_" if is_grouped else "depthwise_" if is_depthwise else ""
+    y: Tensor = compute((batch, *outer, *out), (*names, *SPACE[:rank]), body, kind + what)
+    y = reshape(y, (batch, filters, *out)) if is_grouped else y
     return y if bias is None else _add_bias(y, bias)
 
 
@@ -163,10 +160,8 @@ def _conv_transpose(
         x.rank == w.rank == rank + 2 and x.shape[1] == w.shape[0],
         f"{what} takes x[B, C, ...] and w[C, O, ...] of rank {rank + 2}, not {describe(x, w)}",
     )
-    strides, paddings = sizes(stride, rank, f"{what}: stride"), sizes(padding, rank, f"{what}: padding")
-    extra, dilations = (
-        sizes(output_padding, rank, f"{what}: output_padding"),
-        sizes(dilation, rank, f"{what}: dilation"),
+    strides, paddings, extra, dilations = _by_dimension(
+        what, rank, stride=stride, padding=padding, output_padding=output_padding, dilation=dilation
     )
     batch, channels, *image = x.shape
     filters = w.shape[1]
@@ -183,9 +178,9 @@ def _conv_transpose(
     after = [max(0, u - n) for u, n in zip(whole, image, strict=True)]
     xp = pad(x, [(0, 0), (0, 0), *((t - 1, e) for t, e in zip(taps, after, strict=True))])
     wp = pad(w, [(0, 0), (0, 0), *((0, t * m - k) for t, m, k in zip(taps, strides, kernel, strict=True))])
-    c, window = axis(channels, "c"), [axis(t, name) for t, name in zip(taps, WINDOW, strict=False)]
+    c, window = axis(channels, "c"), _window_axes(taps)
 
-    def body(ix):
+    def body(ix: tuple[Expr, ...]) -> Expr:
         b, o = ix[:2]
         u, e = ix[2 : 2 + rank], ix[2 + rank :]
         source = [i + t - 1 - r for i, t, r in zip(u, taps, window, strict=True)]
@@ -250,7 +245,7 @@ def capsule_conv(a: Tensor, w: Tensor, stride: Size = 1, padding: Size = 0) -> T
     """
     fits = a.rank == w.rank == 6 and a.shape[1] == w.shape[1] and a.shape[5] == w.shape[4]
     expect(fits, f"capsule_conv takes a[B, C, H, W, I, K] and w[O, C, R, S, K, J], not {describe(a, w)}")
-    (m, n), (above, beside) = sizes(stride, 2, "capsule_conv: stride"), sizes(padding, 2, "capsule_conv: padding")
+    (m, n), (above, beside) = _by_dimension("capsule_conv", 2, stride=stride, padding=padding)
     batch, _, height, width, rows, _ = a.shape
     filters, channels, kh, kw, inner, columns = w.shape
     shape = (
@@ -277,8 +272,9 @@ def im2col(x: Tensor, kernel: Size, stride: Size = 1, padding: Size = 0, dilatio
     Source: Chellapilla et al., High Performance Convolutional Neural Networks for Document Processing, 2006.
     """
     expect(x.rank == 4, f"im2col takes x[B, C, H, W], not {describe(x)}")
-    kernels, strides = sizes(kernel, 2, "im2col: kernel"), sizes(stride, 2, "im2col: stride")
-    paddings, dilations = sizes(padding, 2, "im2col: padding"), sizes(dilation, 2, "im2col: dilation")
+    kernels, strides, paddings, dilations = _by_dimension(
+        "im2col", 2, kernel=kernel, stride=stride, padding=padding, dilation=dilation
+    )
     batch, channels, *image = x.shape
     p, q = (extent_of(*args, "im2col") for args in zip(image, kernels, strides, paddings, dilations, strict=True))
     xp = pad_space(x, paddings)

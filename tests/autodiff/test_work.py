@@ -60,6 +60,23 @@ def test_convolutions(case):
     assert ratio(y, w) == 1
 
 
+GROUPED = {
+    "4 groups": ((1, 64, 28, 28), (64, 16, 3, 3), {"padding": 1, "groups": 4}),
+    "4 groups, stride 2": ((1, 64, 28, 28), (64, 16, 3, 3), {"stride": 2, "padding": 1, "groups": 4}),
+    "depthwise": ((1, 64, 28, 28), (64, 1, 3, 3), {"padding": 1, "groups": 64}),
+    "two filters a channel": ((1, 64, 28, 28), (128, 1, 3, 3), {"padding": 1, "groups": 64}),
+}
+
+
+@pytest.mark.parametrize("case", GROUPED.values(), ids=GROUPED)
+def test_grouped_convolutions(case):
+    shape, kernel, how = case
+    x, w = image(*shape), weights(*kernel)
+    y = F.conv2d(x, w, **how)
+    assert ratio(y, x) == 1
+    assert ratio(y, w) == 1
+
+
 def test_nothing_is_computed_for_the_padding():
     x, w = image(1, 8, 12, 12), weights(8, 8, 3, 3)
     shapes = {t.shape for t in topological([gradient_of(F.conv2d(x, w, padding=1), x)])}
