@@ -10,17 +10,16 @@ bandwidth, whichever is longer. `--write` puts the table into benchmarks/RESULTS
 from __future__ import annotations
 
 import argparse
-import datetime
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 
 import neoflow as nf
+from benchmarks.results import write
 from neoflow.expr.count import count_ops
 from neoflow.nn import functional as F
 from neoflow.report.doctor import Machine, examine
@@ -190,22 +189,17 @@ def main() -> None:
         lines.append(line)
         print(line, flush=True)
     if options.write:
-        write(lines, machine)
+        publish(lines, machine)
 
 
-def write(lines: list[str], machine: Machine) -> None:
+def publish(lines: list[str], machine: Machine) -> None:
     """Replace the section of this benchmark in RESULTS.md."""
-    path = Path(__file__).parent / "RESULTS.md"
-    head, _, tail = path.read_text().partition("<!-- kernels -->") if path.exists() else ("# Results\n\n", "", "")
-    _, _, rest = tail.partition("<!-- /kernels -->")
-    today = datetime.date.today().isoformat()
-    text = (
-        f"## Kernels, default schedules, against PyTorch {torch.__version__} eager as installed\n\n"
-        f"{today}, {machine.processor}, {torch.get_num_threads()} threads, measured peak "
-        f"{machine.fma_gflops:.0f} GFLOP/s, {machine.cache_gb_s:.0f} GB/s in cache; "
-        "`python -m benchmarks.kernels --write`.\n\n" + "\n".join(lines) + "\n"
+    title = f"Kernels, default schedules, against PyTorch {torch.__version__} eager as installed"
+    how = (
+        f"{machine.processor}, {torch.get_num_threads()} threads, measured peak {machine.fma_gflops:.0f} GFLOP/s, "
+        f"{machine.cache_gb_s:.0f} GB/s in cache; `python -m benchmarks.kernels --write`"
     )
-    path.write_text(f"{head}<!-- kernels -->\n{text}<!-- /kernels -->{rest}")
+    write("kernels", title, how, lines)
 
 
 if __name__ == "__main__":

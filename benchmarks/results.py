@@ -1,0 +1,19 @@
+"""RESULTS.md, where every benchmark keeps a section of its own."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from pathlib import Path
+
+PATH = Path(__file__).parent / "RESULTS.md"
+
+
+def write(section: str, title: str, how: str, lines: Sequence[str]) -> None:
+    """Replace a section, or add it at the end: its title, today's date and `how` it was measured, then the lines."""
+    start, end = f"<!-- {section} -->\n", f"<!-- /{section} -->\n"
+    before, _, rest = (PATH.read_text() if PATH.exists() else "# Results\n").partition(start)
+    _, _, after = rest.partition(end)
+    head = before.rstrip("\n") + "\n\n"
+    text = f"## {title}\n\n{datetime.date.today().isoformat()}, {how}.\n\n" + "\n".join(lines) + "\n"
+    PATH.write_text(head + start + text + end + (f"\n{after.lstrip()}" if after.strip() else ""))

@@ -1,0 +1,293 @@
+"""What a training step costs beside its kernels: the time of calling them, and memory, beside PyTorch eager.
+
+    python -m benchmarks.runtime [--only dispatch|memory] [--write]
+
+A step is forward, gradients and SGD. Dispatch is a step in which every kernel is an empty one with as many arguments.
+Memory is counted twice: what the allocators gave, and how far the resident memory of a fresh process grows, each
+framework in its own. `--write` puts the tables into benchmarks/RESULTS.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import itertools
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+import neoflow as nf
+from benchmarks.results import write
+from neoflow import codegen
+from neoflow.codegen import emit
+from neoflow.codegen.kernel import Lowered
+from neoflow.expr import dtype as dt
+from neoflow.nn import Model
+from neoflow.pipeline import Compiled
+from neoflow.report.bench import RATE, measure, train_step
+from neoflow.report.doctor import examine
+from neoflow.report.models import build_model, find_peer
+from neoflow.runtime import native
+from neoflow.runtime.function import Function
+from neoflow.runtime.plan import Plan
+
+DISPATCHED = [("capsnet", 16), ("mi_lstm_mnist", 32), ("mi_lstm_ptb", 32), ("ptb_lstm", 20)]
+HELD = [("capsnet", 16), ("ptb_lstm", 20), ("ptb_lstm", 64)]
+"""Models and batches."""
+MICROSECONDS, WASTE, RATIO = 2.0, 1.10, 1.0
+"""Limits: a kernel's call; the arena over the largest live set; memory over PyTorch's."""
+STEPS, ROUNDS = 5, 3
+"""Steps in a fresh process, and how many processes."""
+MIB = 2**20
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """A copy that a step takes as it is."""
+    copy = native.empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy
+
+
+def empty_kernel(arguments: int) -> Lowered:
+    """A kernel with so many arguments that does nothing."""
+    name = f"nf_empty_{arguments}"
+    buffers = [emit.buffer(1, "float32", f"b{n}") for n in range(arguments)]
+    return Lowered(name, tirx.PrimFunc(buffers, emit.sequence([])).with_attr("global_symbol", name))
+
+
+def emptied(compiled: Compiled) -> Function:
+    """The same calls on the same memory, but of kernels that do nothing."""
+    arguments = {call.kernel: len(call.arguments) for call in compiled.plan.calls}
+    lowered = {count: empty_kernel(count) for count in arguments.values()}
+    module = native.load(codegen.build(list(lowered.values()), compiled.target))
+    kernels = [module.get(lowered[arguments[n]].name) for n in range(len(compiled.plan.kernels))]
+    return Function(compiled, kernels, compiled.target.threads)
+
+
+def mark(value: float, limit: float) -> str:
+    """Whether a value is within its limit, in a word."""
+    return "reached" if value <= limit else "missed"
+
+
+def dispatch(name: str, batch: int) -> str:
+    """A row: calls of a step, microseconds of calling them, of one call, and milliseconds of the real step."""
+    model = build_model(name, batch)
+    step = train_step(model)
+    assert isinstance(step.program, Compiled)
+    empty = emptied(step.program)
+    batches = itertools.cycle([[aligned(a) for a in model.example()] for _ in range(2)])  # new arrays at every call
+    [calling] = measure([lambda: empty(*next(batches))], 1.0)
+    [whole] = measure([lambda: step(*next(batches))], 2.0)
+    calls = len(step.plan.calls)
+    each = 1e3 * calling / calls
+    return (
+        f"| {name} b{batch} | {calls} | {1e3 * calling:.0f} | {each:.2f} | {MICROSECONDS:.0f} | "
+        f"{mark(each, MICROSECONDS)} | {whole:.1f} | {calling / whole:.2%} |"
+    )
+
+
+class MallocState(ctypes.Structure):
+    """`struct mallinfo2` of glibc: among others bytes in use, in the heaps and mapped."""
+
+    _names = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+    _fields_ = tuple((name, ctypes.c_size_t) for name in _names)
+
+
+def allocated() -> int:
+    """Bytes that this process has from malloc."""
+    mallinfo = ctypes.CDLL(None).mallinfo2
+    mallinfo.restype = MallocState
+    state = mallinfo()
+    return state.uordblks + state.hblkhd
+
+
+def planned(plan: Plan, *kinds: str) -> int:
+    """Bytes of the buffers of these kinds."""
+    return sum(math.prod(b.shape) * dt.itemsize(b.dtype) for b in plan.buffers if b.kind in kinds)
+
+
+def torch_step(name: str, parameters: dict[str, np.ndarray], x: np.ndarray, labels: np.ndarray) -> Callable[[], float]:
+    """A training step of the model's peer as PyTorch's tutorials write it; returns the loss before the update."""
+    import torch
+
+    peer: Any = find_peer("torch", name, parameters)
+    optimizer = torch.optim.SGD(peer.tensors.values(), lr=RATE)
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = peer.loss(x, labels)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def initial(model: Model) -> dict[str, np.ndarray]:
+    """First values of the parameters, by name."""
+    return {p.name: value for p, value in model.initial().items()}
+
+
+def resident(field: str) -> int:
+    """Bytes of this process by /proc/self/status: "VmRSS" now, "VmHWM" at most since `forget_peak`."""
+    with open("/proc/self/status") as file:
+        return 1024 * next(int(line.split()[1]) for line in file if line.startswith(field))
+
+
+def forget_peak() -> None:
+    """Let VmHWM begin again. (`ru_maxrss` cannot, and starts with what the parent process had.)"""
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+
+def neoflow_memory(name: str, batch: int) -> dict[str, int]:
+    """Bytes: growth of resident memory from before the model is built to its peak; buffers by kind; the arena's
+    largest live set; scratch, which kernels take from the runtime's pool (packed operands, partial sums) and the pool
+    keeps. Kernels come from the cache.
+    """
+    x, w = nf.placeholder((8, 8), name="x"), nf.parameter((8, 8), name="w", init=1.0)
+    loss = nf.mean(nf.expr("y[i,j] = sum(x[i,k] * w[k,j])", x=x, w=w))
+    nf.compile([loss], [x], {w: w - RATE * nf.grad(loss, [w])[0]})(np.ones((8, 8), np.float32))  # warm-up
+    forget_peak()
+    before = resident("VmRSS")
+    model = build_model(name, batch)
+    step, arrays = train_step(model), [aligned(a) for a in model.example()]
+    bound = allocated()
+    for _ in range(STEPS):
+        results = step(*arrays)
+    grown, plan = resident("VmHWM") - before, step.plan
+    found = {
+        "arena": plan.arena_bytes,
+        "live": plan.live_bytes,
+        "parameters": planned(plan, "parameter"),
+        "arrays": planned(plan, "input", "output"),
+        "scratch": allocated() - bound - sum(r.nbytes for r in results),
+        "grown": grown,
+    }
+    return {**found, "allocated": sum(found[k] for k in ("arena", "parameters", "arrays", "scratch"))}
+
+
+def torch_memory(name: str, batch: int) -> dict[str, int]:
+    """Bytes: growth as for neoflow, where the arrays that parameters are copied from are there before; the most that
+    PyTorch's allocator has given at a time by its profiler, parameters included, plus the inputs, which NumPy has.
+    """
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    model = build_model(name, batch)
+    parameters, arrays = initial(model), model.example()
+    x, w = torch.ones(1, 1, 8, 8), torch.ones(8, 8, requires_grad=True)
+    torch.nn.functional.conv2d(x @ w, w[None, None, :3, :3]).mean().backward()
+    torch.optim.SGD([w], lr=RATE).step()  # warm-up
+    forget_peak()
+    before = resident("VmRSS")
+    step = torch_step(name, parameters, *arrays)
+    for _ in range(STEPS):
+        step()
+    grown = resident("VmHWM") - before
+    del step
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        step = torch_step(name, parameters, *arrays)  # built again: the profiler counts from here
+        for _ in range(STEPS):
+            step()
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "trace.json")
+        record.export_chrome_trace(path)
+        with open(path) as file:
+            events = json.load(file)["traceEvents"]
+    most = max(e["args"]["Total Allocated"] for e in events if e.get("name") == "[memory]")
+    return {"grown": grown, "allocated": most + sum(a.nbytes for a in arrays)}
+
+
+MEMORY = {"neoflow": neoflow_memory, "torch": torch_memory}
+
+
+def in_processes(framework: str, name: str, batch: int) -> dict[str, float]:
+    """The median of each figure over fresh processes."""
+    command = [sys.executable, "-m", "benchmarks.runtime", "--child", framework, name, str(batch)]
+    outputs = [subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout for _ in range(ROUNDS)]
+    found = [json.loads(text.splitlines()[-1]) for text in outputs]
+    return {key: statistics.median(f[key] for f in found) for key in found[0]}
+
+
+def compare_losses(name: str, batch: int) -> None:
+    """Compile and run both frameworks' steps once. Raises when their first losses differ."""
+    model = build_model(name, batch)
+    x, labels = model.example()
+    ours = float(train_step(model)(x, labels)[0])
+    theirs = torch_step(name, initial(model), x, labels)()
+    if not abs(ours - theirs) <= 1e-4 * abs(theirs):
+        raise SystemExit(f"{name}: the loss is {ours} by neoflow and {theirs} by PyTorch")
+
+
+def dispatch_table() -> list[str]:
+    """A row a model; binding the arrays of a new batch is counted."""
+    return [
+        "| model | calls of a step | us to call them empty | us a call | wanted | | ms of a step | share |",
+        "|---|--:|--:|--:|--:|---|--:|--:|",
+        *(dispatch(*case) for case in DISPATCHED),
+    ]
+
+
+def memory_tables() -> list[str]:
+    """In MiB: neoflow beside PyTorch, then what neoflow's allocations are."""
+    against = ["| MiB | neoflow | PyTorch | ratio | wanted | |", "|---|--:|--:|--:|--:|---|"]
+    parts = [
+        "| MiB | arena | its largest live set | ratio | wanted | | parameters | inputs, outputs | scratch of kernels |",
+        "|---|--:|--:|--:|--:|---|--:|--:|--:|",
+    ]
+    for name, batch in HELD:
+        compare_losses(name, batch)
+        ours, theirs = (in_processes(framework, name, batch) for framework in MEMORY)
+        for what, key in (("allocated", "allocated"), ("growth of resident memory", "grown")):
+            a, b = ours[key] / MIB, theirs[key] / MIB
+            against.append(
+                f"| {name} b{batch}, {what} | {a:.1f} | {b:.1f} | {a / b:.2f} | {RATIO:.1f} | {mark(a / b, RATIO)} |"
+            )
+        arena, live, *others = (ours[k] / MIB for k in ("arena", "live", "parameters", "arrays", "scratch"))
+        shown = " | ".join(f"{v:.1f}" for v in others)
+        waste = f"{arena / live:.3f} | {WASTE:.2f} | {mark(arena / live, WASTE)}"
+        parts.append(f"| {name} b{batch} | {arena:.1f} | {live:.1f} | {waste} | {shown} |")
+    return [*against, "", *parts]
+
+
+TABLES: dict[str, tuple[str, Callable[[], Sequence[str]]]] = {
+    "dispatch": ("Dispatch: a training step with empty kernels", dispatch_table),
+    "memory": ("Peak memory of a training step, against PyTorch {torch} eager", memory_tables),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=TABLES, help="one of the tables")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        framework, name, batch = options.child
+        print(json.dumps(MEMORY[framework](name, int(batch))))
+        return
+    machine = examine()
+    how = (
+        f"{machine.processor}, {machine.threads} threads, {machine.busy:.0%} busy with other work; "
+        "`python -m benchmarks.runtime --write`"
+    )
+    for section in [options.only] if options.only else TABLES:
+        title, table = TABLES[section]
+        lines = table()
+        print("\n".join(lines), flush=True)
+        if options.write:
+            write(section, title.format(torch=machine.torch), how, lines)
+
+
+if __name__ == "__main__":
+    main()
