@@ -1,6 +1,7 @@
 """The compiler: the stages in order, each run, timed and recorded; nothing else knows the order.
 
-expressions -> graph -> canonical -> padded -> canonical -> kernels -> order -> schedules -> code -> plan -> Function
+expressions -> graph -> canonical -> padded -> canonical -> chained -> canonical -> kernels -> order -> schedules
+-> code -> plan -> Function
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.interp import evaluate
 from neoflow.expr.tensor import Tensor
 from neoflow.graph import Graph, canonicalize, make_graph, pad_guards
-from neoflow.partition import KernelCall, Partition, Subgraph, partition, updates_last
+from neoflow.partition import KernelCall, Partition, Subgraph, chain_sums, partition, updates_last
 from neoflow.runtime import native, trainer
 from neoflow.runtime.cache import KernelCache
 from neoflow.runtime.function import Function
@@ -103,6 +104,7 @@ def stages(graph: Graph, trace: Trace) -> tuple[Graph, Partition]:
 
     graph = trace.run("canonicalize", lambda: canonicalize(graph), count)
     graph = trace.run("pad guards", lambda: canonicalize(pad_guards(graph)), count)
+    graph = trace.run("chain sums", lambda: canonicalize(chain_sums(graph)), count)
     kernels = trace.run(
         "partition",
         lambda: partition(graph),

@@ -145,7 +145,17 @@ def test_train(run, folder):
 
 @pytest.mark.tvm
 def test_explain_prints_each_stage(run):
-    stages = ["model", "gradients", "expressions", "canonicalize", "pad guards", "partition", "order", "schedules"]
+    stages = [
+        "model",
+        "gradients",
+        "expressions",
+        "canonicalize",
+        "pad guards",
+        "chain sums",
+        "partition",
+        "order",
+        "schedules",
+    ]
     stages += ["code", "plan"]
     status, out, _ = run("explain", "tiny", "--json")
     content = json.loads(out)

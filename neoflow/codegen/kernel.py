@@ -40,7 +40,8 @@ def lower(subgraph: Subgraph, schedule: Schedule, target: Target, name: str) -> 
     """The kernel of `subgraph` by `schedule`; `ScheduleError` when the schedule does not fit it.
 
     Arguments are dense arrays flattened to one dimension (`runtime.native.as_argument` gives them), aligned to an
-    element at least.  An output may be the memory of an input that is only read at the point being written (`Subgraph.followers`).
+    element at least.  An output may be the memory of an input that is only read at the point being written
+    (`Subgraph.followers`).
     """
     scattered, by_rows = scatter_of(subgraph), rows_of(subgraph)
     inputs = {n: emit.buffer(math.prod(v.shape), v.dtype, f"in{n}") for n, v in enumerate(subgraph.inputs)}

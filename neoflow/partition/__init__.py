@@ -3,6 +3,7 @@
 from neoflow.partition.calls import KernelCall, Partition, Verdict, View, can_overwrite, updates_last
 from neoflow.partition.fuse import partition
 from neoflow.partition.subgraph import Stage, Subgraph, Value
+from neoflow.partition.sums import chain_sums
 
 __all__ = [
     "KernelCall",
@@ -13,6 +14,7 @@ __all__ = [
     "Verdict",
     "View",
     "can_overwrite",
+    "chain_sums",
     "partition",
     "updates_last",
 ]

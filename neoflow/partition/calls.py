@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from neoflow.expr.tensor import Parameter, Tensor
 from neoflow.graph import Graph
-from neoflow.partition.subgraph import Subgraph, reads_at_own_point
+from neoflow.partition.subgraph import Subgraph
 
 
 @dataclass(frozen=True)

@@ -113,9 +113,26 @@ class _Partitioner:
                 return Verdict(False, f"{len(readers)} readers would each recompute its {cost} operations")
             if traffic > 1.5 * t.nbytes:
                 return Verdict(False, f"{len(readers)} readers would each read {traffic} bytes instead of {t.nbytes}")
+        if (source := self.ends(t)) is not None:
+            return Verdict(False, f"it takes the place of {source.name}, which it alone reads")
         if self.stages_behind(t) > _MAX_STAGES:
             return Verdict(False, f"the kernel would have more than {_MAX_STAGES} stages")
         return Verdict(True, "each reader recomputes it" if len(readers) > 1 else "its reader computes it in place")
+
+    def ends(self, t: Compute) -> Tensor | None:
+        """A contraction that t alone reads, at its own point, to combine it with something as large.
+
+        Stored in its place, t frees what else it reads: a sum of contractions needs one buffer, not one for each.
+        """
+        for source in t.inputs:
+            own = isinstance(source, Compute) and source.shape == t.shape and is_contraction(source.definition)
+            if not own or source in self.roots or len(self.readers[source]) > 1:
+                continue
+            reads = [r for r in t.definition.reads if t.inputs[r.source.position] is source]  # type: ignore[union-attr]
+            others = any(i is not source and i.nbytes >= t.nbytes for i in t.inputs)
+            if others and all(reads_at_own_point(r, t.shape) for r in reads):
+                return source
+        return None
 
     def uses(self, t: Tensor) -> list[tuple[Compute, float]]:
         """The stored computes that read t, and how often each reads an element, through what is inlined into them."""

@@ -1,0 +1,92 @@
+"""Sums of contractions become chains: the same values, one buffer."""
+
+import numpy as np
+import pytest
+
+import neoflow as nf
+from neoflow.expr.ir import same
+from neoflow.graph import make_graph
+from neoflow.partition import chain_sums, updates_last
+from neoflow.runtime.plan import make_plan
+from tests.partition.test_fuse import kernels
+
+
+def products(count, rows=12, width=20, inner=8):
+    """Contractions [rows, width] over inputs of their own."""
+    pairs = [
+        (nf.placeholder((rows, inner), name=f"a{n}"), nf.placeholder((inner, width), name=f"b{n}"))
+        for n in range(count)
+    ]
+    k = nf.axis(inner, "k")
+    made = [nf.compute((rows, width), lambda i, j, a=a, b=b: nf.sum(a[i, k] * b[k, j], axis=[k])) for a, b in pairs]
+    return [t for pair in pairs for t in pair], made
+
+
+def feeds(inputs, seed=0):
+    rng = np.random.default_rng(seed)
+    return {t: rng.standard_normal(t.shape).astype(np.float32) for t in inputs}
+
+
+def total(made, *others):
+    def at(i, j):
+        first, *rest = [*(t[i, j] for t in made), *(o(i, j) for o in others)]
+        return sum(rest, first)
+
+    return nf.compute(made[0].shape, at)
+
+
+def chained(outputs, inputs):
+    return chain_sums(make_graph(outputs, inputs, None))
+
+
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_a_chain_has_the_same_value_and_two_terms_a_link(count):
+    inputs, made = products(count)
+    bias = nf.placeholder((20,), name="bias")
+    d = total(made, lambda i, j: bias[j] * 2.0)
+    graph = chained([d], [*inputs, bias])
+    values = feeds([*inputs, bias])
+    before, after = (nf.evaluate([t], values, dtype="float64")[0] for t in (d, graph.outputs[0]))
+    np.testing.assert_allclose(after, before, rtol=1e-12)
+    links = [t for t in graph.nodes if not t.definition.has_reduction]
+    assert len(links) == count + 1 and all(len(t.inputs) <= 2 for t in links)
+
+
+def test_links_are_in_the_order_of_the_graph():
+    inputs, made = products(3)
+    written = make_graph([total([made[2], made[0], made[1]])], inputs, None)
+    order = [t for t in written.nodes if t.definition.has_reduction]
+    last = chain_sums(written).outputs[0]
+    assert last.inputs[1] is order[2] and same(last.inputs[0].inputs, (order[0], order[1]))
+
+
+def test_what_others_read_or_the_program_returns_stays():
+    inputs, made = products(3)
+    d = total(made)
+    again = nf.compute(d.shape, lambda i, j: nf.exp(made[0][i, j]))
+    assert len(chained([d, again, made[1]], inputs).nodes) == 5
+
+
+def test_a_term_read_elsewhere_or_twice_or_of_another_kind_is_no_link():
+    inputs, made = products(4, rows=20)
+    shape = (20, 20)
+    turned = nf.compute(
+        shape, lambda i, j: made[0][j, i] + made[1][i, j] * 2.0 + made[2][i, j] + made[2][i, j] + made[3][i, j]
+    )
+    assert len(chained([turned], inputs).nodes) == 5
+
+
+def test_a_weight_used_at_every_step_needs_one_buffer_for_its_gradient():
+    steps, size = 6, 32
+    w, x = nf.parameter((size, size), name="w"), nf.placeholder((steps, 8, size), name="x")
+    k = nf.axis(size, "k")
+    h = x[0]
+    for t in range(1, steps):
+        product = nf.compute((8, size), lambda i, j, h=h: nf.sum(h[i, k] * w[j, k], axis=[k]))
+        h = nf.tanh(product + x[t])
+    loss = nf.sum(h * h)
+    graph, parts = kernels([loss], [x], {w: w - 0.1 * nf.grad(loss, [w])[0]})
+    calls, in_place = updates_last(graph, parts)
+    plan = make_plan(graph, calls, in_place, parts.views)
+    big = [b for b in plan.buffers if b.kind == "temporary" and b.shape == (size, size)]
+    assert in_place == {w} and len({b.offset for b in big}) == 1
