@@ -10,6 +10,7 @@ from neoflow import nn
 from neoflow.nn import functional as F
 
 VARIANTS = {"bert": {}, "bert_layer": {"name": "bert_layer", "layers": 1}}
+SMALL = {"layers": 2, "length": 28, "width": 112, "heads": 4, "inner": 448, "classes": 10}
 
 
 def encoder_layer(x, p, prefix, heads, inner):

@@ -36,7 +36,7 @@ def build(batch=64, *, name="mi_lstm_mnist", steps=28, inputs=28, hidden=128, cl
     for t in range(steps):
         h, c = cell(x[t], h, c, p)
     logits = F.linear(h, out_w, out_b)
-    return nn.Model(name, x, labels, p, F.cross_entropy(logits, labels), logits, classes)
+    return nn.Model(name, x, labels, p, F.cross_entropy(logits, labels), logits, classes, batch_axis=1)
 
 
 def main():

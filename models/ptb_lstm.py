@@ -10,6 +10,7 @@ from neoflow import nn
 from neoflow.nn import functional as F
 
 VARIANTS = {"ptb_lstm": {}}
+SMALL = {"words": 256}
 
 
 def layer(xs, hidden, weights):
@@ -35,7 +36,8 @@ def build(batch=20, *, words=10000, hidden=200, steps=20, layers=2):
         shapes |= {"bias_ih": (4 * hidden,), "bias_hh": (4 * hidden,)}
         outputs = layer(outputs, hidden, [p(f"lstm.{key}_l{n}", *shape) for key, shape in shapes.items()])
     logits = F.linear(nf.stack(outputs), out_w, out_b)
-    return nn.Model("ptb_lstm", ids, labels, p, F.cross_entropy(logits, labels), logits, words, vocabulary=words)
+    loss = F.cross_entropy(logits, labels)
+    return nn.Model("ptb_lstm", ids, labels, p, loss, logits, words, vocabulary=words, batch_axis=1)
 
 
 def main():

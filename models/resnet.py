@@ -10,6 +10,7 @@ from neoflow import nn
 from neoflow.nn import functional as F
 
 VARIANTS = {"resnet18": {"name": "resnet18"}, "resnet50": {"name": "resnet50", "depths": (3, 4, 6, 3), "wide": True}}
+SMALL = {"image": 64, "classes": 10}
 
 
 def basic(x, outputs, stride, conv):

@@ -10,6 +10,7 @@ from neoflow import nn
 from neoflow.nn import functional as F
 
 VARIANTS = {"shufflenet": {}}
+SMALL = {"image": 64, "classes": 10}
 
 
 def shuffle(x, groups):

@@ -1,4 +1,5 @@
-"""Real data with NumPy alone: MNIST (IDX files), CIFAR-10 (binary files), scikit-learn's digits, and seeded batches.
+"""Data with NumPy alone: MNIST (IDX files), CIFAR-10 (binary files), scikit-learn's digits, text of a known entropy;
+seeded batches.
 
 Images are float32 in [0, 1], `[N, C, H, W]`; labels are int64, `[N]`. No file is ever unpickled.
 """
@@ -25,6 +26,8 @@ __all__ = [
     "Batches",
     "Dataset",
     "Split",
+    "Text",
+    "chain",
     "load_cifar10",
     "load_digits",
     "load_mnist",
@@ -64,14 +67,31 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.images)
 
+    @property
+    def inputs(self) -> Images:
+        return self.images
+
+
+@dataclass(frozen=True)
+class Text:
+    """Windows of a text: words, and as labels the word after each; int64 `[N, T]` in [0, classes)."""
+
+    inputs: Labels
+    labels: Labels
+    classes: int
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
 
 @dataclass(frozen=True)
 class Split:
-    """What to learn from and what to be judged by."""
+    """What to learn from and what to be judged by. floor: the loss expected of the best predictor, if known."""
 
     name: str
-    train: Dataset
-    test: Dataset
+    train: Dataset | Text
+    test: Dataset | Text
+    floor: float | None = None
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------
@@ -120,7 +140,7 @@ def load_mnist(folder: str | Path) -> Split:
         if labels.max() > 9:
             raise DataError(f"{labels_file}: label {labels.max()}, MNIST has 0 to 9")
         parts.append(Dataset(_unit(images[:, np.newaxis]), labels.astype(np.int64), 10))
-    return Split("mnist", *parts)
+    return Split("mnist", parts[0], parts[1])
 
 
 def _idx_file(folder: Path, stem: str, rank: int) -> Path:
@@ -178,9 +198,10 @@ def load_digits(size: int = 28, test: int = 360, seed: int = 0) -> Split:
     return Split("digits", *stratified_split(whole, test, seed))
 
 
-def resize_bilinear(images: Images, size: int) -> Images:
-    """`[N, C, H, W]` -> `[N, C, size, size]`, linear between pixel centres, the border's value outside of them."""
-    rows, columns = (_interpolation(extent, size) for extent in images.shape[2:])
+def resize_bilinear(images: Images, size: int | tuple[int, int]) -> Images:
+    """`[N, C, H, W]` -> `[N, C, *size]` (one int: a square), linear between pixel centres, its border beyond."""
+    sizes = (size, size) if isinstance(size, int) else size
+    rows, columns = (_interpolation(extent, n) for extent, n in zip(images.shape[2:], sizes, strict=True))
     return np.ascontiguousarray(rows @ images @ columns.T)
 
 
@@ -207,6 +228,32 @@ def stratified_split(whole: Dataset, test: int, seed: int) -> tuple[Dataset, Dat
     return train, held_out
 
 
+# ---- text ----------------------------------------------------------------------------------------------------------
+
+_CHOICES = (0.5, 0.25, 0.125, 0.125)
+
+
+def chain(vocabulary: int, length: int, train: int, test: int, words: int = 32, seed: int = 0) -> Split:
+    """Windows of `length` words that a Markov chain writes; only the first `words` of the vocabulary occur.
+
+    The first word is any; each further one is one of the four successors of the word before it, with probabilities
+    1/2, 1/4, 1/8 and 1/8. So no predictor gets below the entropy of that choice, 1.75 log 2 = 1.213, nor right more
+    than half of the time.
+    """
+    words = min(words, vocabulary)
+    if words < len(_CHOICES) or length < 1:
+        raise DataError(f"a chain needs {len(_CHOICES)} words and windows of 1, not {words} and {length}")
+    generator = np.random.default_rng(seed)
+    successors = np.argsort(generator.random((words, words)), axis=1)[:, : len(_CHOICES)]
+    text = generator.integers(0, words, (train + test, length + 1))
+    choices = generator.choice(len(_CHOICES), text.shape, p=_CHOICES)
+    for t in range(length):
+        text[:, t + 1] = successors[text[:, t], choices[:, t]]
+    learned, held_out = (Text(part[:, :-1], part[:, 1:], vocabulary) for part in (text[:train], text[train:]))
+    entropy = -sum(p * math.log(p) for p in _CHOICES)
+    return Split(f"a chain of {words} words", learned, held_out, entropy)
+
+
 # ---- batches -------------------------------------------------------------------------------------------------------
 
 
@@ -222,16 +269,18 @@ class BatchState:
 class Batches:
     """Batches of a fixed size, shuffled anew each epoch; an incomplete last batch is dropped.
 
-    Iterating gives what is left of the current epoch as `(images, labels)` and then moves on to the next one.
+    Iterating gives what is left of the current epoch as `(inputs, labels)` and then moves on to the next one.
     `shift` moves each image by up to that many pixels in each direction, zeros coming in. Order and shifts depend on
     (seed, epoch, step) alone, so a run that continues from `state` sees the same batches as one that never stopped.
     """
 
-    def __init__(self, data: Dataset, batch: int, *, seed: int = 0, shift: int = 0, state: BatchState | None = None):
+    def __init__(
+        self, data: Dataset | Text, batch: int, *, seed: int = 0, shift: int = 0, state: BatchState | None = None
+    ):
         if not 0 < batch <= len(data):
             raise DataError(f"batches of {batch} need a batch size between 1 and {len(data)}, the number of samples")
-        if not 0 <= shift < min(data.images.shape[2:]):
-            raise DataError(f"cannot shift images of {data.images.shape[2:]} pixels by up to {shift}")
+        if not 0 <= shift < min(data.inputs.shape[2:], default=1):
+            raise DataError(f"cannot shift images of {data.inputs.shape[2:]} pixels by up to {shift}")
         self.data, self.batch, self.shift = data, batch, shift
         self.state = BatchState(seed) if state is None else state
 
@@ -249,16 +298,16 @@ class Batches:
         """Batches in one epoch."""
         return len(self.data) // self.batch
 
-    def __iter__(self) -> Iterator[tuple[Images, Labels]]:
+    def __iter__(self) -> Iterator[tuple[NDArray, Labels]]:
         seed, epoch = self._state.seed, self._state.epoch
         order = np.random.default_rng((seed, epoch)).permutation(len(self.data))
         for step in range(self._state.step, len(self)):
             chosen = order[step * self.batch : (step + 1) * self.batch]
-            images = self.data.images[chosen]
+            inputs: NDArray = self.data.inputs[chosen]
             if self.shift:
-                images = _shifted(images, self.shift, np.random.default_rng((seed, epoch, step + 1)))
+                inputs = _shifted(inputs, self.shift, np.random.default_rng((seed, epoch, step + 1)))
             self._state = BatchState(seed, epoch, step + 1)
-            yield images, self.data.labels[chosen]
+            yield inputs, self.data.labels[chosen]
         self._state = BatchState(seed, epoch + 1, 0)
 
 
@@ -269,11 +318,11 @@ def _shifted(images: Images, shift: int, generator: np.random.Generator) -> Imag
     return sliding_window_view(padded, (height, width), axis=(2, 3))[np.arange(len(images)), :, down, right]
 
 
-def padded_batches(data: Dataset, batch: int) -> Iterator[tuple[Images, Labels, int]]:
-    """All samples in order for evaluation: `(images, labels, valid)`; the last batch is filled up by the last one."""
+def padded_batches(data: Dataset | Text, batch: int) -> Iterator[tuple[NDArray, Labels, int]]:
+    """All samples in order for evaluation: `(inputs, labels, valid)`; the last batch is filled up by the last one."""
     if batch <= 0:
         raise DataError(f"a batch has at least one sample, not {batch}")
     for start in range(0, len(data), batch):
         valid = min(batch, len(data) - start)
         chosen = np.minimum(np.arange(start, start + batch), len(data) - 1)
-        yield data.images[chosen], data.labels[chosen], valid
+        yield data.inputs[chosen], data.labels[chosen], valid

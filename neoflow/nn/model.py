@@ -1,7 +1,8 @@
 """What a model file gives, so that one command trains, measures and explains any of them.
 
 A file `models/NAME.py` has `build(batch=..., **sizes) -> Model`, `VARIANTS` (name of each named size -> arguments of
-`build`, the first being the default) and `main()`.
+`build`, the first being the default) and `main()`; it may have `SMALL`, the sizes that suit the data
+`neoflow train` has, where its own are meant for more.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Model:
     x, labels: the inputs; labels are integers below `classes`, and x below `vocabulary` where it is of integers.
     parameters: by name, in order. loss: rank 0, in training form. scores: [..., classes], the largest predicts, in
     inference form. state: what a training step changes besides parameters (running statistics) and its new values.
+    batch_axis: the dimension of x that counts samples.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Model:
     classes: int
     vocabulary: int | None = None
     state: Mapping[Parameter, Tensor] = field(default_factory=dict)
+    batch_axis: int = 0
 
     @property
     def inputs(self) -> tuple[Placeholder, Placeholder]:

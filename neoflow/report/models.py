@@ -40,7 +40,7 @@ def roots() -> list[Path]:
 def find_model(name: str) -> tuple[Path, str]:
     """The file of a model and the name of its variant ("" for the first): a path to a file, or a name in `models`.
 
-    `mi_lstm_ptb` is the variant of that name in `mi_lstm.py`. Raises `ConfigError` listing what there is.
+    `resnet50` is the variant of that name in `resnet.py`. Raises `ConfigError` listing what there is.
     """
     if name.endswith(".py") or "/" in name:
         path = Path(name)
@@ -48,9 +48,8 @@ def find_model(name: str) -> tuple[Path, str]:
             raise ConfigError(f"there is no file {name}")
         return path, ""
     for root in roots():
-        parts = name.split("_")
-        for n in range(len(parts), 0, -1):
-            path = root / "models" / f"{'_'.join(parts[:n])}.py"
+        for n in range(len(name), 0, -1):
+            path = root / "models" / f"{name[:n]}.py"
             if path.is_file():
                 return path, name
     names = sorted({p.stem for root in roots() for p in (root / "models").glob("*.py") if p.stem != "__init__"})
@@ -75,8 +74,11 @@ def load_file(path: Path) -> ModuleType:
     return module
 
 
-def build_model(name: str, batch: int | None = None, **sizes: Any) -> Model:
-    """The model of a name or file. Raises `ConfigError` when the file has no `build`, or not that variant."""
+def build_model(name: str, batch: int | None = None, small: bool = False, **sizes: Any) -> Model:
+    """The model of a name or file; `small`: in the sizes `SMALL` of its file, where it has any.
+
+    Raises `ConfigError` when the file has no `build`, or not that variant.
+    """
     path, variant = find_model(name)
     module = load_file(path)
     if not callable(getattr(module, "build", None)):
@@ -89,6 +91,8 @@ def build_model(name: str, batch: int | None = None, **sizes: Any) -> Model:
         if batch < 1:
             raise ConfigError(f"a batch has at least one sample, not {batch}")
         arguments["batch"] = batch
+    if small:
+        arguments |= getattr(module, "SMALL", {})
     model = module.build(**{**arguments, **sizes})
     if not isinstance(model, Model):
         raise ConfigError(f"build of {path} gives {type(model).__name__}, not nf.nn.Model")

@@ -1,4 +1,4 @@
-"""`neoflow train`: a model of images on real data, and what the run was like."""
+"""`neoflow train`: a model of images on handwritten digits, or of words on text, and what the run was like."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ class Summary:
     """A run's end. Times in seconds, memory in bytes; to_first_step counts from the start of the process.
 
     built and cached: kernels compiled in this run, and kernels that came from the cache. report: the file written.
+    floor: the loss of the best predictor there can be, where the data are known that well.
     """
 
     model: str
@@ -51,12 +53,17 @@ class Summary:
     peak_bytes: int
     checkpoint: str | None
     report: str | None = None
+    floor: float | None = None
+
+    @property
+    def floor_note(self) -> str:
+        return "" if self.floor is None else f" (at best {self.floor:.4g})"
 
     def __str__(self) -> str:
         mib = 1 << 20
         lines = [
             f"{self.model} on {self.data}: test accuracy {self.accuracy:.2%} after {self.epochs} epochs "
-            f"({self.steps} steps), loss {self.loss:.4g}, test loss {self.test_loss:.4g}",
+            f"({self.steps} steps), loss {self.loss:.4g}, test loss {self.test_loss:.4g}{self.floor_note}",
             f"time {self.seconds:.1f} s in all, {self.to_first_step:.1f} s to the first step, "
             f"{self.steps_per_second:.1f} steps/s",
             f"kernels: {self.built} compiled, {self.cached} from the cache",
@@ -80,44 +87,49 @@ def warmup_and_decay(lr: float, steps: int, warmup: int = 50) -> Callable[[int],
     return lambda n: lr * min(1.0, (n + 1) / warmup) * max(0.0, 1.0 - n / steps)
 
 
-Arrange = Callable[[data.Images], NDArray[np.float32]]
-"""From images [B, 1, S, S] to what a model takes."""
-
-
-def as_images(images: data.Images) -> NDArray[np.float32]:
-    """[B, 1, S, S] as it is."""
-    return images
-
-
-def as_rows(images: data.Images) -> NDArray[np.float32]:
-    """[S, B, S]: the rows of all images, one after another."""
-    return np.ascontiguousarray(images[:, 0].transpose(1, 0, 2))
+Arrange = Callable[[NDArray, data.Labels], tuple[NDArray, data.Labels]]
+"""From inputs and labels, samples first, to what a model takes."""
 
 
 class Arranged(data.Batches):
-    """Batches whose images come as the model takes them."""
+    """Batches as a model takes them."""
 
-    arrange: Arrange = staticmethod(as_images)
+    arrange: Arrange
 
-    def __iter__(self) -> Iterator[tuple[NDArray[np.float32], data.Labels]]:
-        for images, labels in super().__iter__():
-            yield self.arrange(images), labels
+    def __iter__(self) -> Iterator[tuple[NDArray, data.Labels]]:
+        for inputs, labels in super().__iter__():
+            yield self.arrange(inputs, labels)
 
 
-def load_data(folder: Path | None, model: Model, batch: int) -> tuple[data.Split, Arrange]:
-    """MNIST from its folder, else scikit-learn's digits, in the size the model takes, and how it takes them."""
-    forms: dict[tuple[int, ...], tuple[int, Arrange]] = {(batch, 1, n, n): (n, as_images) for n in model.x.shape[-1:]}
-    forms |= {(n, batch, n): (n, as_rows) for n in model.x.shape[-1:]}
-    if model.x.shape not in forms or model.classes < 10:
+def load_data(folder: Path | None, model: Model) -> tuple[data.Split, Arrange]:
+    """What a model can learn, and how it takes it: MNIST from its folder, else scikit-learn's digits, or text."""
+    axis, shape = model.batch_axis, list(model.x.shape)
+    batch = shape.pop(axis)
+    if model.vocabulary is not None and model.labels.shape == model.x.shape and len(shape) == 1:
+        if folder is not None:
+            raise ConfigError(f"{model.name} learns words, and in {folder} there are images: leave out --data")
+        return data.chain(model.vocabulary, shape[0], 100 * 16, 20 * 16), partial(arrange_text, axis=axis)
+    if model.vocabulary is not None or len(shape) not in (2, 3) or model.labels.shape != (batch,) or model.classes < 10:
         raise ConfigError(
-            f"there are images [{batch}, 1, S, S] of 10 classes to train on, or their rows [S, {batch}, S]; "
-            f"{model.name} takes {list(model.x.shape)} and has {model.classes} classes"
+            "there are images [B, C, H, W] or their rows [B, H, W] of 10 classes to train on, and words [B, T] with a "
+            f"label each; {model.name} takes {list(model.x.shape)} and has {model.classes} classes"
         )
-    size, arrange = forms[model.x.shape]
-    split = data.load_mnist(folder) if folder is not None else data.load_digits(size=size)
-    if split.train.images.shape[2:] != (size, size):
-        raise ConfigError(f"{model.name} takes images of {size} x {size}, not {split.train.images.shape[2:]}")
-    return split, arrange
+    split = data.load_digits(size=8) if folder is None else data.load_mnist(folder)
+    return split, partial(arrange_images, shape=tuple(shape), axis=axis)
+
+
+def arrange_images(
+    images: data.Images, labels: data.Labels, shape: tuple[int, ...], axis: int
+) -> tuple[NDArray, data.Labels]:
+    """Images [B, 1, h, w] resized to `shape`: [C, H, W], all channels alike, or [H, W]; samples counted by `axis`."""
+    resized = data.resize_bilinear(images, (shape[-2], shape[-1]))
+    channels = resized[:, 0] if len(shape) == 2 else np.broadcast_to(resized, (len(images), *shape))
+    return np.ascontiguousarray(np.moveaxis(channels, 0, axis)), labels
+
+
+def arrange_text(words: NDArray, following: data.Labels, axis: int) -> tuple[NDArray, data.Labels]:
+    """Words and their labels [B, T] with samples counted by `axis`."""
+    return np.ascontiguousarray(np.moveaxis(words, 0, axis)), np.ascontiguousarray(np.moveaxis(following, 0, axis))
 
 
 def train(
@@ -142,11 +154,12 @@ def train(
         raise ConfigError("--resume needs --checkpoint FOLDER, where the checkpoints are")
     if epochs < 1 or not lr > 0:
         raise ConfigError(f"training takes at least 1 epoch and a learning rate above 0, not {epochs} and {lr}")
-    model = build_model(name, batch)
-    split, arrange = load_data(folder, model, batch)
+    model = build_model(name, batch, small=True)
+    split, arrange = load_data(folder, model)
     batches = Arranged(split.train, batch, seed=seed)
     batches.arrange = arrange
     hit = nf.cast(nf.equal(nf.argmax(model.scores, axis=-1), model.labels), "float32")
+    hit = nf.mean(hit, axis=1 - model.batch_axis) if hit.rank == 2 else hit
     trainer = Trainer(
         model.loss,
         model.parameters.values(),
@@ -175,7 +188,7 @@ def train(
         schedule=warmup_and_decay(lr, epochs * len(batches)),
         on_step=note,
     )
-    judged = trainer.evaluate((arrange(x), y, count) for x, y, count in data.padded_batches(split.test, batch))
+    judged = trainer.evaluate((*arrange(x, y), count) for x, y, count in data.padded_batches(split.test, batch))
     plan = trainer.step_program().plan
     programs = [f.program for f in trainer.programs.values()]
     done = len(history.losses)
@@ -198,11 +211,12 @@ def train(
         temporary_bytes=plan.arena_bytes,
         peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         checkpoint=None if checkpoint is None else str(checkpoint),
+        floor=split.floor,
     )
     if report is None:
         return summary
     path = Path(str(report).replace("{model}", model.name))
-    sample = arrange(split.train.images[:batch]), split.train.labels[:batch]
+    sample = arrange(split.train.inputs[:batch], split.train.labels[:batch])
     try:
         write_report(path, make_report(summary, trainer, records, sample, len(batches), lr))
     except (OSError, NeoflowError) as error:  # a run is not lost for want of its report
@@ -229,7 +243,7 @@ def make_report(
         Fact(
             "Test accuracy",
             f"{100 * summary.accuracy:.2f} %",
-            f"loss {summary.loss:.3g}, test loss {summary.test_loss:.3g}",
+            f"loss {summary.loss:.3g}, test loss {summary.test_loss:.3g}{summary.floor_note}",
         ),
         Fact("Time", f"{summary.seconds:.1f} s", f"{summary.epochs} epochs, {summary.steps:,} steps"),
         Fact("First step after", f"{summary.to_first_step:.1f} s", "from the start of the process"),

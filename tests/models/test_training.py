@@ -1,0 +1,77 @@
+"""`neoflow train` on every model file: its data in the form the model takes, and text whose best loss is known."""
+
+import math
+
+import numpy as np
+import pytest
+
+import neoflow as nf
+from neoflow import data
+from neoflow.errors import ConfigError, DataError
+from neoflow.nn import Model, Parameters
+from neoflow.nn import functional as F
+from neoflow.report.models import build_model
+from neoflow.report.train import Arranged, load_data, train
+
+
+@pytest.mark.parametrize("name", ["capsnet", "mi_lstm", "mi_lstm_ptb", "ptb_lstm", "bert", "resnet", "shufflenet"])
+def test_batches_fit_the_model(name):
+    model = build_model(name, 4, small=True)
+    split, arrange = load_data(None, model)
+    batches = Arranged(split.train, 4, seed=0)
+    batches.arrange = arrange
+    x, labels = next(iter(batches))
+    assert (x.shape, x.dtype) == (model.x.shape, np.dtype(model.x.dtype))
+    assert (labels.shape, labels.dtype) == (model.labels.shape, np.dtype(model.labels.dtype))
+    assert x.flags.c_contiguous and labels.max() < model.classes and (x != x.reshape(-1)[0]).any()
+
+
+def test_samples_stay_apart():
+    """Sample b of a batch is sample b of the data, whichever axis counts samples."""
+    images = np.arange(3, dtype=np.float32).reshape(3, 1, 1, 1) * np.ones((3, 1, 8, 8), np.float32)
+    for axis, shape in ((0, (3, 2, 8, 5)), (0, (3, 8, 5)), (1, (8, 3, 5))):
+        x, labels = nf.placeholder(shape), nf.placeholder((3,), "int64")
+        scores = nf.zeros((3, 10))
+        model = Model("m", x, labels, Parameters("m"), F.cross_entropy(scores, labels), scores, 10, batch_axis=axis)
+        found, _ = load_data(None, model)[1](images, np.zeros(3, np.int64))
+        assert found.shape == shape
+        np.testing.assert_array_equal(np.moveaxis(found, axis, 0).reshape(3, -1)[:, 0], [0, 1, 2])
+
+
+def test_models_that_there_is_no_data_for(tmp_path):
+    with pytest.raises(ConfigError, match=r"images \[B, C, H, W\].* has 4 classes"):
+        load_data(None, build_model("mi_lstm", 2, classes=4))
+    with pytest.raises(ConfigError, match=r"ptb_lstm learns words.*leave out --data"):
+        load_data(tmp_path, build_model("ptb_lstm", 2, small=True))
+
+
+def test_chain():
+    """Every word is followed by four others, as often as the floor is computed with."""
+    split = data.chain(vocabulary=100, length=20, train=2000, test=10)
+    assert len(split.train) == 2000 and len(split.test) == 10 and split.train.classes == 100
+    before, after = split.train.inputs, split.train.labels
+    np.testing.assert_array_equal(before[:, 1:], after[:, :-1])
+    counts = np.zeros((100, 100))
+    np.add.at(counts, (before, after), 1)
+    seen = counts[counts.sum(axis=1) > 0]
+    assert ((seen > 0).sum(axis=1) == 4).all()
+    frequencies = np.sort(seen / seen.sum(axis=1, keepdims=True), axis=1)[:, -4:]
+    np.testing.assert_allclose(frequencies.mean(axis=0), [0.125, 0.125, 0.25, 0.5], atol=0.02)
+    assert split.floor == pytest.approx(1.75 * math.log(2))
+    np.testing.assert_array_equal(data.chain(100, 20, 2000, 10).test.inputs, split.test.inputs)
+    with pytest.raises(DataError, match="a chain needs 4 words"):
+        data.chain(3, 20, 10, 10)
+
+
+@pytest.mark.tvm
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "epochs", "accuracy"),
+    [("mi_lstm", 4, 0.8), ("ptb_lstm", 4, 0.45), ("bert", 4, 0.8), ("shufflenet", 2, 0.8)],
+)
+def test_trains(name, epochs, accuracy, tmp_path):
+    summary = train(name, epochs=epochs, progress=False, report=tmp_path / "{model}.html")
+    assert summary.accuracy > accuracy
+    assert summary.report is not None
+    if summary.floor is not None:
+        assert summary.test_loss > 0.97 * summary.floor and "at best 1.213" in str(summary)
