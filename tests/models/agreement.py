@@ -17,10 +17,17 @@ def expected(file: str, key: str) -> dict:
     return json.loads((DATA / f"expected_{file}.json").read_text())[key]
 
 
-def interpreted(model: Model, roots: list) -> list:
-    """Values of the roots on the model's example, in float64."""
+def interpreted(model: Model, roots: list, dtype: str | None = "float64", noise: float = 0.0, seed: int = 0) -> list:
+    """Values of the roots on the model's example; None is the types as written.
+
+    noise: every float of the parameters and of x is first multiplied by 1 + noise * u, u uniform in [-1, 1).
+    """
     x, labels = model.example()
-    return nf.evaluate(roots, {**model.initial(), model.x: x, model.labels: labels}, dtype="float64")
+    generator = np.random.default_rng(seed)
+    feeds = {**model.initial(), model.x: x}
+    if noise:
+        feeds = {t: v * (1 + noise * generator.uniform(-1, 1, v.shape)) for t, v in feeds.items()}
+    return nf.evaluate(roots, {**feeds, model.labels: labels}, dtype=dtype)
 
 
 def compiled(model: Model, roots: list) -> list:
@@ -49,3 +56,26 @@ def assert_agrees(model: Model, figures: dict, gradients: bool = True, rel: floa
             value.sum(), gradient["sum"], atol=100 * rel * np.abs(value).sum() + 1e-12, **tolerance
         )
         np.testing.assert_allclose(np.linalg.norm(value), gradient["norm"], rtol=100 * rel, atol=1e-12, err_msg=name)
+
+
+def assert_as_good_as_float32(model: Model, figures: dict, factor: float = 3.0) -> None:
+    """The compiled loss to 1e-5, and the error of every compiled gradient bounded by what float32 has to cost.
+
+    A relu whose argument is within rounding of zero may come out on its other side, and then single entries of the
+    gradients before it are off by thousandths, however well everything is computed. So an error (of a whole gradient,
+    as a norm, against float64) is held against the largest of three: that of NumPy in float32, and those of float64
+    from values changed by a millionth, twice.
+    """
+    roots = [model.loss, *nf.grad(model.loss, list(model.parameters.values()))]
+    loss, *found = compiled(model, roots)
+    np.testing.assert_allclose(loss, figures["loss"], rtol=1e-5)
+    exact = interpreted(model, roots)[1:]
+
+    def errors(values: list) -> list:
+        return [np.linalg.norm(value - wanted) for value, wanted in zip(values, exact, strict=True)]
+
+    references = [interpreted(model, roots, None)[1:]]
+    references += [interpreted(model, roots, noise=1e-6, seed=seed)[1:] for seed in range(2)]
+    bounds = np.max([errors(values) for values in references], axis=0)
+    for name, error, bound in zip(model.parameters, errors(found), bounds, strict=True):
+        assert error <= factor * bound, f"{name}: {error:.2e}, which is {error / bound:.1f} times the bound"
