@@ -22,7 +22,7 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.interp import evaluate
 from neoflow.expr.tensor import Tensor
 from neoflow.graph import Graph, canonicalize, make_graph, pad_guards
-from neoflow.partition import KernelCall, Partition, Subgraph, chain_sums, partition, updates_last
+from neoflow.partition import KernelCall, Partition, Subgraph, chain_sums, order_calls, partition
 from neoflow.runtime import native, trainer
 from neoflow.runtime.cache import KernelCache
 from neoflow.runtime.function import Function
@@ -133,7 +133,7 @@ def compile_program(
     graph, kernels = stages(graph, trace)
     calls, in_place = trace.run(
         "order",
-        lambda: updates_last(graph, kernels),
+        lambda: order_calls(graph, kernels),
         lambda r: f"{len(r[1])} of {len(graph.updates)} updates in place",
         lambda r: "\n".join(c.name for c in r[0]),
     )

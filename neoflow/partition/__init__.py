@@ -1,7 +1,8 @@
 """From a graph to kernels: what is stored, what is inlined, what rides along, and why."""
 
-from neoflow.partition.calls import KernelCall, Partition, Verdict, View, can_overwrite, updates_last
+from neoflow.partition.calls import KernelCall, Partition, Verdict, View, can_overwrite
 from neoflow.partition.fuse import partition
+from neoflow.partition.order import order_calls
 from neoflow.partition.subgraph import Stage, Subgraph, Value
 from neoflow.partition.sums import chain_sums
 
@@ -15,6 +16,6 @@ __all__ = [
     "View",
     "can_overwrite",
     "chain_sums",
+    "order_calls",
     "partition",
-    "updates_last",
 ]

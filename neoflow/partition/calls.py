@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from neoflow.expr.tensor import Parameter, Tensor
-from neoflow.graph import Graph
+from neoflow.expr.tensor import Tensor
 from neoflow.partition.subgraph import Subgraph
 
 
@@ -87,58 +86,6 @@ def in_order(calls: list[KernelCall], views: Mapping[Tensor, View]) -> list[Kern
                 order.append(n)
                 stack.pop()
     return [calls[n] for n in order]
-
-
-def updates_last(graph: Graph, parts: Partition) -> tuple[tuple[KernelCall, ...], frozenset[Parameter]]:
-    """Order the kernels so that new parameter values can be written in place, as far as that goes.
-
-    Returns the order and the parameters whose update may overwrite them: every other reader runs before the writer, and
-    the writer reads the parameter only at the point it writes.
-    """
-    calls = parts.calls
-    producer = {t: n for n, c in enumerate(calls) for t in c.outputs}
-    bases = [{parts.base(t) for t in c.inputs} for c in calls]
-    needs: list[set[int]] = [{producer[t] for t in read if t in producer} for read in bases]
-    in_place: set[Parameter] = set()
-    for p, value in graph.updates:
-        writer = producer.get(value)
-        if writer is None or sum(root is value for root in graph.roots) > 1:
-            continue
-        is_viewed = any(t is not p and parts.base(t) is p for t in calls[writer].inputs)
-        if is_viewed or not can_overwrite(calls[writer], p, value):
-            continue
-        before = {n for n, read in enumerate(bases) if p in read and n != writer}
-        if any(_needs(needs, n, writer) for n in before):
-            continue
-        needs[writer] |= before
-        in_place.add(p)
-    order: list[int] = []
-    done: set[int] = set()
-
-    def visit(n: int) -> None:
-        if n in done:
-            return
-        done.add(n)
-        for m in sorted(needs[n]):
-            visit(m)
-        order.append(n)
-
-    for n in range(len(calls)):
-        visit(n)
-    return tuple(calls[n] for n in order), frozenset(in_place)
-
-
-def _needs(needs: list[set[int]], n: int, target: int) -> bool:
-    """Whether kernel n must run after kernel `target`."""
-    stack, seen = [n], set()
-    while stack:
-        m = stack.pop()
-        if m == target:
-            return True
-        if m not in seen:
-            seen.add(m)
-            stack.extend(needs[m])
-    return False
 
 
 def can_overwrite(call: KernelCall, t: Tensor, output: Tensor) -> bool:

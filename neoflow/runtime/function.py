@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import sys
 import threading
@@ -20,7 +21,7 @@ from neoflow.graph import Graph
 from neoflow.runtime.memory import ALIGNMENT
 from neoflow.runtime.native import as_argument, empty, use_threads
 from neoflow.runtime.parameters import STORE
-from neoflow.runtime.plan import Buffer, Call, Plan
+from neoflow.runtime.plan import Call, Plan
 
 log = logging.getLogger("neoflow")
 
@@ -63,16 +64,19 @@ class Executor:
         self.arrays: list[np.ndarray | None] = [None] * len(plan.buffers)
         for n, b in enumerate(plan.buffers):
             if b.kind == "temporary":
-                nbytes = int(np.prod(b.shape)) * dt.itemsize(b.dtype)
+                nbytes = math.prod(b.shape) * dt.itemsize(b.dtype)
                 self.arrays[n] = self.arena[b.offset : b.offset + nbytes].view(dt.NUMPY[b.dtype]).reshape(b.shape)
         for number, p in zip(plan.parameters, parameters, strict=True):
             self.arrays[number] = STORE.array(p)
-        self.views: dict[int, list[int]] = {}
+        self.views: dict[int, list[tuple[int, slice]]] = {}
+        """by base: the buffers inside it, and where, in elements"""
         for n, b in enumerate(plan.buffers):
             if b.kind == "view":
+                start = b.offset // dt.itemsize(b.dtype)
+                where = slice(start, start + math.prod(b.shape))
                 base = self.arrays[b.base]
-                self.arrays[n] = None if base is None else _view(base, b)
-                self.views.setdefault(b.base, []).append(n)
+                self.arrays[n] = None if base is None else base.reshape(-1)[where].reshape(b.shape)
+                self.views.setdefault(b.base, []).append((n, where))
         views = [None if a is None else as_argument(a) for a in self.arrays]
         self.steps: list[tuple[Callable[..., Any], list[Any]]] = []
         self.patches: dict[int, list[tuple[list[Any], int]]] = {}
@@ -91,8 +95,9 @@ class Executor:
             view = as_argument(array)
             for arguments, position in places:
                 arguments[position] = view
-        for n in self.views.get(number, ()):
-            self.bind(n, _view(array, self.plan.buffers[n]))
+        flat = array.reshape(-1)
+        for n, where in self.views.get(number, ()):
+            self.bind(n, flat[where].reshape(self.plan.buffers[n].shape))
 
     def run(self) -> None:
         self._copy(self.plan.saves)
@@ -126,13 +131,6 @@ class Executor:
             seconds.append(time.perf_counter() - start)
         self._copy(self.plan.copies)
         return seconds
-
-
-def _view(base: np.ndarray, b: Buffer) -> np.ndarray:
-    """The memory of a view buffer inside its base."""
-    size = int(np.prod(b.shape))
-    start = b.offset // base.itemsize
-    return base.reshape(-1)[start : start + size].reshape(b.shape)
 
 
 def _references(array: np.ndarray | None) -> tuple[int, int]:

@@ -5,7 +5,7 @@ import pytest
 
 import neoflow as nf
 from neoflow.graph import canonicalize, make_graph, pad_guards
-from neoflow.partition import can_overwrite, chain_sums, partition, updates_last
+from neoflow.partition import can_overwrite, chain_sums, order_calls, partition
 from tests.strategies import random_program
 
 
@@ -74,7 +74,7 @@ def test_update_rides_with_the_gradient_and_is_in_place():
     loss = nf.mean(dense(x, w, b))
     dw, db = nf.grad(loss, [w, b])
     graph, parts = kernels([loss], [x], {w: w - 0.1 * dw, b: b - 0.1 * db})
-    calls, in_place = updates_last(graph, parts)
+    calls, in_place = order_calls(graph, parts)
     assert in_place == {w, b}
     readers = [n for n, c in enumerate(calls) if any(t is w for t in c.inputs)]
     writer = next(n for n, c in enumerate(calls) if any(t is dict(graph.updates)[w] for t in c.outputs))
@@ -86,14 +86,14 @@ def test_an_input_that_two_outputs_need_is_overwritten():
     x, m, w = nf.placeholder((8, 16), name="x"), nf.parameter((8, 16), name="m"), nf.parameter((8, 16), name="w")
     new = m * 0.9 + x
     graph, parts = kernels([], [x], {m: new, w: w + new * m})
-    calls, in_place = updates_last(graph, parts)
+    calls, in_place = order_calls(graph, parts)
     assert len(calls) == 1 and in_place == {m, w} and calls[0].subgraph.is_shared
 
 
 def test_an_input_that_another_output_reads_elsewhere_is_not_overwritten():
     x, m, w = nf.placeholder((8, 8), name="x"), nf.parameter((8, 8), name="m"), nf.parameter((8, 8), name="w")
     graph, parts = kernels([], [x], {m: m * 0.9 + x, w: w + nf.transpose(m, (1, 0)) * x})
-    calls, in_place = updates_last(graph, parts)
+    calls, in_place = order_calls(graph, parts)
     writer = next(c for c in calls if any(t is dict(graph.updates)[m] for t in c.outputs))
     assert w in in_place and (len(calls) == 2 or m not in in_place)
     assert len(calls) == 2 or not can_overwrite(writer, m, dict(graph.updates)[m])
@@ -102,7 +102,7 @@ def test_an_input_that_another_output_reads_elsewhere_is_not_overwritten():
 def test_a_transposed_read_of_the_parameter_is_not_in_place():
     w = nf.parameter((4, 4), name="w")
     graph, parts = kernels([], [], {w: nf.compute((4, 4), lambda i, j: w[j, i] * 2.0)})
-    _, in_place = updates_last(graph, parts)
+    _, in_place = order_calls(graph, parts)
     assert not in_place
 
 

@@ -1,0 +1,136 @@
+"""The order in which kernels run: updates after all other readers of what they overwrite, memory freed early."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from neoflow.expr.tensor import Parameter, Tensor
+from neoflow.graph import Graph
+from neoflow.partition.calls import KernelCall, Partition, can_overwrite
+
+
+def order_calls(graph: Graph, parts: Partition) -> tuple[tuple[KernelCall, ...], frozenset[Parameter]]:
+    """The kernels in the order they run, and the parameters whose update may overwrite them.
+
+    An update is in place when every other reader of the parameter can run before its writer, and the writer reads the
+    parameter only at the point it writes. Of the order of the program, and that with every kernel moved forward which
+    frees at least as much as it allocates, the one is taken that needs less memory.
+    """
+    needs, in_place = _needs_and_updates(graph, parts)
+    memory = _Memory.of(graph, parts, in_place)
+    orders = [list(_natural(needs)), list(_frugal(needs, memory))]
+    best = min(orders, key=memory.peak)
+    return tuple(parts.calls[n] for n in best), in_place
+
+
+def _needs_and_updates(graph: Graph, parts: Partition) -> tuple[list[set[int]], frozenset[Parameter]]:
+    """For each kernel those that run before it; the parameters that are overwritten."""
+    calls = parts.calls
+    producer = {t: n for n, c in enumerate(calls) for t in c.outputs}
+    bases = [{parts.base(t) for t in c.inputs} for c in calls]
+    needs: list[set[int]] = [{producer[t] for t in read if t in producer} for read in bases]
+    in_place: set[Parameter] = set()
+    for p, value in graph.updates:
+        writer = producer.get(value)
+        if writer is None or sum(root is value for root in graph.roots) > 1:
+            continue
+        is_viewed = any(t is not p and parts.base(t) is p for t in calls[writer].inputs)
+        if is_viewed or not can_overwrite(calls[writer], p, value):
+            continue
+        before = {n for n, read in enumerate(bases) if p in read and n != writer}
+        if any(_reaches(needs, n, writer) for n in before):
+            continue
+        needs[writer] |= before
+        in_place.add(p)
+    return needs, frozenset(in_place)
+
+
+def _reaches(needs: Sequence[set[int]], n: int, target: int) -> bool:
+    """Whether kernel n must run after kernel `target`."""
+    stack, seen = [n], set()
+    while stack:
+        m = stack.pop()
+        if m == target:
+            return True
+        if m not in seen:
+            seen.add(m)
+            stack.extend(needs[m])
+    return False
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """Temporaries by kernel: bytes that it allocates, what it reads, and by how many kernels each is read."""
+
+    made: tuple[int, ...]
+    reads: tuple[frozenset[Tensor], ...]
+    readers: dict[Tensor, int]
+
+    @staticmethod
+    def of(graph: Graph, parts: Partition, in_place: frozenset[Parameter]) -> _Memory:
+        lasting = set(graph.outputs) | {value for p, value in graph.updates if p in in_place}
+        kept = lasting | {value for _, value in graph.updates}
+        produced = {t for c in parts.calls for t in c.outputs} - kept
+        made = tuple(sum(t.nbytes for t in c.outputs if t not in lasting) for c in parts.calls)
+        reads = tuple(frozenset(b for t in c.inputs if (b := parts.base(t)) in produced) for c in parts.calls)
+        readers: dict[Tensor, int] = {}
+        for read in reads:
+            for t in read:
+                readers[t] = readers.get(t, 0) + 1
+        return _Memory(made, reads, readers)
+
+    def peak(self, order: Sequence[int]) -> int:
+        """Bytes of the largest live set."""
+        left, live, most = dict(self.readers), 0, 0
+        for n in order:
+            live += self.made[n]
+            most = max(most, live)
+            live -= self.free(n, left)
+        return most
+
+    def free(self, n: int, left: dict[Tensor, int]) -> int:
+        """Run kernel n: bytes that nobody reads afterwards; `left` counts the readers to come."""
+        for t in self.reads[n]:
+            left[t] -= 1
+        return sum(t.nbytes for t in self.reads[n] if not left[t])
+
+    def growth(self, n: int, left: dict[Tensor, int]) -> int:
+        return self.made[n] - sum(t.nbytes for t in self.reads[n] if left[t] == 1)
+
+
+def _natural(needs: Sequence[set[int]]) -> Iterator[int]:
+    """The order of the program, as far as `needs` allows."""
+    done: set[int] = set()
+    for start in range(len(needs)):
+        stack = [start]
+        while stack:
+            n = stack[-1]
+            waiting = [m for m in sorted(needs[n], reverse=True) if m not in done]
+            stack += waiting
+            if not waiting:
+                stack.pop()
+                if n not in done:
+                    done.add(n)
+                    yield n
+
+
+def _frugal(needs: Sequence[set[int]], memory: _Memory) -> Iterator[int]:
+    """The order of the program, but first of what can run goes a kernel that does not make the live set grow."""
+    place = {n: k for k, n in enumerate(_natural(needs))}
+    missing = [len(before) for before in needs]
+    dependents: list[list[int]] = [[] for _ in needs]
+    for n, before in enumerate(needs):
+        for m in before:
+            dependents[m].append(n)
+    ready, left = [n for n, count in enumerate(missing) if not count], dict(memory.readers)
+    while ready:
+        ready.sort(key=lambda n: place[n])
+        n = next((n for n in ready if memory.growth(n, left) <= 0), ready[0])
+        ready.remove(n)
+        memory.free(n, left)
+        yield n
+        for m in dependents[n]:
+            missing[m] -= 1
+            if not missing[m]:
+                ready.append(m)
