@@ -77,7 +77,8 @@ class PanelOperand:
         chunk, turned = self.panels.chunk, self._turned(panel)
         if turned is not None:
             return self._pack_turned(env, panel, base, span, turned)
-        if panel.valid // chunk > MANY_CHUNKS and sum(1 for _ in postorder(self.side)) > LONG:
+        chunks, left = divmod(panel.valid, chunk)
+        if not left and chunks > MANY_CHUNKS and sum(1 for _ in postorder(self.side)) > LONG:
             return self._pack_in_loop(env, panel, base, span)
         out: list = []
         places = self._places(out, panel, chunk)

@@ -89,10 +89,9 @@ class Parts:
         return span.start * emit.integer(self.rest * width)
 
     def runs(self, lanes: int) -> list[Run]:
-        """Each K axis in blocks of `lanes`, or of a power of two where it is shorter."""
-        return [
-            Run(a, min(lanes, 1 << (a.extent.bit_length() - 1)), size(self.k[n + 1 :])) for n, a in enumerate(self.k)
-        ]
+        """Each K axis in blocks of a power of two, at most `lanes` and the length of the axis."""
+        blocks = [1 << (min(lanes, a.extent).bit_length() - 1) for a in self.k]
+        return [Run(a, block, size(self.k[n + 1 :])) for n, (a, block) in enumerate(zip(self.k, blocks, strict=True))]
 
     def each_point(self, env: Env, span: Span, body: PointBody, unroll: int = 1) -> list:
         """`body(env, k)` at every point k of the span; innermost axes up to `unroll` long are written out."""
