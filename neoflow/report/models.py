@@ -75,7 +75,7 @@ def load_file(path: Path) -> ModuleType:
 
 
 def build_model(name: str, batch: int | None = None, small: bool = False, **sizes: Any) -> Model:
-    """The model of a name or file; `small`: in the sizes `SMALL` of its file, where it has any.
+    """The model of a name or file; `small`: in the sizes `SMALL` of its file, where the variant leaves them open.
 
     Raises `ConfigError` when the file has no `build`, or not that variant.
     """
@@ -92,7 +92,7 @@ def build_model(name: str, batch: int | None = None, small: bool = False, **size
             raise ConfigError(f"a batch has at least one sample, not {batch}")
         arguments["batch"] = batch
     if small:
-        arguments |= getattr(module, "SMALL", {})
+        arguments = {**getattr(module, "SMALL", {}), **arguments}
     model = module.build(**{**arguments, **sizes})
     if not isinstance(model, Model):
         raise ConfigError(f"build of {path} gives {type(model).__name__}, not nf.nn.Model")

@@ -26,6 +26,12 @@ def test_batches_fit_the_model(name):
     assert x.flags.c_contiguous and labels.max() < model.classes and (x != x.reshape(-1)[0]).any()
 
 
+def test_a_variant_keeps_its_sizes():
+    assert build_model("resnet50", 1, small=True).x.shape == (1, 3, 64, 64)
+    small = {n: build_model(n, 1, small=True) for n in ("bert", "bert_layer")}
+    assert {n: sum(p.endswith("qkv_w") for p in m.parameters) for n, m in small.items()} == {"bert": 2, "bert_layer": 1}
+
+
 def test_samples_stay_apart():
     """Sample b of a batch is sample b of the data, whichever axis counts samples."""
     images = np.arange(3, dtype=np.float32).reshape(3, 1, 1, 1) * np.ones((3, 1, 8, 8), np.float32)
