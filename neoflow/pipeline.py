@@ -22,7 +22,7 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.interp import evaluate
 from neoflow.expr.tensor import Tensor
 from neoflow.graph import Graph, canonicalize, make_graph, pad_guards
-from neoflow.partition import KernelCall, Partition, Subgraph, chain_sums, order_calls, partition
+from neoflow.partition import KernelCall, Partition, Subgraph, chain_sums, is_shared, order_calls, partition
 from neoflow.runtime import native, trainer
 from neoflow.runtime.cache import KernelCache
 from neoflow.runtime.function import Function
@@ -175,10 +175,11 @@ def _build(
     """
     workers = len(os.sched_getaffinity(0))
     size = max(1, -(-len(missing) // (4 * workers)))
+    alike = [[n for n in missing if is_shared(subgraphs[n]) == shared] for shared in (False, True)]
+    parts = [group[start : start + size] for group in alike for start in range(0, len(group), size)]
     with ThreadPoolExecutor(workers, "neoflow-build") as pool:
         builds = []
-        for start in range(0, len(missing), size):
-            part = missing[start : start + size]
+        for part in parts:
             symbols = {keys[n]: kernel_symbol(keys[n]) for n in part}
             lowered = [codegen.lower(subgraphs[n], schedules[n], target, symbols[keys[n]]) for n in part]
             builds.append((part, symbols, pool.submit(codegen.build, lowered, target)))

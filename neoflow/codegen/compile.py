@@ -53,6 +53,8 @@ def _compile(kernels: Sequence[Lowered], target: Target) -> tvm.runtime.Module:
     names = [k.name for k in kernels]
     if len(set(names)) != len(names) or not names:
         raise CodegenError(f"a module needs kernels with distinct names, not {names}")
+    if len({k.is_shared for k in kernels}) > 1:  # TVM 0.27 compiles all bodies as the last kernel says
+        raise CodegenError("kernels whose arguments may share memory need a module of their own")
     machine = _tvm_target(target.mcpu)
     module = tvm.IRModule({k.name: k.func for k in kernels})
     module = tirx.transform.BindTarget(machine.with_host(machine))(module)
@@ -61,7 +63,10 @@ def _compile(kernels: Sequence[Lowered], target: Target) -> tvm.runtime.Module:
 
 
 def build(kernels: Sequence[Lowered], target: Target) -> bytes:
-    """A shared library with every kernel, as the bytes of its file; needs no C compiler and no linker."""
+    """A shared library with every kernel, as the bytes of its file; needs no C compiler and no linker.
+
+    The kernels are alike in `is_shared`.
+    """
     module = _compile(kernels, target)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "kernels.o")
@@ -76,4 +81,5 @@ def source(kernels: Sequence[Lowered], target: Target, format: str = "tir") -> s
     kind = {"llvm": "ll", "asm": "asm"}.get(format)
     if kind is None:
         raise CodegenError(f"a CPU kernel has no source in format {format!r}; there are tir, llvm and asm")
-    return _compile(kernels, target).inspect_source(kind)
+    groups = [[k for k in kernels if k.is_shared == shared] for shared in (False, True)]
+    return "\n".join(_compile(group, target).inspect_source(kind) for group in groups if group)

@@ -70,15 +70,16 @@ def store(target: tirx.Buffer, index: Value, value: Value) -> ts.Stmt:
     return ts.BufferStore(target, value, [index])
 
 
-def masked_load(source: tirx.Buffer, index: Value, mask: Value) -> Value:
-    """The lanes of a load that `mask` has, 0 in the others.
+def masked_load(statements: list, source: tirx.Buffer, index: Value, mask: Value) -> Value:
+    """The lanes of a load that `mask` has, 0 in the others, loaded by statements that are added.
 
     Without the selection those are undefined, and where a condition computed from one chooses an address, even of a
-    value that is not used, LLVM may drop the whole kernel.
+    value that is not used, LLVM may drop the whole kernel.  The load is not part of the selection: TVM's simplifier
+    takes the condition for granted there, removes the mask, and the load leaves the buffer.
     """
     element = str(source.ty.dtype)
     lanes = lanes_of(index)
-    loaded = tirx.op.masked_load(vector_type(element, lanes), source, index, mask)
+    loaded = held(statements, tirx.op.masked_load(vector_type(element, lanes), source, index, mask))
     return tirx.Select(mask, loaded, splat(0, element, lanes))
 
 

@@ -204,7 +204,7 @@ class Evaluator:
             address, lanes = tirx.Broadcast(address, emit.lanes_of(guard)), emit.lanes_of(guard)
         contiguous = isinstance(address, tirx.Ramp) and int(address.stride.value) == 1
         if contiguous and (emit.lanes_of(guard) > 1 or lanes > size):
-            return emit.masked_load(buffer, address, emit.widen(guard, lanes))
+            return emit.masked_load(self.statements, buffer, address, emit.widen(guard, lanes))
         if contiguous:
             return emit.load(
                 buffer, tirx.Ramp(tirx.Select(guard, address.base, emit.integer(0)), address.stride, lanes)

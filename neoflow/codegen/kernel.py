@@ -18,6 +18,7 @@ from neoflow.codegen.scatter import lower_scatter
 from neoflow.codegen.structure import nest_of, scatter_of
 from neoflow.codegen.target import Target
 from neoflow.errors import ScheduleError
+from neoflow.partition.overwrite import is_shared
 from neoflow.partition.subgraph import Subgraph
 from neoflow.tune.schedule import Schedule
 
@@ -31,6 +32,11 @@ class Lowered:
     name: str
     func: tirx.PrimFunc
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether an output may be the memory of an input that another output needs."""
+        return not bool(self.func.attrs["tirx.noalias"])
+
     def text(self) -> str:
         """TIR script."""
         return self.func.script()
@@ -40,8 +46,7 @@ def lower(subgraph: Subgraph, schedule: Schedule, target: Target, name: str) -> 
     """The kernel of `subgraph` by `schedule`; `ScheduleError` when the schedule does not fit it.
 
     Arguments are dense arrays flattened to one dimension (`runtime.native.as_argument` gives them), aligned to an
-    element at least.  An output may be the memory of an input that is only read at the point being written
-    (`Subgraph.followers`).
+    element at least.  An output may be the memory of an input, where `partition.overwrite` allows it.
     """
     scattered, by_rows = scatter_of(subgraph), rows_of(subgraph)
     inputs = {n: emit.buffer(math.prod(v.shape), v.dtype, f"in{n}") for n, v in enumerate(subgraph.inputs)}
@@ -59,7 +64,9 @@ def lower(subgraph: Subgraph, schedule: Schedule, target: Target, name: str) -> 
     except KeyError as missing:
         raise ScheduleError(f"{schedule} lacks the knob {missing}") from None
     func = tirx.PrimFunc([*inputs.values(), *outputs], emit.sequence(faults.around(statements)))
-    func = func.with_attr("tirx.noalias", not subgraph.is_shared)  # else LLVM may load an input after a store over it
+    func = func.with_attr(
+        "tirx.noalias", not is_shared(subgraph)
+    )  # without it LLVM loads inputs after stores over them
     return Lowered(name, func.with_attr("global_symbol", name))
 
 

@@ -253,11 +253,12 @@ class _Lowering:
 
             def step(p: Value, state: State = state, base: Value = base) -> list:
                 index = emit.ramp(p * emit.integer(self._size) + base, 1, lanes)
+                loads: list = []
                 if mask is None:
                     found = [emit.load(b, index) for b in self.scratch]
                 else:
-                    found = [emit.masked_load(b, index, mask) for b in self.scratch]
-                return self.reducer.merge(state, 0, found)
+                    found = [emit.masked_load(loads, b, index, mask) for b in self.scratch]
+                return loads + self.reducer.merge(state, 0, found)
 
             body += state.allocate() + emit.loop(self.splits, step, "p")
             result = self.reducer.result(state.values(0))

@@ -104,7 +104,10 @@ def _add(
     dtype = nest.value.dtype
     address = ev.address(nest.shape, nest.targets, "the scatter's target")
     value = emit.widen(ev.value(nest.value), lanes)
-    old = emit.load(output, address) if mask is None else emit.masked_load(output, address, mask)
+    if mask is None:
+        old = emit.load(output, address)
+    else:
+        old = emit.masked_load(ev.statements, output, address, mask)
     total = emit.bind(ev.statements, to_storage(from_storage(old, dtype) + value, dtype))
     write = emit.store(output, address, total) if mask is None else emit.masked_store(output, address, total, mask)
     return [*ev.statements, write]

@@ -1,8 +1,9 @@
 """From a graph to kernels: what is stored, what is inlined, what rides along, and why."""
 
-from neoflow.partition.calls import KernelCall, Partition, Verdict, View, can_overwrite
+from neoflow.partition.calls import KernelCall, Partition, Verdict, View
 from neoflow.partition.fuse import partition
 from neoflow.partition.order import order_calls
+from neoflow.partition.overwrite import can_overwrite, is_shared
 from neoflow.partition.subgraph import Stage, Subgraph, Value
 from neoflow.partition.sums import chain_sums
 
@@ -16,6 +17,7 @@ __all__ = [
     "View",
     "can_overwrite",
     "chain_sums",
+    "is_shared",
     "order_calls",
     "partition",
 ]

@@ -86,10 +86,3 @@ def in_order(calls: list[KernelCall], views: Mapping[Tensor, View]) -> list[Kern
                 order.append(n)
                 stack.pop()
     return [calls[n] for n in order]
-
-
-def can_overwrite(call: KernelCall, t: Tensor, output: Tensor) -> bool:
-    """Whether `output` of the kernel may take the place of its input t: t is only read at the point being written."""
-    if t.shape != output.shape or t.dtype != output.dtype:
-        return False
-    return all(i is not t or call.subgraph.followers(n) is not None for n, i in enumerate(call.inputs))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from neoflow.expr.tensor import Parameter, Tensor
 from neoflow.graph import Graph
-from neoflow.partition.calls import KernelCall, Partition, can_overwrite
+from neoflow.partition.calls import KernelCall, Partition
+from neoflow.partition.overwrite import can_overwrite
 
 
 def order_calls(graph: Graph, parts: Partition) -> tuple[tuple[KernelCall, ...], frozenset[Parameter]]:

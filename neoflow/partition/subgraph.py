@@ -112,32 +112,6 @@ class Subgraph:
         if self.rows is None and len({self.value(o).shape for o in self.outputs}) > 1:
             raise PartitionError("the outputs differ in shape")
 
-    def followers(self, number: int) -> frozenset[int] | None:
-        """The outputs that need input `number`; None when it is read anywhere but at the point being written.
-
-        Through the whole chain: an inlined stage that reads it must itself be read at the kernel's own point.
-        """
-        shape = self.value(self.outputs[0]).shape
-        reached = {number}
-        for n, stage in enumerate(self.stages):
-            for read in stage.definition.reads:
-                if stage.inputs[read.source.position] not in reached:  # type: ignore[union-attr]
-                    continue
-                at_own_point = reads_at_own_point(read, stage.definition.shape)
-                if not at_own_point or n == self.anchor or self.rows is not None:
-                    return None
-                reached.add(len(self.inputs) + n)
-        return frozenset(reached.intersection(self.outputs)) if self.value(number).shape == shape else None
-
-    @cached_property
-    def is_shared(self) -> bool:
-        """Whether an output may be written over an input that another output needs."""
-        for n, value in enumerate(self.inputs):
-            followers = self.followers(n) or frozenset()
-            if any(self.value(o) == value and followers - {o} for o in self.outputs):
-                return True
-        return False
-
     @property
     def row_shape(self) -> tuple[int, ...]:
         """The extents of the rows of a row kernel."""

@@ -1,0 +1,79 @@
+"""Which output of a kernel may take the place of which input: their memory is one, so nothing may be read too late."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from neoflow.expr.tensor import Tensor
+from neoflow.partition.calls import KernelCall
+from neoflow.partition.subgraph import Subgraph, reads_at_own_point, reads_at_own_row
+
+
+def can_overwrite(call: KernelCall, t: Tensor, output: Tensor) -> bool:
+    """Whether `output` of the kernel may be written over its input t."""
+    position = next(n for n, o in enumerate(call.outputs) if o is output)
+    number = call.subgraph.outputs[position]
+    return all(i is not t or number in replacements(call.subgraph, n) for n, i in enumerate(call.inputs))
+
+
+@cache
+def replacements(subgraph: Subgraph, number: int) -> frozenset[int]:
+    """The outputs that may be written over input `number`."""
+    alike = [o for o in subgraph.outputs if subgraph.value(o) == subgraph.value(number)]
+    if subgraph.rows is not None:
+        return frozenset(o for o in alike if _is_read_in_time(subgraph, number, o))
+    return frozenset(alike if _followers(subgraph, number) is not None else ())
+
+
+@cache
+def is_shared(subgraph: Subgraph) -> bool:
+    """Whether code must allow for an output that lies where another output still reads."""
+    for n in range(len(subgraph.inputs)):
+        places = replacements(subgraph, n)
+        followers = _followers(subgraph, n) if subgraph.rows is None else None
+        if any(followers is None or followers - {o} for o in places):
+            return True
+    return False
+
+
+def _followers(subgraph: Subgraph, number: int) -> frozenset[int] | None:
+    """The outputs that need input `number`; None when it is read anywhere but at the point being written.
+
+    Through the whole chain: an inlined stage that reads it must itself be read at the kernel's own point.
+    """
+    reached = {number}
+    for n, stage in enumerate(subgraph.stages):
+        for read in stage.definition.reads:
+            if stage.inputs[read.source.position] in reached:  # type: ignore[union-attr]
+                if n == subgraph.anchor or not reads_at_own_point(read, stage.definition.shape):
+                    return None
+                reached.add(len(subgraph.inputs) + n)
+    return frozenset(reached.intersection(subgraph.outputs))
+
+
+def _is_read_in_time(subgraph: Subgraph, number: int, output: int) -> bool:
+    """Whether a row kernel is done with a row of input `number` when it writes that row of `output`.
+
+    Its stages run in order, row by row. What neither reduces nor is an output may be computed where it is read: it is
+    then as if its readers read the input.
+    """
+    first, rows = len(subgraph.inputs), subgraph.rows or 0
+    late = {number: True}
+    """values that bring a read of the input to their readers; True while it is at the reader's own point"""
+    for n, stage in enumerate(subgraph.stages, first):
+        definition = stage.definition
+        brought: list[bool] = []
+        for read in definition.reads:
+            source = stage.inputs[read.source.position]  # type: ignore[union-attr]
+            if source not in late:
+                continue
+            if definition.shape[:rows] != subgraph.row_shape or not reads_at_own_row(read, definition.shape, rows):
+                return False
+            brought.append(late[source] and reads_at_own_point(read, definition.shape))
+        if not brought:
+            continue
+        if n > output or (n == output and not (all(brought) and not definition.has_reduction)):
+            return False
+        if not definition.has_reduction and n not in subgraph.outputs:
+            late[n] = all(brought)
+    return True
