@@ -62,14 +62,14 @@ class _Lowering:
 
     def statements(self) -> list:
         """The kernel: what all tasks share, the tasks, the second pass over partial sums."""
-        body = self.results.allocate() if self.results.is_partial else []
+        lasting = [self.results.partial] if self.results.is_partial else []
         if self.by_panels:
+            body = emit.in_workspace(*lasting, *([self.left.buffer] if self.left.is_packed else []))
             if self.left.is_packed:
-                body += self.left.allocate()
                 body += self._tasks([*self.c.batch, self.row_tiles.axis], self.left.pack_shared)
             body += self._tasks(self._in_output_order(self.panels.axis, self.c.n), self._panel_task)
         else:
-            body += self.right.allocate()
+            body = emit.in_workspace(*lasting, self.right.buffer)
             body += self._tasks([*self.c.batch, self.panels.axis], self.right.pack_shared)
             body += self._tasks(self._in_output_order(self._block_axis, self.c.m), self._block_task)
         if self.results.is_partial:
@@ -109,7 +109,7 @@ class _Lowering:
             packed = self.right.pack(env, panel, emit.integer(0), span)
             return packed + emit.loop(self.row_tiles.count, tile, "t")
 
-        return [*self.right.allocate(), *self.panels.each(env[self.panels.axis], body)]
+        return [*emit.in_workspace(self.right.buffer), *self.panels.each(env[self.panels.axis], body)]
 
     def _block_task(self, env: Env) -> list:
         """A task that owns a block of row tiles: packs them, then goes through every panel."""
@@ -133,7 +133,7 @@ class _Lowering:
 
         out: list = []
         if self.left.is_packed:
-            out += self.left.allocate()
+            out += emit.in_workspace(self.left.buffer)
             out += each_tile(lambda at, rows, left: self.left.pack(at, rows, left, span))
         return out + emit.loop(self.panels.count, lambda number: self.panels.each(number, panel_loop), "n")
 

@@ -172,9 +172,16 @@ def on_stack(target: tirx.Buffer) -> ts.Stmt:
     return ts.AllocBuffer(target, {"disable_lower_builtin": tirx.IntImm("int32", 1)})
 
 
-def in_workspace(target: tirx.Buffer) -> ts.Stmt:
-    """Allocation from the runtime's pool of the thread, freed at the end of the enclosing scope."""
-    return ts.AllocBuffer(target, {})
+def in_workspace(*targets: tirx.Buffer) -> list:
+    """Allocations from the runtime's pool of the thread, freed at the end of the enclosing scope.
+
+    The largest first: the pool keeps what it has ever given, and a small one would take a large piece.
+    """
+    return [ts.AllocBuffer(b, {}) for b in sorted(targets, key=nbytes, reverse=True)]
+
+
+def nbytes(target: tirx.Buffer) -> int:
+    return math.prod(int(n) for n in target.ty.shape) * (tvm.DataType(str(target.ty.dtype)).bits // 8)
 
 
 class Faults:

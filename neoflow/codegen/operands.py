@@ -51,9 +51,6 @@ class PanelOperand:
         every, one = size(tiling.batch) * self.all_k * self.panels.padded, tiling.parts.points * self.panels.width
         self.buffer = emit.buffer(every if shared else one, element, "panels", 64)
 
-    def allocate(self) -> list:
-        return [emit.in_workspace(self.buffer)]
-
     def load(self, base: Value, k: Value, panel: Panel, vector: int) -> Value:
         """A vector of the panel packed at `base`."""
         begin = emit.integer(vector * panel.lanes)
@@ -176,9 +173,6 @@ class RowOperand:
     @property
     def is_packed(self) -> bool:
         return self.in_place is None
-
-    def allocate(self) -> list:
-        return [emit.in_workspace(self.buffer)]
 
     def base(self, env: Env, number: Value) -> Value:
         """Where row tile `number` starts when all of them are packed."""

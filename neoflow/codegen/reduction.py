@@ -74,7 +74,7 @@ class _Lowering:
         if self.splits == 1:
             return body
         combine = self._outputs_in_tasks([], self._combine_parts, along_output=bool(self.outputs))
-        return [emit.in_workspace(b) for b in self.scratch] + body + combine
+        return emit.in_workspace(*self.scratch) + body + combine
 
     def _outputs_in_tasks(self, extra: list[Axis], body: PlacesBody, along_output: bool | None = None) -> list:
         """Tasks over the outputs; `body(env, places, masked)` takes the outputs at `places` together.

@@ -30,9 +30,6 @@ class Results:
         sums = tiling.parts.count * size(self.row_axes) * self.panels.padded
         self.partial = emit.buffer(sums, element, "partial", 64)
 
-    def allocate(self) -> list:
-        return [emit.in_workspace(self.partial)]
-
     def store(self, env: Env, rows: Rows, panel: Panel, acc: emit.Registers) -> list:
         """What the registers of the tile at `env` hold: row after row, the vectors of the panel."""
         if self.is_partial:
@@ -129,5 +126,5 @@ class Results:
         def write(panel: Panel) -> list:
             return self._store_row(env, panel, lambda begin: self.panels.start(panel) + begin, row)
 
-        out = [emit.in_workspace(row), *emit.loop(self.panels.padded // lanes, add, "v")]
+        out = [*emit.in_workspace(row), *emit.loop(self.panels.padded // lanes, add, "v")]
         return out + emit.loop(self.panels.count, lambda number: self.panels.each(number, write), "n")
