@@ -106,10 +106,15 @@ _TABLE: dict[str, Callable[..., Value]] = {
 }
 
 
-def _divide(fn: str, a: Value, b: Value, constant: bool) -> Value:
-    """a // b or a % b rounding down; 0 where b is 0, and no trap for -2^63 // -1."""
+def _divide(fn: str, a: Value, b: Value, constant: bool, statements: list) -> Value:
+    """a // b or a % b rounding down; 0 where b is 0, and no trap for -2^63 // -1.
+
+    Both go through memory: TVM's simplifier follows scalars into the selections and loses the case of 0.
+    """
+    a = emit.held(statements, a)
     if constant:
         return _floor(fn, a, b)
+    b = emit.held(statements, b)
     zero, minus = tirx.EQ(b, _const(b, 0)), tirx.EQ(b, _const(b, -1))
     safe = tirx.Select(zero, _const(b, 1), tirx.Select(minus, _const(b, 1), b))
     by_minus_one = _const(a, 0) - a if fn == "floordiv" else _const(a, 0)
@@ -146,7 +151,7 @@ def divide_index(fn: str, a: Value, divisor: int, low: int, statements: list) ->
 def apply_function(fn: str, args: Sequence[Value], constant: bool, statements: list) -> Value:
     """`fn` of `args`, lane by lane; `constant` says that the last argument is one, so not a zero divisor."""
     if fn in ("floordiv", "mod"):
-        return _divide(fn, args[0], args[1], constant and _nonzero(args[1]))
+        return _divide(fn, args[0], args[1], constant and _nonzero(args[1]), statements)
     if fn in _FLOAT64:
         wide = emit.element_of(args[0]) == "float64"
         return _FLOAT64[fn](args[0]) if wide else elementary(fn, args[0], statements)

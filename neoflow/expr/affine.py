@@ -82,6 +82,12 @@ def _apply_bounds(fn: str, args: list[tuple[int, int]]) -> tuple[int, int]:
             return _clamp(low, high) if abs(a) < INF and abs(b) < INF else (-INF, INF)
         case "mod" if c == d and c > 0:
             return (a % c, b % c) if a // c == b // c and abs(a) < INF else (0, c - 1)
+        case "floordiv":  # by zero it is 0; nothing grows, but what rounds down to -1
+            most = max(abs(a), abs(b))
+            is_positive, is_negative = (a >= 0 <= c) or (b <= 0 and d <= 0), (a >= 0 and d <= 0) or (b <= 0 <= c)
+            return 0 if is_positive else -most, 0 if is_negative else most
+        case "mod":  # towards zero from the divisor, or 0
+            return min(c + 1, 0), max(min(d - 1, b) if a >= 0 <= c else d - 1, 0)
         case "maximum":
             return max(a, c), max(b, d)
         case "minimum":

@@ -60,7 +60,7 @@ FUNCTIONS: dict[str, Function] = {
         Function("sub", 2, "arith", np.subtract, "-", 5),
         Function("mul", 2, "arith", np.multiply, "*", 6),
         Function("div", 2, "real", np.divide, "/", 6),
-        Function("floordiv", 2, "integer", np.floor_divide, "//", 6),
+        Function("floordiv", 2, "integer", np.floor_divide, "//", 6),  # both round down, and by zero give 0
         Function("mod", 2, "integer", np.mod, "%", 6),
         Function("neg", 1, "arith", np.negative, "-", 7),
         Function("maximum", 2, "arith", np.maximum),

@@ -1,5 +1,6 @@
 """The integer simplifier: equal before and after, idempotent, and the forms a person would write."""
 
+import itertools
 import time
 
 import numpy as np
@@ -149,3 +150,18 @@ def test_indices_are_proved_equal():
 def test_wide_constants_stay_exact():
     assert affine.bounds(integer(1 << 40) * i) == (0, 5 << 40)
     assert affine.simplify((integer(1 << 40) * i) // (1 << 38)) is affine.simplify(4 * i)
+
+
+@pytest.mark.parametrize("fn", ["floordiv", "mod"])
+def test_bounds_of_division_by_what_is_no_constant(fn):
+    """Against every pair of values in the intervals; the exact interval where the signs are known."""
+    ends = range(-4, 5)
+    for a, b in itertools.combinations_with_replacement(ends, 2):
+        for c, d in itertools.combinations_with_replacement(ends, 2):
+            x = affine.combine(affine.linear(Axis(0, b - a + 1)), ({}, a))
+            y = affine.combine(affine.linear(Axis(1, d - c + 1)), ({}, c))
+            low, high = affine.bounds(Apply(fn, (affine.from_linear(x), affine.from_linear(y))))
+            pairs = [(p, q) for p in range(a, b + 1) for q in range(c, d + 1)]
+            values = [0 if q == 0 else p // q if fn == "floordiv" else p % q for p, q in pairs]
+            assert low <= min(values) and max(values) <= high, (a, b, c, d)
+            assert high - low <= 2 * max(map(abs, (a, b, c, d))), (a, b, c, d)

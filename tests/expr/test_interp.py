@@ -173,14 +173,15 @@ def test_a_guard_inside_a_condition_protects_the_rest_of_it():
     np.testing.assert_allclose(one(z, feeds), values[[1, 2]].prod(axis=1).sum(), rtol=1e-6)
 
 
-def test_integer_division_by_zero_is_an_error_only_where_it_happens():
-    n = nf.placeholder((3,), "int32", name="n")
-    y = nf.compute((3,), lambda i: 12 // n[i], name="y")
-    np.testing.assert_array_equal(one(y, {n: np.int32([5, -5, 7])}), np.int32([2, -3, 1]))
-    with pytest.raises(RuntimeFault, match=r"`12 // n\[i\]` of y divides by zero at i=1"):
-        evaluate(y, {n: np.int32([5, 0, 7])})
-    guarded = nf.compute((3,), lambda i: nf.select(n[i] != 0, 12 % n[i], -1))
-    np.testing.assert_array_equal(one(guarded, {n: np.int32([5, 0, -7])}), np.int32([2, -1, -2]))
+def test_integer_division_rounds_down_and_by_zero_gives_zero():
+    n = nf.placeholder((4,), "int32", name="n")
+    y = nf.compute((4,), lambda i: 12 // n[i], name="y")
+    z = nf.compute((4,), lambda i: 12 % n[i], name="z")
+    feeds = {n: np.int32([5, 0, -5, 7])}
+    np.testing.assert_array_equal(one(y, feeds), np.int32([2, 0, -3, 1]))
+    np.testing.assert_array_equal(one(z, feeds), np.int32([2, 0, -3, 5]))
+    outside = nf.where(nf.not_equal(n, 0), nf.compute((4,), lambda i: n[i] // n[i]), 9)
+    np.testing.assert_array_equal(one(outside, feeds), np.int32([1, 9, 1, 1]))
 
 
 def test_a_guard_protects_a_division_by_an_axis_inside_a_product():

@@ -155,12 +155,7 @@ class Body:
         if len(e.args) == 1:
             return FUNCTIONS[e.fn].numpy(first)
         inside = (*guards, (e.args[0], e.fn == "and")) if e.fn in ("and", "or") else guards
-        second = self.value(e.args[1], inside)
-        if e.fn in ("floordiv", "mod") and not isinstance(e.args[1], Const):
-            at = self._first(second == 0, guards)
-            if at is not None:
-                raise RuntimeFault(f"{self._text(e)} divides by zero {self._point(at)}", self.tensor.where)
-        return FUNCTIONS[e.fn].numpy(first, second)
+        return FUNCTIONS[e.fn].numpy(first, self.value(e.args[1], inside))
 
     def mask(self, guards: Guards) -> np.ndarray:
         """Where all the guards hold."""

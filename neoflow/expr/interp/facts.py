@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from neoflow.expr import affine
-from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, postorder
+from neoflow.expr.ir import Axis, Expr, Read, postorder
 from neoflow.expr.tensor import Definition
 
 Guards = tuple[tuple[Expr, bool], ...]
@@ -44,8 +44,7 @@ def facts(definition: Definition) -> Facts:
         if isinstance(e, Read) or any(c in reading for c in e.children):
             reading.add(e)
         follows_data = isinstance(e, Read) and any(c in reading for c in e.indices)
-        divides = isinstance(e, Apply) and e.fn in ("floordiv", "mod") and not isinstance(e.args[1], Const)
-        if follows_data or divides or any(c in faulty for c in e.children):
+        if follows_data or any(c in faulty for c in e.children):
             faulty.add(e)
         if isinstance(e, Read):
             linear = tuple(affine.linear(i) for i in e.indices)

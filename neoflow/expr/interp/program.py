@@ -23,7 +23,7 @@ def evaluate(
     array. dtype: "float64" evaluates every float tensor in float64 (then feeds of any float type will do).
 
     Raises `ExpressionError` for a missing or unfit feed, `RuntimeFault` for a data-dependent index that leaves its
-    tensor and for an integer division by zero, where the program really gets there.
+    tensor, where the program really gets there.
     """
     roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     if dtype not in (None, "float64"):
