@@ -279,6 +279,25 @@ def test_contraction_schedules(knobs):
             k.check(y, inputs, k.changed(schedule, **knobs, parallel=True), scale=8.0)
 
 
+@pytest.mark.parametrize("order", ["panels", "tiles"])
+def test_a_panel_that_ends_in_a_bit_of_a_vector(order):
+    """The bit is packed under a mask, also beside so many vectors of a long expression that these go in a loop."""
+    a, b = p(6, 9), p(9, 75)
+    long = nf.tanh(nf.exp(b) * 0.5 + nf.sin(b) * nf.cos(b)) / (nf.sqrt(b * b + 1.0))
+    y = nf.expr("y[i,j] = sum(a[i,k] * b[k,j])", a=a, b=long)
+    schedule = codegen.default_schedule(k.subgraph_of([y], [a, b]), k.TARGET)
+    knobs = {"side": "right", "lanes": 8, "vectors": 10, "rows": 3, "splits": 1, "order": order, "pack": True}
+    k.check(y, [a, b], k.changed(schedule, **knobs), scale=8.0)
+
+
+def test_lanes_that_are_no_power_of_two():
+    """What is turned in registers has a power of two of them; the panel has all twelve."""
+    a, b = p(16, 64), p(96, 64)
+    y = nf.expr("y[i,j] = sum(a[i,k] * b[j,k])", a=a, b=b)
+    schedule = codegen.default_schedule(k.subgraph_of([y], [a, b]), k.TARGET)
+    k.check(y, [a, b], k.changed(schedule, side="right", lanes=12, vectors=1, rows=3), scale=8.0)
+
+
 def test_contraction_with_producers_and_epilogue():
     a, b, bias = p(20, 30), p(30, 40), p(40)
     product = nf.expr("y[i,j] = sum(a[i,k] * b[k,j])", a=nf.relu(a), b=nf.exp(b))
