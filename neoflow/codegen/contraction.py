@@ -7,10 +7,11 @@
             acc = 0; for k in K: acc[r][v] += left[r, k] * right[k, v]
             outputs at the tile = epilogue(acc)           in partial sums first when splits > 1
 
-The side with N lies in panels [K][vectors * lanes]; the side with M is read in place where its address is linear, or
-packed in tiles [K][rows].  Knobs: side, which factor side has the lanes; rows, vectors, lanes; order, "panels" when a
-task owns panels and packs them itself, else "tiles"; tiles, row tiles a block; pack, whether M is packed; splits of K;
-unroll, up to which the innermost K axis is written out.
+The side with N lies in panels [K][vectors * lanes], or is read in place where it is contiguous along N; the side with M
+is read in place where its address is linear, or packed in tiles [K][rows].  Knobs: side, which factor side has the
+lanes; rows, vectors, lanes; order, "panels" when a task owns panels and packs them itself, else "tiles"; tiles, row
+tiles a block; pack, whether M is packed; pack_panels, whether N is; splits of K; unroll, up to which the innermost K
+axis is written out.
 
 Here are the tasks and the register tile; `tiling` and `parts` cut the axes, `operands` packs, `results` stores.
 """
@@ -57,7 +58,8 @@ class _Lowering:
         self.row_tiles, self.panels, self.parts = self.tiling.row_tiles, self.tiling.panels, self.tiling.parts
         owned_tiles = None if self.by_panels else self.tiles_a_block
         self.left = RowOperand(frame, c.left, self.tiling, element, bool(schedule["pack"]), owned_tiles)
-        self.right = PanelOperand(frame, c.right, self.tiling, element, shared=not self.by_panels)
+        packs_panels = bool(schedule["pack_panels"])
+        self.right = PanelOperand(frame, c.right, self.tiling, element, packs_panels, shared=not self.by_panels)
         self.results = Results(frame, self.tiling, element)
 
     def statements(self) -> list:
@@ -69,8 +71,9 @@ class _Lowering:
                 body += self._tasks([*self.c.batch, self.row_tiles.axis], self.left.pack_shared)
             body += self._tasks(self._in_output_order(self.panels.axis, self.c.n), self._panel_task)
         else:
-            body = emit.in_workspace(*lasting, self.right.buffer)
-            body += self._tasks([*self.c.batch, self.panels.axis], self.right.pack_shared)
+            body = emit.in_workspace(*lasting, *([self.right.buffer] if self.right.is_packed else []))
+            if self.right.is_packed:
+                body += self._tasks([*self.c.batch, self.panels.axis], self.right.pack_shared)
             body += self._tasks(self._in_output_order(self._block_axis, self.c.m), self._block_task)
         if self.results.is_partial:
             body += self._tasks([*self.c.batch, *self.c.m], self.results.combine)
@@ -106,10 +109,11 @@ class _Lowering:
 
                 return self.row_tiles.each(t, run)
 
-            packed = self.right.pack(env, panel, emit.integer(0), span)
+            packed = self.right.pack(env, panel, emit.integer(0), span) if self.right.is_packed else []
             return packed + emit.loop(self.row_tiles.count, tile, "t")
 
-        return [*emit.in_workspace(self.right.buffer), *self.panels.each(env[self.panels.axis], body)]
+        own = emit.in_workspace(self.right.buffer) if self.right.is_packed else []
+        return own + self.panels.each(env[self.panels.axis], body)
 
     def _block_task(self, env: Env) -> list:
         """A task that owns a block of row tiles: packs them, then goes through every panel."""
@@ -145,13 +149,13 @@ class _Lowering:
         zero = emit.splat(0.0, self.element)
         out = acc.allocate() + [acc.put(n, zero) for n in range(acc.count)]
         right, left = emit.bind(out, right, "right"), emit.bind(out, left, "left")
-        read_left = self.left.reader(out, env, rows, left)
+        read_left, read_right = self.left.reader(out, env, rows, left), self.right.reader(out, env, panel, right)
 
         def step(e: Env, k: Value) -> list:
             body: list = []
-            vectors = [emit.bind(body, self.right.load(right, k, panel, v), "b") for v in range(panel.vectors)]
+            vectors = [emit.bind(body, read_right(body, e, k, v), "b") for v in range(panel.vectors)]
             for r in range(len(rows)):
-                a = emit.bind(body, emit.widen(read_left(e, k, r), acc.lanes), "a")
+                a = emit.bind(body, emit.widen(read_left(body, e, k, r), acc.lanes), "a")
                 for v, b in enumerate(vectors, r * panel.vectors):
                     body.append(acc.put(v, emit.fma(a, b, acc.get(v))))
             return body

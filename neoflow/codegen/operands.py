@@ -1,6 +1,6 @@
 """The two operands of a register tile, as it goes through them: packed along K, or read in place.
 
-    PanelOperand    the side with N, in panels [K][vectors * lanes]
+    PanelOperand    the side with N, in panels [K][vectors * lanes], or its own memory where that is contiguous along N
     RowOperand      the side with M, in tiles [K][rows], or its own memory where the address is linear
 
 All of an operand is packed before the tasks, which share it; or each piece by the task that owns it, for itself.
@@ -8,13 +8,13 @@ All of an operand is packed before the tasks, which share it; or each piece by t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from neoflow.codegen import emit
 from neoflow.codegen.frame import Frame
 from neoflow.codegen.parts import Env, Run, Span
-from neoflow.codegen.sides import direct_read, size
+from neoflow.codegen.sides import direct_read, size, vector_read
 from neoflow.codegen.structure import input_reads, stride
 from neoflow.codegen.tiling import Panel, Rows, Tiling, lanes_left
 from neoflow.codegen.transpose import is_turnable, turned_block
@@ -22,8 +22,8 @@ from neoflow.expr import affine
 from neoflow.expr.ir import Axis, Expr, Read, postorder
 
 Value = emit.Value
-RowReader = Callable[[Env, Value, int], Value]
-"""Takes the axes' values, the point of K and the row."""
+Reader = Callable[[list, Env, Value, int], Value]
+"""Takes the statements to add to, the axes' values, the point of K and the row, or the vector of the panel."""
 
 MANY_CHUNKS, LONG = 8, 12
 """Up to so many chunks, or nodes of the expression, the packing of a panel is written out."""
@@ -38,23 +38,46 @@ class Turned:
 
 
 class PanelOperand:
-    """The side with N.
+    """The side with N: packed, unless it is contiguous along N and `pack` is false.
 
     A panel is packed in vectors along N, chunks that never cross the end of N's last axis; or, where the side strides
     along N, in blocks turned in registers.
     """
 
-    def __init__(self, frame: Frame, side: Expr, tiling: Tiling, element: str, shared: bool):
+    def __init__(self, frame: Frame, side: Expr, tiling: Tiling, element: str, pack: bool, shared: bool):
         """shared: all panels are packed before the tasks, else one at a time."""
         self.frame, self.side, self.tiling, self.panels, self.element = frame, side, tiling, tiling.panels, element
+        self.in_place = None if pack else vector_read(side, tiling.panels.n, tiling.panels.lanes, element)
         self.all_k = size(tiling.parts.k)
         every, one = size(tiling.batch) * self.all_k * self.panels.padded, tiling.parts.points * self.panels.width
         self.buffer = emit.buffer(every if shared else one, element, "panels", 64)
 
-    def load(self, base: Value, k: Value, panel: Panel, vector: int) -> Value:
-        """A vector of the panel packed at `base`."""
-        begin = emit.integer(vector * panel.lanes)
-        return emit.load(self.buffer, self._index(base, k, panel, begin, panel.lanes))
+    @property
+    def is_packed(self) -> bool:
+        return self.in_place is None
+
+    def reader(self, statements: list, env: Env, panel: Panel, base: Value) -> Reader:
+        """Gives a vector of the panel at a point of K; the panel is packed at `base`."""
+        if self.in_place is not None:
+            return self._reader_in_place(statements, env, panel, self.in_place)
+
+        def read(_: list, __: Env, k: Value, vector: int) -> Value:
+            begin = emit.integer(vector * panel.lanes)
+            return emit.load(self.buffer, self._index(base, k, panel, begin, panel.lanes))
+
+        return read
+
+    def _reader_in_place(self, statements: list, env: Env, panel: Panel, side: Read) -> Reader:
+        source, k_axes = self.frame.inputs[side.source.position], self.tiling.parts.k  # type: ignore[union-attr]
+        places = self._places(statements, panel, panel.lanes)
+        bases = [_base(statements, side, {**env, **place}, k_axes) for place in places.values()]
+
+        def read(out: list, e: Env, _: Value, vector: int) -> Value:
+            index = emit.ramp(_along(side, bases[vector], e, k_axes), 1, panel.lanes)
+            mask = lanes_left(panel.valid - vector * panel.lanes, panel.lanes)
+            return emit.load(source, index) if mask is None else emit.masked_load(out, source, index, mask)
+
+        return read
 
     def _index(self, base: Value, k: Value, panel: Panel, begin: Value, lanes: int) -> Value:
         return emit.ramp(base + k * emit.integer(panel.width) + begin, 1, lanes)
@@ -217,27 +240,34 @@ class RowOperand:
                 return run
         return None
 
-    def reader(self, statements: list, env: Env, rows: Rows, base: Value) -> RowReader:
+    def reader(self, statements: list, env: Env, rows: Rows, base: Value) -> Reader:
         """Gives a row at a point of K, of the tile at `env`, packed at `base`."""
         if self.in_place is not None:
             return self._reader_in_place(statements, env, rows, self.in_place)
-        return lambda _, k, r: emit.load(self.buffer, base + k * emit.integer(len(rows)) + emit.integer(r))
+        return lambda _, __, k, r: emit.load(self.buffer, base + k * emit.integer(len(rows)) + emit.integer(r))
 
-    def _reader_in_place(self, statements: list, env: Env, rows: Rows, side: Read) -> RowReader:
-        terms, constant = affine.linear(side.indices[0])
+    def _reader_in_place(self, statements: list, env: Env, rows: Rows, side: Read) -> Reader:
+        terms, _ = affine.linear(side.indices[0])
         source, k_axes = self.frame.inputs[side.source.position], self.tiling.parts.k  # type: ignore[union-attr]
-        base = emit.integer(constant)
-        for a, step in terms.items():
-            if all(a is not k for k in k_axes):
-                base = base + env[a] * emit.integer(step)  # type: ignore[index]
-        base = emit.bind(statements, base, "base")
+        base = _base(statements, side, env, k_axes)
         moves = [sum(terms.get(a, 0) * n for a, n in offset.items()) for offset in rows.offsets()]
+        return lambda _, e, __, r: emit.load(source, _along(side, base, e, k_axes) + emit.integer(moves[r]))
 
-        def read(e: Env, _: Value, r: int) -> Value:
-            index = base
-            for a in k_axes:
-                if a in terms:
-                    index = index + e[a] * emit.integer(terms[a])
-            return emit.load(source, index + emit.integer(moves[r]))
 
-        return read
+def _base(statements: list, read: Read, env: Env, k_axes: Sequence[Axis]) -> Value:
+    """The address of a linear read where all of K is 0."""
+    terms, constant = affine.linear(read.indices[0])
+    base = emit.integer(constant)
+    for a, step in terms.items():
+        if all(a is not k for k in k_axes):
+            base = base + env[a] * emit.integer(step)  # type: ignore[index]
+    return emit.bind(statements, base, "base")
+
+
+def _along(read: Read, base: Value, env: Env, k_axes: Sequence[Axis]) -> Value:
+    """The address at a point of K, from that where all of it is 0."""
+    terms, _ = affine.linear(read.indices[0])
+    for a in k_axes:
+        if a in terms:
+            base = base + env[a] * emit.integer(terms[a])
+    return base

@@ -15,6 +15,7 @@ from neoflow.codegen.sides import (
     find_contraction,
     row_box,
     size,
+    vector_read,
 )
 from neoflow.codegen.structure import (
     Nest,
@@ -33,6 +34,8 @@ from neoflow.tune.schedule import Knob, Schedule
 
 PARALLEL_WORK = 32_768
 """Elementary operations below which a parallel region (1-2 us) costs more than it saves."""
+IN_PLACE_BYTES, IN_PLACE_TILES = 1 << 21, 200
+"""A side that all tasks share is read in place, where it can be, up to so many bytes and passes over it."""
 ONE_LANE = ("tanh", "erf")
 """Functions that in float64 are calls of the C library, one lane at a time."""
 _COSTLY = ("exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "pow", "floordiv", "mod")
@@ -213,21 +216,6 @@ def _with_vectors(nest: Nest, c: Contraction, side: str, element: str, vectors: 
     chunk = chunk_lanes(c.n, lanes)
     pack = not direct or (panels >= 6 and tiles > 1)
 
-    # multiply-adds, or what limits them: loading the operands, the latency of few accumulators; then the loops
-    registers = tile_rows * vectors
-    limit = max(1.0, target.fma_units * max((tile_rows + vectors) / 2, 4.0) / registers)
-    multiply = batch * k * m * math.ceil(n / lanes) / target.fma_units * limit
-    multiply += batch * tiles * panels * (3 * k + 50 + 4 * registers)
-    right_contiguous = _is_contiguous(c.right, c.n[-1])
-    right_work = 0 if direct_read(c.right, element) is not None else _cost((c.right,))
-    left_work = 0 if direct else _cost((c.left,))
-    pack_right = batch * k * n * ((2.0 + right_work) / chunk if right_contiguous else 1.5 + right_work)
-    pack_left = batch * k * m * (1.5 + left_work / 4) if pack else 0.0
-    contiguous_out = stride(nest.outputs[0][1], c.n[-1]) == 1
-    write = batch * m * n * (2.0 / chunk if contiguous_out else 2.0) * _cost(tuple(v for _, _, v in nest.outputs))
-    write += batch * m * panels * 12.0  # a piece of a row each: short ones far apart are slow
-    cycles = multiply + pack_right + pack_left + write
-
     parallel = target.threads > 1 and c.flops >= 8 * PARALLEL_WORK
     wanted = 4 * target.threads if parallel else 1
     # panels packed by the task that owns them when there are enough tasks, or too much to pack to keep it all
@@ -237,12 +225,32 @@ def _with_vectors(nest: Nest, c: Contraction, side: str, element: str, vectors: 
     inner_batch = max((stride(address, a) or 0 for a in c.batch), default=0)
     if c.batch and inner_batch < max(stride(address, a) or 0 for a in c.m) and batch * n * k <= 1 << 23:
         by_panels = False
-    part_bytes = 4 * k * width
-    splits = 1
     tasks = batch * (panels if by_panels else tiles)
     if not by_panels and parallel and tasks < wanted:
         by_panels = panels > tiles
         tasks = batch * max(panels, tiles)
+    in_place = vector_read(c.right, c.n, lanes, element) is not None and not by_panels
+    pack_panels = not (in_place and 4 * batch * k * n <= IN_PLACE_BYTES and tiles <= IN_PLACE_TILES)
+
+    # multiply-adds, or what limits them: loading the operands, the latency of few accumulators; then the loops
+    registers = tile_rows * vectors
+    limit = max(1.0, target.fma_units * max((tile_rows + vectors) / 2, 4.0) / registers)
+    multiply = batch * k * m * math.ceil(n / lanes) / target.fma_units * limit
+    multiply += batch * tiles * panels * (3 * k + 50 + 4 * registers)
+    right_contiguous = _is_contiguous(c.right, c.n[-1])
+    right_work = 0 if direct_read(c.right, element) is not None else _cost((c.right,))
+    left_work = 0 if direct else _cost((c.left,))
+    pack_right = batch * k * n * ((2.0 + right_work) / chunk if right_contiguous else 1.5 + right_work)
+    if not pack_panels:
+        pack_right = 0.0
+    pack_left = batch * k * m * (1.5 + left_work / 4) if pack else 0.0
+    contiguous_out = stride(nest.outputs[0][1], c.n[-1]) == 1
+    write = batch * m * n * (2.0 / chunk if contiguous_out else 2.0) * _cost(tuple(v for _, _, v in nest.outputs))
+    write += batch * m * panels * 12.0  # a piece of a row each: short ones far apart are slow
+    cycles = multiply + pack_right + pack_left + write
+
+    part_bytes = 4 * k * width
+    splits = 1
     if parallel and tasks < wanted and k >= 512:
         splits = math.ceil(wanted / tasks)
     splits = max(splits, math.ceil(part_bytes / (target.l2_bytes // 2)))
@@ -261,6 +269,7 @@ def _with_vectors(nest: Nest, c: Contraction, side: str, element: str, vectors: 
             order="panels" if by_panels else "tiles",
             tiles=block,
             pack=pack,
+            pack_panels=pack_panels,
             splits=splits,
             unroll=4,
             parallel=parallel,

@@ -121,6 +121,14 @@ def direct_read(side: Expr, element: str) -> Read | None:
     return side if linear and low >= 0 and high < math.prod(side.source.shape) else None
 
 
+def vector_read(side: Expr, n: tuple[Axis, ...], lanes: int, element: str) -> Read | None:
+    """The side itself, when vectors of `lanes` points of N lie in its memory as they are: it needs no packing."""
+    read = direct_read(side, element)
+    if read is None or chunk_lanes(n, lanes) != lanes or stride(read.indices[0], n[-1]) != 1:
+        return None
+    return read
+
+
 def chunk_lanes(n: tuple[Axis, ...], lanes: int) -> int:
     """Widest vector along the last N axis that never crosses its end; with one N axis the end is masked instead."""
     if len(n) == 1:
