@@ -209,8 +209,10 @@ class _Partitioner:
             return Verdict(False, "what is scattered is complete only when the kernel ends")
         if t.shape != head.shape:
             return Verdict(False, f"its shape {list(t.shape)} is not the kernel's {list(head.shape)}")
-        if len(group.members) >= _MAX_OUTPUTS:
-            return Verdict(False, f"the kernel stores {_MAX_OUTPUTS} tensors already")
+        if sum(map(self.is_stored, (*group.members, t))) > _MAX_OUTPUTS:
+            return Verdict(False, f"the kernel would store more than {_MAX_OUTPUTS} tensors")
+        if len(group.members) >= _MAX_STAGES:
+            return Verdict(False, f"the kernel has {_MAX_STAGES} results already")
         members = set(group.members)
         elsewhere = self.read_elsewhere(t, members)
         if elsewhere is not None:
@@ -219,6 +221,10 @@ class _Partitioner:
             if source not in members and self.depends_on(self.base(source), group):
                 return Verdict(False, f"it also reads {source.name}, which needs this kernel to have finished")
         return Verdict(True, "it reads the kernel's result at its own point")
+
+    def is_stored(self, t: Compute) -> bool:
+        """Whether t is stored whatever joins its kernel: something reads it that cannot."""
+        return t in self.roots or any(reduces(r) or r.shape != t.shape for r, _ in self.uses(t))
 
     def read_elsewhere(self, t: Compute, members: set[Compute]) -> str | None:
         """Where t, with what is inlined into it, reads one of the members away from the point being written."""
@@ -252,8 +258,8 @@ class _Partitioner:
             return Verdict(False, "one reduces")
         if first.members[0].shape != second.members[0].shape:
             return Verdict(False, "their shapes differ")
-        if len(first.members) + len(second.members) > _MAX_OUTPUTS:
-            return Verdict(False, f"a kernel stores {_MAX_OUTPUTS} tensors at most")
+        if sum(map(self.is_stored, (*first.members, *second.members))) > _MAX_OUTPUTS:
+            return Verdict(False, f"the kernel would store more than {_MAX_OUTPUTS} tensors")
         for m in second.members:
             elsewhere = self.read_elsewhere(m, members)
             if elsewhere is not None:

@@ -145,3 +145,20 @@ def test_verdicts_have_sentences():
     _, parts = kernels(nf.grad(loss, [w, b]), [x])
     assert parts.verdicts
     assert all(len(v.reason) > 10 for _, v in parts.verdicts)
+
+
+def test_a_guarded_update_with_its_states_is_one_kernel():
+    """What a trainer makes of Adam: new values only where the loss is finite. What is chosen from is not stored."""
+    shape = (16, 24)
+    x, w, m, v = (nf.placeholder((8, 16), name="x"), *(nf.parameter(shape, name=n) for n in "wmv"))
+    k = nf.axis(16, "k")
+    y = nf.compute((8, 24), lambda i, j: nf.sum(x[i, k] * w[k, j], axis=[k]))
+    loss = nf.mean(y * y)
+    (g,) = nf.grad(loss, [w])
+    mean, square = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
+    new = {m: mean, v: square, w: w - 0.1 * mean / (nf.sqrt(square) + 1e-3)}
+    finite = nf.abs(loss) <= 1e30
+    graph, parts = kernels([loss], [x], {p: nf.select(finite, value, p) for p, value in new.items()})
+    calls, in_place = order_calls(graph, parts)
+    assert in_place == {w, m, v}
+    assert [len(c.outputs) for c in calls if any(t.shape == shape for t in c.outputs)] == [3]
