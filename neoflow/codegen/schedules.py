@@ -35,7 +35,7 @@ from neoflow.tune.schedule import Knob, Schedule
 PARALLEL_WORK = 32_768
 """Elementary operations below which a parallel region (1-2 us) costs more than it saves."""
 IN_PLACE_BYTES, IN_PLACE_TILES = 1 << 21, 200
-"""A side that all tasks share is read in place, where it can be, up to so many bytes (of a batch) and passes over it."""
+"""A side that all tasks share is read in place, where it can be, up to so many bytes a batch and passes over it."""
 ONE_LANE = ("tanh", "erf")
 """Functions that in float64 are calls of the C library, one lane at a time."""
 _COSTLY = ("exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "pow", "floordiv", "mod")
