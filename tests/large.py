@@ -246,13 +246,17 @@ class _Builder:
 
     def finished(self, y: Tensor) -> Tensor:
         """What may follow a product in the same kernel."""
-        match self.between(0, 4):
+        match self.between(0, 5):
             case 0 if y.rank:
                 return nf.tanh(y + self.fresh(y.shape[-1:]))
             case 1:
                 return F.gelu(y)
             case 2:
                 return y * self.fresh(y.shape)
+            case 3 if self.chance(0.4):
+                return y + nf.take(self.fresh((31,)), self.ids(y.shape, 31), 0)
+            case 4 if y.rank > 1 and self.chance(0.4):
+                return y + F.embedding(self.fresh((31, y.shape[-1])), self.ids(y.shape[:-1], 31))
         return y
 
     # -------------------------------------------------------------------------------------------- convolutions

@@ -75,21 +75,21 @@ def training_agrees(seed, threads, monkeypatch):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_large_programs_agree(seed, monkeypatch):
-    compiled_agrees(seed, 1 + seed % 2, monkeypatch)
+    compiled_agrees(seed, 2 - seed % 2, monkeypatch)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_training_agrees(seed, monkeypatch):
-    training_agrees(seed, 1 + seed % 2, monkeypatch)
+    training_agrees(seed, 2 - seed % 2, monkeypatch)
 
 
 @pytest.mark.slow
 def test_many_large_programs_agree(monkeypatch):
     for seed in range(1000, 1140):
-        compiled_agrees(seed, 1 + seed % 2, monkeypatch)
+        compiled_agrees(seed, 2 - seed % 2, monkeypatch)
 
 
 @pytest.mark.slow
 def test_training_of_many_programs_agrees(monkeypatch):
     for seed in range(1000, 1060):
-        training_agrees(seed, 1 + seed % 2, monkeypatch)
+        training_agrees(seed, 2 - seed % 2, monkeypatch)

@@ -88,12 +88,19 @@ def _cost(expressions: tuple[Expr, ...]) -> int:
 def _must_be_scalar(expressions: tuple[Expr, ...], lane_axis: Axis) -> bool:
     """Whether something in the body exists for one lane only."""
     nodes = {n for e in expressions for n in postorder(e)}
+    one_lane = any(isinstance(n, Apply) and n.fn in ONE_LANE and n.dtype == "float64" for n in nodes)
+    return one_lane or _looks_up_by_lane(expressions, lane_axis)
+
+
+def _looks_up_by_lane(expressions: tuple[Expr, ...], lane_axis: Axis) -> bool:
+    """Whether an index that is data, or the condition it is read under, differs along the axis."""
+    nodes = {n for e in expressions for n in postorder(e)}
     data = [n for n in nodes if isinstance(n, Read) and n.indices and is_data_dependent(n)]
     if any(not is_index(i) and lane_axis in i.free for read in data for i in read.indices):
         return True
-    if data and any(isinstance(n, Select) and lane_axis in n.cond.free for n in nodes):
-        return True
-    return any(isinstance(n, Apply) and n.fn in ONE_LANE and n.dtype == "float64" for n in nodes)
+    chosen_by = [n.cond for n in nodes if isinstance(n, Select)]
+    chosen_by += [n.args[0] for n in nodes if isinstance(n, Apply) and n.fn in ("and", "or")]
+    return bool(data) and any(lane_axis in condition.free for condition in chosen_by)
 
 
 def _widest(expressions: tuple[Expr, ...]) -> str:
@@ -192,13 +199,16 @@ class _Choice:
 def _contraction(nest: Nest, found: Contraction, target: Target) -> Schedule:
     assert nest.reduction is not None
     element = "float64" if nest.reduction.body.dtype == "float64" else "float32"
+    written = tuple(value for _, _, value in nest.outputs)
     choices = []
     for side in ("right", "left"):
         sided = found if side == "right" else found.swapped()
         sided = arranged(sided, nest.outputs[0][1], element)
+        if _looks_up_by_lane(written, sided.n[-1]):
+            continue
         for vectors in (1, 2, 3, 4, 5):
             choices.append(_with_vectors(nest, sided, side, element, vectors, target))
-    return min(choices, key=lambda c: c.cycles).schedule
+    return min(choices, key=lambda c: c.cycles).schedule if choices else _reduction(nest, target)
 
 
 def _with_vectors(nest: Nest, c: Contraction, side: str, element: str, vectors: int, target: Target) -> _Choice:

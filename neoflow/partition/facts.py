@@ -89,6 +89,25 @@ def is_view(definition: Definition) -> bool:
 
 
 @cache
+def looks_up(definition: Definition) -> bool:
+    """Whether a read has an index that is itself read from a tensor."""
+    return any(_is_data(i) for read in definition.reads for i in read.indices)
+
+
+@cache
+def looks_up_by_element(definition: Definition) -> bool:
+    """Whether neighbours in memory look up elements of their own, or look up under conditions: one at a time."""
+    last = len(definition.shape) - 1
+    indices = [i for read in definition.reads for i in read.indices if _is_data(i)]
+    has_condition = any(isinstance(n, Select) or n.dtype == "bool" for n in postorder(definition.body))
+    return bool(indices) and (has_condition or any(a.ident == last for i in indices for a in i.free))
+
+
+def _is_data(index: Expr) -> bool:
+    return any(isinstance(n, Read) for n in postorder(index))
+
+
+@cache
 def reads_columns(definition: Definition, rows: int) -> bool:
     """Whether a read that goes along a row strides through memory, neighbours belonging to other rows."""
 

@@ -23,6 +23,8 @@ from neoflow.partition.facts import (
     is_contraction,
     is_exact,
     is_view,
+    looks_up,
+    looks_up_by_element,
     points,
     reads_columns,
     reduces,
@@ -213,6 +215,9 @@ class _Partitioner:
             return Verdict(False, f"the kernel would store more than {_MAX_OUTPUTS} tensors")
         if len(group.members) >= _MAX_STAGES:
             return Verdict(False, f"the kernel has {_MAX_STAGES} results already")
+        for u in self.closure(t) if is_contraction(head.definition) else ():
+            if (looks_up_by_element if u.shape == t.shape else looks_up)(u.definition):
+                return Verdict(False, f"{u.name} looks up each element, and a contraction writes whole vectors")
         members = set(group.members)
         elsewhere = self.read_elsewhere(t, members)
         if elsewhere is not None:

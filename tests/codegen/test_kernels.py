@@ -140,6 +140,38 @@ def test_gather():
     k.check(nf.compute((19, 5, 3), lambda h, i, j: table[ids[i, j], h]), [table, ids], feeds={ids: good})
 
 
+def test_a_lookup_under_a_condition_that_differs_from_lane_to_lane():
+    x, y, table, ids = p(32, 40), p(32, 40), p(11), p(32, dtype="int64")
+    feeds = {ids: np.arange(32) % 11}
+    both = nf.compute((32, 40), lambda i, j: (x[i, j] > 0.0) & (table[ids[i]] > 0.0))
+    k.check(both, [x, table, ids], feeds=feeds)
+    k.check(
+        nf.compute((32, 40), lambda i, j: nf.select(y[i, j] > 0.5, table[ids[i]], 0.25)), [y, table, ids], feeds=feeds
+    )
+    r = nf.axis(40)
+    either = nf.compute((32,), lambda i: nf.sum(nf.cast((x[i, r] > 0.0) | (table[ids[i]] > 0.0), "float32"), axis=[r]))
+    k.check(either, [x, table, ids], feeds=feeds)
+
+
+LOOKUPS = {
+    "an element": lambda i, j, m, t, e, ids: m[i, j] + t[ids[i, j]],
+    "a row": lambda i, j, m, t, e, ids: m[i, j] + t[ids[i, 0]],
+    "a column": lambda i, j, m, t, e, ids: m[i, j] * t[ids[0, j]],
+    "an embedding": lambda i, j, m, t, e, ids: m[i, j] + e[ids[i, 1], j],
+    "under a condition": lambda i, j, m, t, e, ids: nf.select(i < j, m[i, j] + e[ids[i, 1], j], 0.5),
+}
+
+
+@pytest.mark.parametrize("body", LOOKUPS.values(), ids=LOOKUPS)
+def test_a_contraction_followed_by_a_lookup(body):
+    """As the bias of a relative position: whatever the lanes go along, each element has an index of its own."""
+    a, b, table, rows, ids = p(32, 50), p(50, 24), p(11), p(11, 24), p(32, 24, dtype="int64")
+    feeds = {ids: np.arange(32 * 24).reshape(32, 24) % 11}
+    product = nf.expr("y[i,j] = sum(a[i,k] * b[k,j])", a=a, b=b)
+    y = nf.compute((32, 24), lambda i, j: body(i, j, product, table, rows, ids))
+    k.check(y, [a, b, table, rows, ids], feeds=feeds, scale=8.0)
+
+
 @pytest.mark.parametrize("bad", [-1, 11, 1 << 40, -(1 << 40)])
 def test_a_bad_index_fails_and_reads_nothing(bad):
     table, ids = p(11, 19), p(5, dtype="int64")

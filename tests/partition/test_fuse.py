@@ -162,3 +162,18 @@ def test_a_guarded_update_with_its_states_is_one_kernel():
     calls, in_place = order_calls(graph, parts)
     assert in_place == {w, m, v}
     assert [len(c.outputs) for c in calls if any(t.shape == shape for t in c.outputs)] == [3]
+
+
+def test_a_lookup_of_each_element_stays_out_of_a_contraction():
+    a, b, ids = nf.placeholder((32, 50)), nf.placeholder((50, 24)), nf.placeholder((32, 24), "int64")
+    table, rows = nf.placeholder((11,)), nf.placeholder((11, 24))
+    product = nf.expr("y[i,j] = sum(a[i,k] * b[k,j])", a=a, b=b)
+    biased = nf.compute((32, 24), lambda i, j: product[i, j] + table[ids[i, j]], name="biased")
+    _, parts = kernels([biased], [a, b, table, ids])
+    assert len(parts.calls) == 2
+    assert any(
+        "biased looks up each element, and a contraction writes whole vectors" in v.reason for _, v in parts.verdicts
+    )
+    embedded = nf.compute((32, 24), lambda i, j: product[i, j] + rows[ids[i, 0], j])
+    _, parts = kernels([embedded], [a, b, rows, ids])
+    assert len(parts.calls) == 1
