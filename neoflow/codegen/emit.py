@@ -126,20 +126,28 @@ def when(condition: Value | bool, statements: list, otherwise: list | None = Non
 def bind(statements: list, value: Value, name: str = "t") -> Value:
     """A name for `value`, given by statements that are added; constants and names need none.
 
-    Only index arithmetic becomes a binding of TVM; the rest goes through memory, which LLVM removes.  TVM's simplifier
-    follows bindings into every expression: its time is exponential in a chain of selections, and a float
-    `x * y + x * y` is an integer to it.  Conditions are kept as flags.
+    Index arithmetic becomes a binding of TVM; the rest is kept.
     """
     if isinstance(value, tirx.IntImm | tirx.FloatImm | tirx.Var):
         return value
-    lanes, element = lanes_of(value), element_of(value)
-    if lanes == 1 and element.startswith("int"):
+    if lanes_of(value) == 1 and element_of(value).startswith("int"):
         variable = tirx.Var(name, value.ty)
         statements.append(ts.Bind(variable, value))
         return variable
-    if element == "bool":
-        flags = tirx.Select(value, splat(1, "int8", lanes), splat(0, "int8", lanes))
-        return tirx.NE(held(statements, flags, name), splat(0, "int8", lanes))
+    return kept(statements, value, name)
+
+
+def kept(statements: list, value: Value, name: str = "t") -> Value:
+    """`value`, computed from data, through memory, which LLVM removes; conditions as flags.
+
+    TVM's simplifier follows bindings into every expression: its time is exponential in a chain of selections, a float
+    `x * y + x * y` is an integer to it, and an integer that wraps around does not exist.
+    """
+    if isinstance(value, tirx.IntImm | tirx.FloatImm | tirx.Var):
+        return value
+    lanes = lanes_of(value)
+    if element_of(value) == "bool":
+        return tirx.NE(held(statements, flags(value), name), splat(0, "int8", lanes))
     return held(statements, value, name)
 
 
@@ -148,6 +156,34 @@ def held(statements: list, value: Value, name: str = "t") -> Value:
     place = Registers(1, element_of(value), lanes_of(value), name)
     statements += [*place.allocate(), place.put(0, value)]
     return place.get(0)
+
+
+def flags(condition: Value) -> Value:
+    """1 where `condition` holds, else 0, as int8."""
+    lanes = lanes_of(condition)
+    return tirx.Select(condition, splat(1, "int8", lanes), splat(0, "int8", lanes))
+
+
+def differ(statements: list, a: Value, b: Value) -> Value:
+    """a != b, where a NaN differs from everything: for floats TVM's own means "less or greater"."""
+    if not element_of(a).startswith("float"):
+        return tirx.NE(a, b)
+    return tirx.EQ(held(statements, flags(tirx.EQ(a, b))), splat(0, "int8", lanes_of(a)))
+
+
+def magnitude(x: Value) -> Value:
+    """The bits of a float without its sign, as an integer: 0 for zeros, above those of infinity for NaN."""
+    bits = tvm.DataType(element_of(x)).bits
+    kind = f"int{bits}"
+    mask = splat((1 << (bits - 1)) - 1, kind, lanes_of(x))
+    return tirx.reinterpret(vector_type(kind, lanes_of(x)), x) & mask
+
+
+def is_nan(x: Value) -> Value:
+    """Whether a float is NaN; of its bits, since TVM takes x != x for false."""
+    kind = f"int{tvm.DataType(element_of(x)).bits}"
+    infinity = 0x7F800000 if kind == "int32" else 0x7FF0000000000000
+    return magnitude(x) > splat(infinity, kind, lanes_of(x))
 
 
 def digits(statements: list, flat: Value, extents: Sequence[int]) -> list[Value]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
+import numpy as np
 import tvm
 from tvm import tirx
 
@@ -23,6 +25,10 @@ from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select
 
 Value = emit.Value
 Guard = Value | None
+
+
+_FOLDED = ("add", "sub", "mul", "div", "lt", "le", "gt", "ge", "eq", "ne", "maximum", "minimum")
+"""Functions that TVM folds where an operand is a constant."""
 
 
 class Evaluator:
@@ -76,7 +82,7 @@ class Evaluator:
                 self._guards.append(guard)
             known = self._compute(e, guard)
             if not isinstance(e, Const | Axis):
-                known = emit.bind(self.statements, known)
+                known = (emit.bind if is_index(e) else emit.kept)(self.statements, known)
             self._memo[key] = known
         return known
 
@@ -91,11 +97,11 @@ class Evaluator:
         return known
 
     def _compute(self, e: Expr, guard: Guard) -> Value:
-        if is_index(e) and not isinstance(e, Const):
+        if is_index(e) and not isinstance(e, Const) and _is_narrow(affine.simplify(e)):
             return tirx.Cast(emit.vector_type(dt.INDEX, emit.lanes_of(i := self.index(e))), i)
         match e:
             case Const():
-                return emit.splat(e.value, emit.REGISTER.get(e.dtype, e.dtype))
+                return constant(e.value, e.dtype)
             case Read():
                 return self._read(e, guard)
             case Apply(fn="and" | "or"):
@@ -118,12 +124,20 @@ class Evaluator:
         raise TypeError(type(e).__name__)
 
     def _apply(self, e: Apply, guard: Guard) -> Value:
-        if e.dtype == "bool" and all(is_index(a) for a in e.args):
+        if e.dtype == "bool" and all(is_index(a) and _is_narrow(affine.simplify(a)) for a in e.args):
             args = [self.index(a) for a in e.args]
         else:
-            args = [self._value(a, guard) for a in e.args]
+            args = [self._operand(e.fn, a, guard) for a in e.args]
+            if len(args) == 2 and args[0].same_as(args[1]):  # TVM takes x - x for 0, infinity or not
+                args[1] = emit.held(self.statements, args[1])
         constant = isinstance(e.args[-1], Const)
         return apply_function(e.fn, self._aligned(*args), constant, self.statements)
+
+    def _operand(self, fn: str, e: Expr, guard: Guard) -> Value:
+        """A value to compute with: no constant from which TVM concludes what does not hold of NaN or of overflow."""
+        value = self._value(e, guard)
+        known = isinstance(e, Const) and fn in _FOLDED and (dt.is_int(e.dtype) or e.value == 0)
+        return emit.held(self.statements, value) if known else value
 
     def _aligned(self, *values: Value) -> list[Value]:
         """All scalars, or all with every lane."""
@@ -141,6 +155,9 @@ class Evaluator:
         low, high = affine.bounds(e)
         if max(abs(low), abs(high)) >= 1 << 31:
             raise CodegenError(f"index `{e}` reaches {max(abs(low), abs(high))}: buffers hold fewer than 2^31 elements")
+        if not _is_narrow(e):
+            wide = self._value(e, None)
+            return tirx.Cast(emit.vector_type("int32", emit.lanes_of(wide)), wide)
         step = stride(e, self._lane_axis) if self._lane_axis is not None else 0
         if self._lane_axis is not None and step:
             return emit.ramp(self._linear(e), step, self._lanes)
@@ -180,6 +197,8 @@ class Evaluator:
         args = [inner(a) for a in atom.args]
         lanes = max(emit.lanes_of(a) for a in args)
         args = [emit.widen(a, lanes) for a in args]
+        if atom.fn == "mul":
+            return args[0] * args[1]
         return apply_function(atom.fn, args, isinstance(divisor, Const), self.statements)
 
     def _read(self, read: Read, guard: Guard) -> Value:
@@ -259,6 +278,24 @@ def _plus(a: Value, b: Value) -> Value:
     return tirx.Ramp(base, sum([v.stride for v in ramps[1:]], ramps[0].stride), lanes)
 
 
+@cache
+def _is_narrow(e: Expr) -> bool:
+    """Whether index arithmetic never leaves int32 on the way; where it does it is done as on data, in int64."""
+    for node in postorder(e):
+        low, high = affine.bounds(node)
+        if isinstance(node, Apply) and node.fn in ("floordiv", "mod"):
+            high = max(high, _shifted(node))
+        if low <= -(1 << 31) or high >= 1 << 31:
+            return False
+    return True
+
+
+def _shifted(division: Apply) -> int:
+    """What a dividend is at most once it is not negative any more."""
+    (low, high), (_, divisor) = affine.bounds(division.args[0]), affine.bounds(division.args[1])
+    return high - min(low, 0) + abs(divisor)
+
+
 def _is_inside(read: Read) -> bool:
     """Whether the address is inside the buffer for all values of the axes."""
     if not read.indices:
@@ -267,6 +304,14 @@ def _is_inside(read: Read) -> bool:
         return False
     low, high = affine.bounds(read.indices[0])
     return low >= 0 and high < math.prod(read.source.shape)
+
+
+def constant(value: float | int | bool, element: str) -> Value:
+    """A constant in its register type, rounded to what its own type holds."""
+    if dt.is_float(element):
+        with np.errstate(over="ignore"):
+            value = float(np.float64(value).astype(dt.NUMPY[element]))
+    return emit.splat(value, emit.REGISTER.get(element, element))
 
 
 def from_storage(x: Value, element: str) -> Value:
@@ -288,14 +333,14 @@ def to_storage(x: Value, element: str) -> Value:
     lanes = emit.lanes_of(x)
     match element:
         case "bool":
-            return tirx.Select(x, emit.splat(1, "int8", lanes), emit.splat(0, "int8", lanes))
+            return emit.flags(x)
         case "float16":
             return tirx.Cast(emit.vector_type("float16", lanes), x)
         case "bfloat16":
             bits = tirx.reinterpret(emit.vector_type("uint32", lanes), x)
             odd = (bits >> emit.splat(16, "uint32", lanes)) & emit.splat(1, "uint32", lanes)
             rounded = (bits + odd + emit.splat(0x7FFF, "uint32", lanes)) >> emit.splat(16, "uint32", lanes)
-            rounded = tirx.Select(x != x, emit.splat(0x7FC0, "uint32", lanes), rounded)
+            rounded = tirx.Select(emit.is_nan(x), emit.splat(0x7FC0, "uint32", lanes), rounded)
             return tirx.Cast(emit.vector_type("uint16", lanes), rounded)
     return x
 
@@ -304,6 +349,7 @@ def convert(x: Value, element: str) -> Value:
     """Cast between element types; a narrow float is rounded to its own precision and stays in its register type."""
     lanes = emit.lanes_of(x)
     if element == "bool":
+        x = emit.magnitude(x) if emit.element_of(x).startswith("float") else x  # NaN is true
         return x if emit.element_of(x) == "bool" else tirx.NE(x, emit.splat(0, emit.element_of(x), lanes))
     register = emit.REGISTER.get(element, element)
     if emit.element_of(x) == "bool":
@@ -315,7 +361,12 @@ def convert(x: Value, element: str) -> Value:
 
 
 def _truncated(x: Value, element: str) -> Value:
-    """A float as an integer; what does not fit becomes the lowest one, as on x86, and not LLVM's undefined value."""
+    """A float as an integer; what does not fit is what NumPy makes of it on x86, and not LLVM's undefined value.
+
+    That is the lowest one for int32 and int64; a narrower one gets the low bits of an int32.
+    """
+    if tvm.DataType(element).bits < 32:
+        return tirx.Cast(emit.vector_type(element, emit.lanes_of(x)), _truncated(x, "int32"))
     lanes, given, bits = emit.lanes_of(x), emit.element_of(x), tvm.DataType(element).bits
     fits = tirx.And(
         x >= emit.splat(-(2.0 ** (bits - 1)), given, lanes), x < emit.splat(2.0 ** (bits - 1), given, lanes)

@@ -21,13 +21,37 @@ def _is_float(x: Value) -> bool:
     return emit.element_of(x).startswith("float")
 
 
+_WIDER = {"int32": "int64", "int64": "int128"}
+
+
+def _wrapping(operation: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
+    """The operation on floats, or on integers that wrap around.
+
+    TVM promises LLVM that 32 and 64 bits do not overflow; in twice the width, which LLVM takes back, that is so.
+    """
+
+    def apply(a: Value, b: Value) -> Value:
+        lanes, element = emit.lanes_of(a), emit.element_of(a)
+        if element not in _WIDER:
+            return operation(a, b)
+        wide = emit.vector_type(_WIDER[element], lanes)
+        return tirx.Cast(emit.vector_type(element, lanes), operation(tirx.Cast(wide, a), tirx.Cast(wide, b)))
+
+    return apply
+
+
+_add = _wrapping(lambda a, b: a + b)
+_subtract = _wrapping(lambda a, b: a - b)
+_product = _wrapping(lambda a, b: a * b)
+
+
 def _multiply(a: Value, b: Value) -> Value:
     """The rounded product: LLVM must not join it with an addition.
 
     A value computed again elsewhere has to come out the same to the last bit, or what compares the two, as the
     gradient of a maximum does, finds no element equal to its maximum.
     """
-    return emit.call("llvm.arithmetic.fence", a * b) if _is_float(a) else a * b
+    return emit.call("llvm.arithmetic.fence", a * b) if _is_float(a) else _product(a, b)
 
 
 def _maximum(a: Value, b: Value) -> Value:
@@ -39,7 +63,7 @@ def _minimum(a: Value, b: Value) -> Value:
 
 
 def _absolute(x: Value) -> Value:
-    return emit.call("llvm.fabs", x) if _is_float(x) else tirx.Select(x < _const(x, 0), _const(x, 0) - x, x)
+    return emit.call("llvm.fabs", x) if _is_float(x) else tirx.Select(x < _const(x, 0), _negative(x), x)
 
 
 def _relu(x: Value) -> Value:
@@ -47,11 +71,12 @@ def _relu(x: Value) -> Value:
 
 
 def _sign(x: Value) -> Value:
-    return tirx.Select(x > _const(x, 0), _const(x, 1), tirx.Select(x < _const(x, 0), _const(x, -1), x))
+    zero_or_nan = emit.call("llvm.fabs", x)
+    return tirx.Select(x > _const(x, 0), _const(x, 1), tirx.Select(x < _const(x, 0), _const(x, -1), zero_or_nan))
 
 
 def _negative(x: Value) -> Value:
-    return _const(x, -0.0 if _is_float(x) else 0) - x
+    return _subtract(_const(x, -0.0 if _is_float(x) else 0), x)
 
 
 def _sigmoid64(x: Value) -> Value:
@@ -86,10 +111,9 @@ _TABLE: dict[str, Callable[..., Value]] = {
     "gt": lambda a, b: a > b,
     "ge": lambda a, b: a >= b,
     "eq": lambda a, b: tirx.EQ(a, b),
-    "ne": lambda a, b: tirx.NE(a, b),
     "not": tirx.Not,
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
+    "add": _add,
+    "sub": _subtract,
     "mul": _multiply,
     "div": lambda a, b: a / b,
     "neg": _negative,
@@ -106,6 +130,9 @@ _TABLE: dict[str, Callable[..., Value]] = {
 }
 
 
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+
+
 def _divide(fn: str, a: Value, b: Value, constant: bool, statements: list) -> Value:
     """a // b or a % b rounding down; 0 where b is 0, and no trap for -2^63 // -1.
 
@@ -117,7 +144,7 @@ def _divide(fn: str, a: Value, b: Value, constant: bool, statements: list) -> Va
     b = emit.held(statements, b)
     zero, minus = tirx.EQ(b, _const(b, 0)), tirx.EQ(b, _const(b, -1))
     safe = tirx.Select(zero, _const(b, 1), tirx.Select(minus, _const(b, 1), b))
-    by_minus_one = _const(a, 0) - a if fn == "floordiv" else _const(a, 0)
+    by_minus_one = _negative(a) if fn == "floordiv" else _const(a, 0)
     return tirx.Select(zero, _const(a, 0), tirx.Select(minus, by_minus_one, _floor(fn, a, safe)))
 
 
@@ -155,6 +182,12 @@ def apply_function(fn: str, args: Sequence[Value], constant: bool, statements: l
     if fn in _FLOAT64:
         wide = emit.element_of(args[0]) == "float64"
         return _FLOAT64[fn](args[0]) if wide else elementary(fn, args[0], statements)
+    if (
+        emit.element_of(args[0]) == "bool" and fn in _COMPARISONS
+    ):  # LLVM has no order of them, TVM takes them for floats
+        return apply_function(fn, [emit.flags(a) for a in args], constant, statements)
+    if fn == "ne":
+        return emit.differ(statements, *args)
     if fn == "pow" and constant and _constant_of(args[1]) == 2.0:
         return _multiply(args[0], args[0])
     return _TABLE[fn](*args)

@@ -123,8 +123,7 @@ def _log(x: tirx.Expr, name: Names) -> tirx.Expr:
     value = fma(e, _const(x, 0.693359375), m + tail)
     value = tirx.Select(x < _const(x, math.inf), value, x)  # inf and NaN are their own logarithms
     value = tirx.Select(x > _const(x, 0.0), value, _const(x, math.nan))
-    value = tirx.Select(x == _const(x, 0.0), _const(x, -math.inf), value)
-    return tirx.Select(x != x, x, value)
+    return tirx.Select(x == _const(x, 0.0), _const(x, -math.inf), value)
 
 
 def _tanh(x: tirx.Expr, name: Names) -> tirx.Expr:
@@ -132,7 +131,7 @@ def _tanh(x: tirx.Expr, name: Names) -> tirx.Expr:
     square = name(x * x)
     small = fma(square * x, _poly(_TANH, square), x)
     large = _const(x, 1.0) - _const(x, 2.0) / (_exp(size + size, name) + _const(x, 1.0))
-    return tirx.Select(size < _const(x, 0.65), small, call("llvm.copysign", large, x))
+    return call("llvm.copysign", tirx.Select(size < _const(x, 0.65), small, large), x)  # tanh(-0) too
 
 
 def _sigmoid(x: tirx.Expr, name: Names) -> tirx.Expr:
@@ -162,7 +161,7 @@ def _sin_cos(x: tirx.Expr, quarter_turns: int, name: Names) -> tirx.Expr:
     r = fma(n, splat(-math.pi / 2, "float64", lanes), wide)
     r = name(fma(n, splat(-6.123233995736766e-17, "float64", lanes), r))
     square = name(r * r)
-    sine = fma(square * r, _poly(_SIN, square, "float64"), r)
+    sine = r * fma(square, _poly(_SIN, square, "float64"), splat(1.0, "float64", lanes))  # -0 stays
     cosine = fma(square, _poly(_COS, square, "float64"), splat(1.0, "float64", lanes))
     wide_bits = tirx.reinterpret(vector_type("int64", lanes), biased)
     k = name(tirx.Cast(vector_type("int32", lanes), wide_bits) + _iconst(x, quarter_turns))

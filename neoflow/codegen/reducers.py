@@ -65,7 +65,7 @@ class Reducer:
         """Take the body's value at the evaluator's point into accumulator `n`; lanes outside `mask` stay."""
         body, lanes = self._node.body, state.parts[0].lanes
         if self._is_arg:
-            key = emit.bind(ev.statements, self._key(emit.widen(ev.value(body), lanes)))
+            key = emit.kept(ev.statements, self._key(emit.widen(ev.value(body), lanes)))
             position = ev.index(self._node.axes[0]) if self._node.axes else emit.integer(0)  # one of length 1 is gone
             new = self._better(state.values(n), [key, emit.widen(position, lanes)])
         elif self._is_product and self._node.op == "sum" and isinstance(body, Apply):
@@ -110,12 +110,12 @@ class Reducer:
         if not dt.is_float(self._element):
             x = tirx.Cast(emit.vector_type(element, lanes), x)
             return x if largest else emit.splat(-1, element, lanes) - x
-        zero = emit.splat(0.0, self._element, lanes)
-        bits = tirx.reinterpret(emit.vector_type(element, lanes), x + zero if largest else zero - x)
-        top = (1 << (31 if element == "int32" else 63)) - 1
-        sign = bits >> emit.splat(31 if element == "int32" else 63, element, lanes)
-        key = bits ^ (sign & emit.splat(top, element, lanes))
-        return tirx.Select(tirx.NE(x, x), emit.splat(top, element, lanes), key)
+        bits = tirx.reinterpret(emit.vector_type(element, lanes), x)
+        width = 32 if element == "int32" else 64
+        flip = bits >> emit.splat(width - 1, element, lanes)  # -1 for a key to be negated
+        flip = flip if largest else flip ^ emit.splat(-1, element, lanes)
+        key = (emit.magnitude(x) ^ flip) - flip
+        return tirx.Select(emit.is_nan(x), emit.splat((1 << (width - 1)) - 1, element, lanes), key)
 
     def fold(self, state: State, statements: list) -> list[Value]:
         """One scalar from all accumulators and lanes: neighbours first, then halves; statements are added."""
