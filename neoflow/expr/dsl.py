@@ -232,16 +232,16 @@ sigmoid = _function("sigmoid", "1 / (1 + exp(-x)).")
 sqrt = _function("sqrt", "Square root.")
 rsqrt = _function("rsqrt", "1 / sqrt(x).")
 erf = _function("erf", "Gauss error function.")
-sin = _function("sin", "Sine of x in radians.")
-cos = _function("cos", "Cosine of x in radians.")
+sin = _function("sin", "Sine of x in radians; compiled, up to 2^30.")
+cos = _function("cos", "Cosine of x in radians; compiled, up to 2^30.")
 pow = _function("pow", "x to the power of y.")
 abs = _function("abs", "Absolute value; its derivative at 0 is 0.")
 sign = _function("sign", "-1, 0 or 1.")
 floor = _function("floor", "Largest whole number not above x.")
 ceil = _function("ceil", "Smallest whole number not below x.")
 relu = _function("relu", "max(x, 0); its derivative at 0 is 0.")
-maximum = _function("maximum", "The larger of two; at a tie both get half of the cotangent.")
-minimum = _function("minimum", "The smaller of two; at a tie both get half of the cotangent.")
+maximum = _function("maximum", "The larger of two, NaN of NaN; at a tie both get half of the cotangent.")
+minimum = _function("minimum", "The smaller of two, NaN of NaN; at a tie both get half of the cotangent.")
 logical_and = _function("and", "Both conditions.")
 logical_or = _function("or", "Either condition.")
 logical_not = _function("not", "The opposite condition.")
@@ -267,7 +267,11 @@ where = select
 
 
 def cast(x: Operand, dtype: object) -> Any:
-    """x converted to `dtype`; floats to integers truncate."""
+    """x converted to `dtype`; floats to integers truncate, integers wrap.
+
+    A float that does not fit the integer type, and NaN, give an integer that is not defined: compiled it is the lowest
+    of int32 and int64, the low bits of that int32 for int8 and int16.
+    """
     target = checked_dtype(dtype)
     if _is_lifted((x,)):
         return lift(lambda e: Cast(target, e, caller()), (x,), "cast")

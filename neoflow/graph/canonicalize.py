@@ -105,7 +105,7 @@ def fold(definition: Definition, constants: tuple[Const | None, ...]) -> Expr:
             case Select() if e.then is e.other:
                 return e.then
             case Cast(arg=Const()):
-                return Const(_cast_value(e.arg.value, e.dtype), e.dtype)  # type: ignore[attr-defined]
+                return _fold_cast(e)
             case Reduce(op="sum", body=Const()) if dt.is_float(e.dtype):
                 count = int(np.prod([a.extent for a in e.axes]))
                 return Const(e.body.value * count, e.dtype)  # type: ignore[attr-defined]
@@ -114,8 +114,15 @@ def fold(definition: Definition, constants: tuple[Const | None, ...]) -> Expr:
     return rewrite(definition.body, rule)
 
 
-def _cast_value(value: float, dtype: str) -> float:
-    return bool(value) if dtype == "bool" else float(value) if dt.is_float(dtype) else int(value)
+def _fold_cast(e: Cast) -> Expr | None:
+    """The cast of a constant as NumPy does it; none of a float that no integer of the type stands for."""
+    assert isinstance(e.arg, Const)
+    value = e.arg.value
+    if dt.is_float(e.arg.dtype) and dt.is_int(e.dtype) and not abs(value) < 2.0**31:
+        return None
+    if dt.is_int(e.dtype):
+        return Const(np.asarray(int(value)).astype(dt.NUMPY[e.dtype]).item(), e.dtype)
+    return Const(bool(value) if e.dtype == "bool" else float(value), e.dtype)
 
 
 def _is(e: Expr, value: float) -> bool:
@@ -139,7 +146,7 @@ def _fold_apply(e: Apply) -> Expr | None:
             return Apply("mul", (Const(2, a.dtype), a))
         case "div" if _is(b, 1):
             return a
-        case "sub" if _is(b, 0):
+        case "sub" if _is(b, 0) and not np.signbit(b.value):  # type: ignore[attr-defined]
             return a
         case "mul" if isinstance(a, Const) and isinstance(b, Apply) and b.fn == "neg":
             return Apply("mul", (Const(-a.value, a.dtype), b.args[0]))
@@ -151,10 +158,14 @@ def _fold_apply(e: Apply) -> Expr | None:
             return Apply("sub", (b, a.args[0]))
         case "sub" if isinstance(b, Apply) and b.fn == "neg":
             return Apply("add", (a, b.args[0]))
-        case "div" if isinstance(b, Const) and dt.is_float(b.dtype) and _is_power_of_two(float(b.value)):
+        case "div" if isinstance(b, Const) and dt.is_float(b.dtype) and _has_reciprocal(float(b.value), b.dtype):
             return Apply("mul", (a, Const(1 / float(b.value), b.dtype)))
     return None
 
 
-def _is_power_of_two(value: float) -> bool:
-    return value != 0 and np.isfinite(value) and abs(np.frexp(value)[0]) == 0.5
+def _has_reciprocal(value: float, dtype: str) -> bool:
+    """Whether value and 1 / value are exact in `dtype`: a power of two which is neither too small nor too large."""
+    if value == 0 or not np.isfinite(value) or abs(np.frexp(value)[0]) != 0.5:
+        return False
+    with np.errstate(all="ignore"):
+        return all(float(dt.NUMPY[dtype].type(x)) == x for x in (value, 1 / value))

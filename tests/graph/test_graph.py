@@ -73,6 +73,20 @@ def test_constants_fold_and_copies_vanish():
     assert [str(t.definition.body) for t in graph.nodes] == ["relu($0[axis0, axis1])"]
 
 
+def test_folding_is_exact_for_every_value():
+    """Divisors whose reciprocal is none of the type, zeros with a sign, casts that wrap."""
+    x = nf.placeholder((5,), name="x")
+    n = nf.compute((5,), lambda i: nf.cast(nf.cast(300, "int32"), "int8"))
+    roots = [x / 2.0**-149, x / 2.0**-100, x / 2.0**140, x - (-0.0), x - 0.0, n, nf.cast(x, "int32")]
+    feeds = {x: np.float32([0.0, -0.0, 2.0**-149, 2.0**20, -3.0])}
+    for a, b in zip(
+        nf.evaluate(canonicalize(make_graph(roots, [x])).outputs, feeds), nf.evaluate(roots, feeds), strict=True
+    ):
+        np.testing.assert_array_equal(a, b)
+        if a.dtype.kind == "f":
+            np.testing.assert_array_equal(np.signbit(a), np.signbit(b))
+
+
 def test_guarded_contractions_share_one_padded_operand():
     g = nf.placeholder((2, 3, 5, 5), name="g")
     w = nf.placeholder((3, 4, 3, 3), name="w")
