@@ -19,10 +19,8 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
+from torch_base import Arrays, Network
 
-Arrays = Mapping[str, NDArray[np.float32]]
-
-NAMES = ("conv_w", "conv_b", "prim", "caps", "digit")
 FAN_IN = {"conv_w": 25, "conv_b": None, "prim": 576, "caps": 1152, "digit": 16}
 
 
@@ -111,38 +109,13 @@ def margin_loss(lengths: Tensor, labels: Tensor) -> Tensor:
     return per_class.sum(1).mean()
 
 
-class CapsNet:
-    """The network with its parameters on PyTorch's side; `step` trains them in place."""
+class CapsNet(Network):
+    def scores(self, x: Tensor, training: bool) -> Tensor:
+        """Lengths of the class capsules [B, classes]."""
+        return capsule_lengths(self.tensors, x)
 
-    def __init__(self, parameters: Arrays) -> None:
-        self.tensors = {n: torch.tensor(parameters[n], requires_grad=True) for n in NAMES}  # a copy
-
-    def parameters(self) -> dict[str, NDArray[np.float32]]:
-        return {name: tensor.detach().numpy().copy() for name, tensor in self.tensors.items()}
-
-    def loss(self, x: NDArray[np.float32], labels: NDArray[np.int64]) -> Tensor:
-        return margin_loss(capsule_lengths(self.tensors, torch.from_numpy(x)), torch.from_numpy(labels))
-
-    def loss_and_grads(
-        self, x: NDArray[np.float32], labels: NDArray[np.int64]
-    ) -> tuple[float, dict[str, NDArray[np.float32]]]:
-        loss = self.loss(x, labels)
-        gradients = torch.autograd.grad(loss, list(self.tensors.values()))
-        return loss.item(), {name: g.numpy() for name, g in zip(self.tensors, gradients, strict=True)}
-
-    def step(self, x: NDArray[np.float32], labels: NDArray[np.int64], lr: float = 0.01) -> float:
-        """One eager SGD step, `p -= lr * dp` in place; returns the loss before it."""
-        tensors = list(self.tensors.values())
-        loss = self.loss(x, labels)
-        gradients = torch.autograd.grad(loss, tensors)
-        with torch.no_grad():
-            torch._foreach_add_(tensors, gradients, alpha=-lr)
-        return loss.item()
-
-    def infer(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Lengths of the class capsules [B, classes]; the largest is the prediction."""
-        with torch.inference_mode():
-            return capsule_lengths(self.tensors, torch.from_numpy(x)).numpy()
+    def criterion(self, scores: Tensor, labels: Tensor) -> Tensor:
+        return margin_loss(scores, labels)
 
 
 Peer = CapsNet

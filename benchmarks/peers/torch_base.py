@@ -1,0 +1,78 @@
+"""What the PyTorch peers share: tensors by name, losses and gradients as NumPy arrays, a step of SGD."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+Arrays = Mapping[str, NDArray[np.float32]]
+
+
+class Network:
+    """A network with its parameters on PyTorch's side, under the model's names; `step` trains them in place.
+
+    A peer gives `scores` and, where it is not the cross entropy, `criterion`. Sizes follow from the parameters' shapes.
+    """
+
+    def __init__(self, parameters: Arrays) -> None:
+        self.tensors = {n: torch.tensor(value, requires_grad=True) for n, value in parameters.items()}  # a copy
+
+    def scores(self, x: Tensor, training: bool) -> Tensor:
+        """Forward: [..., classes]."""
+        raise NotImplementedError
+
+    def criterion(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Cross entropy, the mean over all labels."""
+        return F.cross_entropy(scores.flatten(0, -2), labels.flatten())
+
+    def parameters(self) -> dict[str, NDArray[np.float32]]:
+        return {name: tensor.detach().numpy().copy() for name, tensor in self.tensors.items()}
+
+    def loss(self, x: NDArray, labels: NDArray[np.int64]) -> Tensor:
+        return self.criterion(self.scores(torch.from_numpy(x), training=True), torch.from_numpy(labels))
+
+    def loss_and_grads(self, x: NDArray, labels: NDArray[np.int64]) -> tuple[float, dict[str, NDArray[np.float32]]]:
+        """The loss and the gradient of every parameter, without an update."""
+        loss = self.loss(x, labels)
+        gradients = torch.autograd.grad(loss, list(self.tensors.values()))
+        return loss.item(), {name: g.numpy() for name, g in zip(self.tensors, gradients, strict=True)}
+
+    def step(self, x: NDArray, labels: NDArray[np.int64], lr: float = 0.01) -> float:
+        """One eager SGD step, `p -= lr * dp` in place; returns the loss before it."""
+        tensors = list(self.tensors.values())
+        loss = self.loss(x, labels)
+        gradients = torch.autograd.grad(loss, tensors)
+        with torch.no_grad():
+            torch._foreach_add_(tensors, gradients, alpha=-lr)
+        return loss.item()
+
+    def infer(self, x: NDArray) -> NDArray[np.float32]:
+        """The scores; the largest is the prediction."""
+        with torch.inference_mode():
+            return self.scores(torch.from_numpy(x), training=False).numpy()
+
+
+class ConvNet(Network):
+    """A network of convolutions with batch normalisation, and its running statistics."""
+
+    def __init__(self, parameters: Arrays) -> None:
+        super().__init__(parameters)
+        channels = {n.removesuffix(".gamma"): len(value) for n, value in parameters.items() if n.endswith(".gamma")}
+        self.means = {n: torch.zeros(c) for n, c in channels.items()}
+        self.variances = {n: torch.ones(c) for n, c in channels.items()}
+
+    def conv(self, x: Tensor, name: str, training: bool, stride: int = 1) -> Tensor:
+        """Convolution (of its own size with stride 1; groups by the weights' shape), batch normalisation."""
+        p, w, norm = self.tensors, self.tensors[f"{name}.0.weight"], f"{name}.1"
+        y = F.conv2d(x, w, stride=stride, padding=w.shape[-1] // 2, groups=x.shape[1] // w.shape[1])
+        statistics = self.means[norm], self.variances[norm]
+        return F.batch_norm(y, *statistics, p[f"{norm}.gamma"], p[f"{norm}.beta"], training, momentum=0.1, eps=1e-5)
+
+    def classify(self, x: Tensor) -> Tensor:
+        """The mean over all places, and a linear map: [B, C, H, W] -> [B, classes]."""
+        return F.linear(x.mean((2, 3)), self.tensors["fc.weight"], self.tensors["fc.bias"])
