@@ -62,9 +62,9 @@ class ConvNet(Network):
 
     def __init__(self, parameters: Arrays) -> None:
         super().__init__(parameters)
-        channels = {n.removesuffix(".gamma"): len(value) for n, value in parameters.items() if n.endswith(".gamma")}
-        self.means = {n: torch.zeros(c) for n, c in channels.items()}
-        self.variances = {n: torch.ones(c) for n, c in channels.items()}
+        gammas = {n.removesuffix(".gamma"): t.detach() for n, t in self.tensors.items() if n.endswith(".gamma")}
+        self.means = {n: torch.zeros_like(g) for n, g in gammas.items()}
+        self.variances = {n: torch.ones_like(g) for n, g in gammas.items()}
 
     def conv(self, x: Tensor, name: str, training: bool, stride: int = 1) -> Tensor:
         """Convolution (of its own size with stride 1; groups by the weights' shape), batch normalisation."""
