@@ -362,7 +362,7 @@ def _residue_moduli(solution: Solution, targets: tuple[Axis, ...]) -> dict[Axis,
                     return {}
                 for z in node.free:
                     moduli[z] = math.lcm(moduli.get(z, 1), _period(node, z))
-    return {z: m for z, m in moduli.items() if m > 1}
+    return {z: moduli[z] for z in targets if moduli.get(z, 1) > 1}
 
 
 def _period(e: Expr, z: Axis) -> int:

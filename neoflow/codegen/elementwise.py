@@ -86,5 +86,5 @@ def lower_map(frame: Frame, schedule: Schedule) -> list:
 
 
 def _turned_reads(frame: Frame, lane_axis: Axis, inner: Axis) -> list[Read]:
-    reads = {r for _, _, value in frame.nest.outputs for r in input_reads(value)}
-    return sorted((r for r in reads if is_turnable(r, lane_axis, inner)), key=lambda r: r.uid)
+    reads = dict.fromkeys(r for _, _, value in frame.nest.outputs for r in input_reads(value))
+    return [r for r in reads if is_turnable(r, lane_axis, inner)]

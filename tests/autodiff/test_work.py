@@ -117,3 +117,12 @@ def test_a_read_at_6i_plus_4j():
 def test_a_strided_slice_costs_a_copy():
     x = image(1, 64, 56, 56)
     assert count_ops(gradient_of(x[:, :, ::2, ::2], x)).flops == 0
+
+
+def test_residues_are_named_in_the_order_of_the_dimensions():
+    """A gradient's text, and so the key of its kernel, follows from structure, not from what was built before."""
+    for n in range(4, 24, 2):
+        x, w = nf.placeholder((3 * n, n), name="x"), nf.placeholder((40, n), name="w")
+        r = nf.axis(40, "r")
+        y = nf.compute((n, n), lambda i, j, x=x, w=w, r=r: nf.sum(x[2 * i + j, j] * w[r, i], axis=[r]))
+        assert "select((i % 2 == 0) & (j % 2 == 0)" in str(gradient_of(y, x).definition)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 import neoflow as nf
 from neoflow import codegen
+from neoflow.codegen.structure import nest_of
 from neoflow.errors import ScheduleError
 from neoflow.runtime import native
 
@@ -432,3 +434,19 @@ def test_floats_that_no_integer_holds():
     a[...] = values
     call(a, out)
     assert (out == 1.0).all()
+
+
+def test_code_follows_from_structure_alone():
+    """Expressions are interned: those that other kernels made before must not change the order of the statements."""
+
+    def code(body):
+        a, b = p(64, 48), p(64, 48)
+        subgraph = k.subgraph_of([nf.compute((48, 64), lambda i, j: body(i, j, a, b))], [a, b])
+        lowered = codegen.lower(subgraph, codegen.default_schedule(subgraph, k.TARGET), k.TARGET, "f")
+        return nest_of(subgraph).fused(), codegen.source([lowered], k.TARGET)
+
+    before = code(lambda i, j, a, b: a[(i * 64 + j) // 48, (i * 64 + j) % 48] * b[j, i])
+    kept, first = code(lambda i, j, a, b: a[j, i] + b[j, i] * 3.0)
+    del before, kept
+    gc.collect()
+    assert code(lambda i, j, a, b: a[j, i] + b[j, i] * 3.0)[1] == first
