@@ -12,17 +12,12 @@ ours may be up to three times PyTorch's where it is more than 1e-3. `--write` pu
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 
-import numpy as np
 import torch
 
 from benchmarks import results
-from neoflow.autodiff import grad
-from neoflow.pipeline import compile
-from neoflow.report.bench import bench, reset
+from neoflow.report.bench import bench, check
 from neoflow.report.doctor import examine
-from neoflow.report.models import build_model, find_peer
 
 MODELS = {
     "capsnet": 16,
@@ -34,45 +29,20 @@ MODELS = {
     "shufflenet": 4,
 }
 """Models and batches."""
-BOUND, FACTOR = 1e-3, 3.0
-ZERO = 1e-12
-"""Of the largest gradient: one below it in float64 is zero, such as that of a shift before a normalisation."""
 HEAD = [
     "| model | batch | neoflow ms | PyTorch ms | neoflow / PyTorch | gradient error | PyTorch's | |",
     "|---|--:|--:|--:|--:|--:|--:|---|",
 ]
 
-Arrays = Mapping[str, np.ndarray]
-
-
-def error(found: Arrays, exact: Arrays) -> float:
-    """The largest error of any gradient, as a part of the largest entry of that gradient."""
-    sizes = {n: np.abs(g).max() for n, g in exact.items()}
-    least = ZERO * max(sizes.values())
-    return max(float(np.abs(found[n] - g).max() / sizes[n]) for n, g in exact.items() if sizes[n] > least)
-
-
-def errors(name: str, batch: int) -> tuple[float, float]:
-    """Errors of the gradients of neoflow and of PyTorch, both in float32, at the first step."""
-    model = build_model(name, batch)
-    parameters = model.parameters
-    values = {n: p for n, p in zip(parameters, model.initial().values(), strict=False)}
-    x, labels = model.example()
-    reset(model)
-    _, *gradients = compile([model.loss, *grad(model.loss, list(parameters.values()))], model.inputs)(x, labels)
-    theirs = find_peer("torch", name, values).loss_and_grads(x, labels)[1]
-    wide = find_peer("torch", name, {n: v.astype(np.float64) for n, v in values.items()})
-    exact = wide.loss_and_grads(x.astype(np.float64) if x.dtype == np.float32 else x, labels)[1]
-    return error(dict(zip(parameters, gradients, strict=True)), exact), error(theirs, exact)
-
 
 def row(name: str, batch: int, seconds: float) -> str:
     """A line of the table."""
-    ours, theirs = errors(name, batch)
+    found = check(name, batch, "torch", steps=1)
+    ours, theirs = max(found.gradients.values()), max(found.peer_gradients.values())
     times = bench(name, batch, "train", ["torch"], seconds)
     peer = times.peers["torch"]
     words = ["slower"] if times.neoflow_ms > peer else []
-    words += [] if ours <= max(BOUND, FACTOR * theirs) else ["DISAGREES"]
+    words += [] if found.is_close else ["DISAGREES"]
     return (
         f"| {name} | {batch} | {times.neoflow_ms:.2f} | {peer:.2f} | {times.neoflow_ms / peer:.2f} | {ours:.1e} | "
         f"{theirs:.1e} | {', '.join(words)} |"

@@ -189,7 +189,7 @@ def test_bench_check(run, folder):
     arguments = ["bench", "tiny", "--against", "torch", "--seconds", 0.1, "--check"]
     status, out, _ = run(*arguments, "--json")
     assert status == 0 and json.loads(out)["check"][0]["agrees"]
-    assert "against torch: agrees" in run(*arguments)[1]
+    assert "torch in float32 is off: agrees" in run(*arguments)[1]
     peer = folder / "benchmarks" / "peers" / "torch_tiny.py"
     peer.write_text(peer.read_text().replace("self.w -= lr", "self.w -= 2 * lr"))
     status, out, _ = run(*arguments)
