@@ -61,7 +61,8 @@ def empty_kernel(arguments: int) -> Lowered:
     """A kernel with so many arguments that does nothing."""
     name = f"nf_empty_{arguments}"
     buffers = [emit.buffer(1, "float32", f"b{n}") for n in range(arguments)]
-    return Lowered(name, tirx.PrimFunc(buffers, emit.sequence([])).with_attr("global_symbol", name))
+    func = tirx.PrimFunc(buffers, emit.sequence([])).with_attr("global_symbol", name)
+    return Lowered(name, func.with_attr("tirx.noalias", True))
 
 
 def emptied(compiled: Compiled) -> Function:
