@@ -108,6 +108,15 @@ def _is_data(index: Expr) -> bool:
 
 
 @cache
+def is_move(definition: Definition) -> bool:
+    """One read at other indices, or 0 where a condition on the indices fails: a slice, a transpose, a padding."""
+    body = definition.body
+    moved = body.then if isinstance(body, Select) and isinstance(body.other, Const) else body
+    reads = [n for n in postorder(body) if isinstance(n, Read)]
+    return isinstance(moved, Read) and len(reads) == 1
+
+
+@cache
 def reads_columns(definition: Definition, rows: int) -> bool:
     """Whether a read that goes along a row strides through memory, neighbours belonging to other rows."""
 

@@ -22,6 +22,7 @@ from neoflow.partition.facts import (
     flops,
     is_contraction,
     is_exact,
+    is_move,
     is_view,
     looks_up,
     looks_up_by_element,
@@ -117,7 +118,7 @@ class _Partitioner:
                 return Verdict(False, f"{len(readers)} readers would each read {traffic} bytes instead of {t.nbytes}")
         if (source := self.ends(t)) is not None:
             return Verdict(False, f"it takes the place of {source.name}, which it alone reads")
-        if self.stages_behind(t) > _MAX_STAGES:
+        if not is_move(t.definition) and self.stages_behind(t) > _MAX_STAGES:
             return Verdict(False, f"the kernel would have more than {_MAX_STAGES} stages")
         return Verdict(True, "each reader recomputes it" if len(readers) > 1 else "its reader computes it in place")
 
@@ -157,8 +158,9 @@ class _Partitioner:
         return None
 
     def stages_behind(self, t: Compute) -> int:
-        """Stages that the readers of t already take in."""
-        return max((len(self.closure(r)) for r in self.readers.get(t, [])), default=0)
+        """Stages that the readers of t already take in; what only moves elements does not count."""
+        taken = (sum(not is_move(u.definition) for u in self.closure(r)) for r in self.readers.get(t, []))
+        return max(taken, default=0)
 
     def closure(self, t: Compute) -> list[Compute]:
         """t and the computes inlined into it or between it and what is stored, in order."""

@@ -177,3 +177,19 @@ def test_a_lookup_of_each_element_stays_out_of_a_contraction():
     embedded = nf.compute((32, 24), lambda i, j: product[i, j] + rows[ids[i, 0], j])
     _, parts = kernels([embedded], [a, b, rows, ids])
     assert len(parts.calls) == 1
+
+
+@pytest.mark.parametrize("steps", [10, 60])
+def test_slices_of_many_steps_are_not_padded_in_memory(steps):
+    """The gradient of a tensor read slice by slice: one kernel puts the slices together, however many there are."""
+    x = nf.placeholder((steps, 6, 8), name="x")
+    ids = nf.placeholder((steps, 6), "int64", name="ids")
+    table, w = nf.parameter((20, 8), name="table"), nf.parameter((8, 8), name="w")
+    taken, k = nf.take(table, ids, axis=0), nf.axis(8, "k")
+    h = x[0]
+    for t in range(steps):
+        product = nf.compute((6, 8), lambda b, j, h=h: nf.sum(h[b, k] * w[k, j], axis=[k]))
+        h = nf.tanh(product + taken[t])
+    _, parts = kernels(nf.grad(nf.sum(h), [table, w]), [x, ids])
+    stored = [t for c in parts.calls for t in c.outputs]
+    assert sum(t.shape == (steps, 6, 8) for t in stored) <= 2
