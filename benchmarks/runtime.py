@@ -31,7 +31,6 @@ from neoflow import codegen
 from neoflow.codegen import emit
 from neoflow.codegen.kernel import Lowered
 from neoflow.expr import dtype as dt
-from neoflow.nn import Model
 from neoflow.pipeline import Compiled
 from neoflow.report.bench import RATE, measure, train_step
 from neoflow.report.doctor import examine
@@ -133,11 +132,6 @@ def torch_step(name: str, parameters: dict[str, np.ndarray], x: np.ndarray, labe
     return step
 
 
-def initial(model: Model) -> dict[str, np.ndarray]:
-    """First values of the parameters, by name."""
-    return {p.name: value for p, value in model.initial().items()}
-
-
 def resident(field: str) -> int:
     """Bytes of this process by /proc/self/status: "VmRSS" now, "VmHWM" at most since `forget_peak`."""
     with open("/proc/self/status") as file:
@@ -185,7 +179,7 @@ def torch_memory(name: str, batch: int) -> dict[str, int]:
     from torch.profiler import ProfilerActivity, profile
 
     model = build_model(name, batch)
-    parameters, arrays = initial(model), model.example()
+    parameters, arrays = model.values(), model.example()
     x, w = torch.ones(1, 1, 8, 8), torch.ones(8, 8, requires_grad=True)
     torch.nn.functional.conv2d(x @ w, w[None, None, :3, :3]).mean().backward()
     torch.optim.SGD([w], lr=RATE).step()  # warm-up
@@ -225,7 +219,7 @@ def compare_losses(name: str, batch: int) -> None:
     model = build_model(name, batch)
     x, labels = model.example()
     ours = float(train_step(model)(x, labels)[0])
-    theirs = torch_step(name, initial(model), x, labels)()
+    theirs = torch_step(name, model.values(), x, labels)()
     if not abs(ours - theirs) <= 1e-4 * abs(theirs):
         raise SystemExit(f"{name}: the loss is {ours} by neoflow and {theirs} by PyTorch")
 

@@ -20,6 +20,7 @@ import neoflow as nf
 from neoflow.expr.printer import print_program
 from neoflow.expr.tensor import Compute, Parameter, Tensor, topological
 from neoflow.nn import functional as F
+from tests.chance import Chance
 
 EXTENTS = (1, 2, 3, 5, 8, 16, 17, 31, 64, 65, 100, 129, 257, 1000)
 ELEMENTS, WORK = 100_000, 20_000_000
@@ -53,24 +54,15 @@ def large_program(seed: int, training: bool = False) -> Large:
     return _Builder(seed, training).program()
 
 
-class _Builder:
+class _Builder(Chance):
     def __init__(self, seed: int, training: bool):
+        super().__init__(np.random.default_rng((seed, training)))
         self.seed, self.training = seed, training
-        self.rng = np.random.default_rng((seed, training))
         self.feeds: dict[Tensor, np.ndarray] = {}
         self.made: list[Tensor] = []
         """float tensors to read, the latest last"""
 
-    # ------------------------------------------------------------------------------------------------- chance
-
-    def chance(self, p: float) -> bool:
-        return bool(self.rng.random() < p)
-
-    def pick(self, items: Sequence):
-        return items[int(self.rng.integers(len(items)))]
-
-    def between(self, low: int, high: int) -> int:
-        return int(self.rng.integers(low, high + 1))
+    # ------------------------------------------------------------------------------------------------- shapes
 
     def extent(self, most: int) -> int:
         """An extent up to `most`, large ones as often as small ones."""
@@ -82,9 +74,6 @@ class _Builder:
             dims.append(self.extent(points // math.prod(dims)))
         self.rng.shuffle(dims)
         return tuple(dims)
-
-    def shuffled(self, items: Sequence) -> list:
-        return [items[n] for n in self.rng.permutation(len(items))]
 
     # ------------------------------------------------------------------------------------------------- tensors
 

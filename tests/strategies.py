@@ -7,18 +7,18 @@ Reads stay inside their tensors by construction: the tensor read is made large e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
+import neoflow as nf
 from neoflow.expr import affine, dsl
 from neoflow.expr.ir import Axis, Expr
 from neoflow.expr.printer import print_program
 from neoflow.expr.tensor import Compute, Tensor, topological
+from tests.chance import Chance
 
-T = TypeVar("T")
 UNARY = ("neg", "abs", "relu", "exp", "log", "tanh", "sigmoid", "sqrt", "rsqrt", "erf", "sin", "cos")
 JUMPS = ("floor", "ceil", "sign")
 BINARY = ("add", "sub", "mul", "div", "pow", "maximum", "minimum")
@@ -37,6 +37,14 @@ class Program:
     def float_inputs(self) -> list[Tensor]:
         """The placeholders one can differentiate by."""
         return [t for t in self.feeds if t.dtype.startswith(("float", "bfloat"))]
+
+    def with_gradients(self) -> list[Tensor]:
+        """The outputs, and of every float one the gradients by all float inputs."""
+        roots, wrt = list(self.outputs), self.float_inputs
+        for t in self.outputs:
+            if wrt and t.dtype.startswith(("float", "bfloat")):
+                roots += nf.vjp(t, wrt, allow_unused=True)
+        return roots
 
     def __str__(self) -> str:
         return f"# seed {self.seed}\n{print_program(topological(self.outputs))}"
@@ -70,10 +78,10 @@ Value = tuple[Expr, float]
 """An expression and a bound on its absolute value."""
 
 
-class _Maker:
+class _Maker(Chance):
     def __init__(self, seed: int, limits: Limits):
+        super().__init__(np.random.default_rng(seed))
         self.seed, self.limits = seed, limits
-        self.rng = np.random.default_rng(seed)
         self.feeds: dict[Tensor, np.ndarray] = {}
         self.floats: list[tuple[Tensor, float]] = []
         self.ints: list[tuple[Tensor, int, int]] = []
@@ -84,12 +92,6 @@ class _Maker:
         self.latest: tuple[Tensor, float] | None = None
 
     # ------------------------------------------------------------------------------------------------- chance
-
-    def chance(self, p: float) -> bool:
-        return bool(self.rng.random() < p)
-
-    def pick(self, items: Sequence[T]) -> T:
-        return items[int(self.rng.integers(len(items)))]
 
     def known(self) -> tuple[Tensor, float]:
         """A float tensor made before with its bound; often the latest, so that programs get deep."""

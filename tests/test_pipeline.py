@@ -16,11 +16,7 @@ def compiled_agrees(seed, **limits):
     largest element.
     """
     program = random_program(seed, jumps=False, **limits)
-    roots = list(program.outputs)
-    for t in program.outputs:
-        if t.dtype == "float32" and program.float_inputs:
-            roots += nf.vjp(t, program.float_inputs, allow_unused=True)
-    inputs = list(program.feeds)
+    roots, inputs = program.with_gradients(), list(program.feeds)
     function = nf.compile(roots, inputs)
     found = function(*(program.feeds[t] for t in inputs))
     exact = nf.evaluate(roots, program.feeds, dtype="float64")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor
 Arrays = Mapping[str, NDArray[np.float32]]
 
 
-class Network:
+class Network(ABC):
     """A network with its parameters on PyTorch's side, under the model's names; `step` trains them in place.
 
     A peer gives `scores` and, where it is not the cross entropy, `criterion`. Sizes follow from the parameters' shapes.
@@ -22,9 +23,9 @@ class Network:
     def __init__(self, parameters: Arrays) -> None:
         self.tensors = {n: torch.tensor(value, requires_grad=True) for n, value in parameters.items()}  # a copy
 
+    @abstractmethod
     def scores(self, x: Tensor, training: bool) -> Tensor:
         """Forward: [..., classes]."""
-        raise NotImplementedError
 
     def criterion(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Cross entropy, the mean over all labels."""

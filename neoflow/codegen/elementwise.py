@@ -59,7 +59,7 @@ def lower_map(frame: Frame, schedule: Schedule) -> list:
             base = ev.index(read.indices[0])
             body += ev.statements
             base, step = emit.bind(body, base, "base"), stride(read.indices[0], strip.axis)
-            source = frame.inputs[read.source.position]  # type: ignore[union-attr]
+            source = frame.inputs[read.slot]
             vectors[read] = turned_block(source, base, int(step or 0), lanes, body)
         for n in range(lanes):
             known: dict[Expr, Value] = {read: rows[n] for read, rows in vectors.items()}

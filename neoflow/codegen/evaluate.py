@@ -202,7 +202,7 @@ class Evaluator:
         return apply_function(atom.fn, args, isinstance(divisor, Const), self.statements)
 
     def _read(self, read: Read, guard: Guard) -> Value:
-        buffer = self._buffers[read.source.position]  # type: ignore[union-attr]
+        buffer = self._buffers[read.slot]
         if is_data_dependent(read):
             address = self._checked_address(read, guard)
         else:
@@ -233,7 +233,7 @@ class Evaluator:
 
     def _checked_address(self, read: Read, guard: Guard) -> Value:
         """The address of a data-dependent read, after a check of each index that is read from a tensor."""
-        name = f"input {read.source.position}"  # type: ignore[union-attr]
+        name = f"input {read.slot}"
         return self.address(read.source.shape, read.indices, name, guard)
 
     def address(self, shape: tuple[int, ...], indices: tuple[Expr, ...], name: str, guard: Guard = None) -> Value:

@@ -68,7 +68,7 @@ class PanelOperand:
         return read
 
     def _reader_in_place(self, statements: list, env: Env, panel: Panel, side: Read) -> Reader:
-        source, k_axes = self.frame.inputs[side.source.position], self.tiling.parts.k  # type: ignore[union-attr]
+        source, k_axes = self.frame.inputs[side.slot], self.tiling.parts.k
         places = self._places(statements, panel, panel.lanes)
         bases = [_base(statements, side, {**env, **place}, k_axes) for place in places.values()]
 
@@ -131,7 +131,7 @@ class PanelOperand:
     def _pack_turned(self, env: Env, panel: Panel, base: Value, span: Span, turned: Turned) -> list:
         out: list = []
         read, run, lanes = turned.read, turned.run, turned.run.lanes
-        source = self.frame.inputs[read.source.position]  # type: ignore[union-attr]
+        source = self.frame.inputs[read.slot]
         step = stride(read.indices[0], self.panels.n[-1])
         assert step is not None
         places = self._places(out, panel, lanes)
@@ -248,7 +248,7 @@ class RowOperand:
 
     def _reader_in_place(self, statements: list, env: Env, rows: Rows, side: Read) -> Reader:
         terms, _ = affine.linear(side.indices[0])
-        source, k_axes = self.frame.inputs[side.source.position], self.tiling.parts.k  # type: ignore[union-attr]
+        source, k_axes = self.frame.inputs[side.slot], self.tiling.parts.k
         base = _base(statements, side, env, k_axes)
         moves = [sum(terms.get(a, 0) * n for a, n in offset.items()) for offset in rows.offsets()]
         return lambda _, e, __, r: emit.load(source, _along(side, base, e, k_axes) + emit.integer(moves[r]))
@@ -256,11 +256,11 @@ class RowOperand:
 
 def _base(statements: list, read: Read, env: Env, k_axes: Sequence[Axis]) -> Value:
     """The address of a linear read where all of K is 0."""
-    terms, constant = affine.linear(read.indices[0])
-    base = emit.integer(constant)
-    for a, step in terms.items():
+    form = affine.linear(read.indices[0])
+    base = emit.integer(form[1])
+    for a, step in affine.over_axes(form).items():
         if all(a is not k for k in k_axes):
-            base = base + env[a] * emit.integer(step)  # type: ignore[index]
+            base = base + env[a] * emit.integer(step)
     return emit.bind(statements, base, "base")
 
 

@@ -54,7 +54,7 @@ def rows_of(subgraph: Subgraph) -> RowNest | None:
         def rule(node: Expr, inputs: tuple[int, ...] = stage.inputs) -> Expr | None:
             if not isinstance(node, Read):
                 return None
-            source = inputs[node.source.position]  # type: ignore[union-attr]
+            source = inputs[node.slot]
             if source < first:
                 return kernel_read(source, node)
             if source in stored:

@@ -185,7 +185,7 @@ def _bodies(subgraph: Subgraph) -> list[Expr]:
         def rule(node: Expr) -> Expr | None:
             if not isinstance(node, Read):
                 return None
-            source = stage.inputs[node.source.position]  # type: ignore[union-attr]
+            source = stage.inputs[node.slot]
             if source < first:
                 return kernel_read(source, node)
             if source - first == anchor:

@@ -154,7 +154,7 @@ def _order(e: Expr) -> tuple:
         case Axis():
             return (1, abs(e.ident))
         case Read():
-            source = e.source.position if isinstance(e.source, Slot) else e.source.uid
+            source = e.slot if isinstance(e.source, Slot) else e.source.uid
             return (2, source, *map(_order, e.indices))
         case Apply():
             kind = e.fn
@@ -165,6 +165,11 @@ def _order(e: Expr) -> tuple:
         case _:
             kind = "select"
     return (3, kind, *map(_order, e.children))
+
+
+def over_axes(form: Linear) -> dict[Axis, int]:
+    """The coefficients of axes in a linear form."""
+    return {a: k for a, k in form[0].items() if isinstance(a, Axis)}
 
 
 def from_linear(form: Linear) -> Expr:

@@ -151,7 +151,7 @@ def _opened(body: Expr, inputs: tuple[Tensor, ...], axes: dict[Axis, Axis]) -> E
 
     def rule(e: Expr) -> Expr | None:
         if isinstance(e, Read) and isinstance(e.source, Slot):
-            return Read(inputs[e.source.position], e.indices)
+            return Read(inputs[e.slot], e.indices)
         if isinstance(e, Binder):
             return e.rebind(tuple(axes.get(a, a) for a in e.axes), e.children)
         return axes.get(e) if isinstance(e, Axis) else None

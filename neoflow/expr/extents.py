@@ -97,9 +97,9 @@ def _largest(use: Use, a: Axis, known: dict[Axis, int]) -> int | None:
     terms, constant = affine.linear(use.index)
     if all(isinstance(t, Axis) for t in terms):
         low = high = constant
-        for t, k in terms.items():
+        for t, k in affine.over_axes((terms, constant)).items():
             if t is not a:
-                reach = k * (known[t] - 1)  # type: ignore[index]
+                reach = k * (known[t] - 1)
                 low, high = low + min(reach, 0), high + max(reach, 0)
         k = terms.get(a, 0)
         room = use.extent - 1 - high if k > 0 else low

@@ -193,6 +193,12 @@ class Read(Expr):
         return node
 
     @property
+    def slot(self) -> int:
+        """Position of the slot that a closed read reads."""
+        assert isinstance(self.source, Slot)
+        return self.source.position
+
+    @property
     def children(self) -> tuple[Expr, ...]:
         return self.indices
 

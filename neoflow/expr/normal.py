@@ -42,7 +42,7 @@ def opened(body: Expr, inputs: tuple[Tensor, ...]) -> Expr:
 
     def rule(e: Expr) -> Expr | None:
         if isinstance(e, Read) and isinstance(e.source, Slot):
-            return Read(inputs[e.source.position], e.indices)
+            return Read(inputs[e.slot], e.indices)
         return None
 
     return rewrite(body, rule)

@@ -92,7 +92,7 @@ def serialize(definition: Definition) -> str:
             case Axis():
                 text = f"axis {node.ident} {node.extent}"
             case Read():
-                text = f"read {node.source.position}"  # type: ignore[union-attr]
+                text = f"read {node.slot}"
             case Apply():
                 text = node.fn
             case Select():

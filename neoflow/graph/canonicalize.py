@@ -96,8 +96,8 @@ def fold(definition: Definition, constants: tuple[Const | None, ...]) -> Expr:
 
     def rule(e: Expr) -> Expr | None:
         match e:
-            case Read() if constants[e.source.position] is not None:  # type: ignore[union-attr]
-                return constants[e.source.position]  # type: ignore[union-attr]
+            case Read() if constants[e.slot] is not None:
+                return constants[e.slot]
             case Apply():
                 return _fold_apply(e)
             case Select(cond=Const()):
@@ -146,7 +146,7 @@ def _fold_apply(e: Apply) -> Expr | None:
             return Apply("mul", (Const(2, a.dtype), a))
         case "div" if _is(b, 1):
             return a
-        case "sub" if _is(b, 0) and not np.signbit(b.value):  # type: ignore[attr-defined]
+        case "sub" if isinstance(b, Const) and _is(b, 0) and not np.signbit(b.value):
             return a
         case "mul" if isinstance(a, Const) and isinstance(b, Apply) and b.fn == "neg":
             return Apply("mul", (Const(-a.value, a.dtype), b.args[0]))

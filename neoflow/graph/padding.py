@@ -124,7 +124,7 @@ def pad_guards(graph: Graph) -> Graph:
     masked = {t: m for t in graph.nodes if (m := _masked(t.definition)) is not None}
     paddings: dict[tuple[Tensor, Window], _Padding] = {}
     for t, m in masked.items():
-        source = t.inputs[m.read.source.position]  # type: ignore[union-attr]
+        source = t.inputs[m.read.slot]
         key = (source, m.window)
         if key not in paddings:
             paddings[key] = _Padding([low for low, _ in m.window], [high for _, high in m.window])
@@ -136,7 +136,7 @@ def pad_guards(graph: Graph) -> Graph:
         inputs = tuple(new.get(i, i) for i in t.inputs)
         if t in masked:
             m = masked[t]
-            position = m.read.source.position  # type: ignore[union-attr]
+            position = m.read.slot
             padding = paddings[(t.inputs[position], m.window)]
             if padding.tensor is None:
                 padding.tensor = _padded(inputs[position], m.window, padding)

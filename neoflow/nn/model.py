@@ -52,6 +52,10 @@ class Model:
         """First values of every parameter and of the state."""
         return {p: init.initial_value(p) for p in (*self.parameters.values(), *self.state)}
 
+    def values(self) -> dict[str, NDArray]:
+        """First values of the parameters by name, without the state."""
+        return {name: init.initial_value(p) for name, p in self.parameters.items()}
+
     def example(self) -> tuple[NDArray, NDArray[np.int64]]:
         """x and labels from the uniform fill: the same in every framework."""
         if dt.is_float(self.x.dtype):

@@ -36,7 +36,7 @@ def compared(definition: Definition) -> frozenset[int]:
     found = set()
     for node in postorder(definition.body):
         if isinstance(node, Apply) and node.fn in ("eq", "ne") and dt.is_float(node.args[0].dtype):
-            found |= {n.source.position for n in postorder(node) if isinstance(n, Read)}  # type: ignore[union-attr]
+            found |= {n.slot for n in postorder(node) if isinstance(n, Read)}
     return frozenset(found)
 
 

@@ -131,7 +131,7 @@ class _Partitioner:
             own = isinstance(source, Compute) and source.shape == t.shape and is_contraction(source.definition)
             if not own or source in self.roots or len(self.readers[source]) > 1:
                 continue
-            reads = [r for r in t.definition.reads if t.inputs[r.source.position] is source]  # type: ignore[union-attr]
+            reads = [r for r in t.definition.reads if t.inputs[r.slot] is source]
             others = any(i is not source and i.nbytes >= t.nbytes for i in t.inputs)
             if others and all(reads_at_own_point(r, t.shape) for r in reads):
                 return source
@@ -237,7 +237,7 @@ class _Partitioner:
         """Where t, with what is inlined into it, reads one of the members away from the point being written."""
         for u in self.closure(t):
             for read in u.definition.reads:
-                source = u.inputs[read.source.position]  # type: ignore[union-attr]
+                source = u.inputs[read.slot]
                 if source in self.views and self.base(source) in members:
                     return f"{u.name} reads {source.name}, which is memory of {self.base(source).name}"
                 own = source in members or (source in self.inlined and self.reaches(source, members))
@@ -337,7 +337,7 @@ class _Partitioner:
         for m in members:
             for u in self.closure(m):
                 for read in u.definition.reads:
-                    source = u.inputs[read.source.position]  # type: ignore[union-attr]
+                    source = u.inputs[read.slot]
                     if source in stored or (source in self.inlined and self.reaches(source, stored)):
                         while rows and not reads_at_own_row(read, u.shape, rows):
                             rows -= 1

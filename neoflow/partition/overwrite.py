@@ -44,7 +44,7 @@ def _followers(subgraph: Subgraph, number: int) -> frozenset[int] | None:
     reached = {number}
     for n, stage in enumerate(subgraph.stages):
         for read in stage.definition.reads:
-            if stage.inputs[read.source.position] in reached:  # type: ignore[union-attr]
+            if stage.inputs[read.slot] in reached:
                 if n == subgraph.anchor or not reads_at_own_point(read, stage.definition.shape):
                     return None
                 reached.add(len(subgraph.inputs) + n)
@@ -64,7 +64,7 @@ def _is_read_in_time(subgraph: Subgraph, number: int, output: int) -> bool:
         definition = stage.definition
         brought: list[bool] = []
         for read in definition.reads:
-            source = stage.inputs[read.source.position]  # type: ignore[union-attr]
+            source = stage.inputs[read.slot]
             if source not in late:
                 continue
             if definition.shape[:rows] != subgraph.row_shape or not reads_at_own_row(read, definition.shape, rows):

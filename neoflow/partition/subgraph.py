@@ -104,7 +104,7 @@ class Subgraph:
                 raise PartitionError(f"stages {self.anchor} and {n} both reduce")
             if self.anchor is not None and n > self.anchor:
                 for read in stage.definition.reads:
-                    number = stage.inputs[read.source.position]  # type: ignore[union-attr]
+                    number = stage.inputs[read.slot]
                     if number >= first + self.anchor and not reads_at_own_point(read, stage.definition.shape):
                         raise PartitionError(f"stage {n} reads value {number} away from its own point")
         if not self.outputs or any(o < first for o in self.outputs):
@@ -132,7 +132,7 @@ class Subgraph:
         if stage.definition.shape[:rows] != self.row_shape:
             raise PartitionError(f"stage {n} has not the kernel's rows {self.row_shape}")
         for read in stage.definition.reads:
-            source = stage.inputs[read.source.position]  # type: ignore[union-attr]
+            source = stage.inputs[read.slot]
             if self.depends(source) and not reads_at_own_row(read, stage.definition.shape, rows):
                 raise PartitionError(f"stage {n} reads value {source} away from its own row")
 

@@ -27,7 +27,7 @@ def chain_sums(graph: Graph) -> Graph:
     for t in graph.nodes:
         for i in dict.fromkeys(t.inputs):
             readers[i] = readers.get(i, 0) + 1
-    roots, position = set(graph.roots), {t: n for n, t in enumerate(graph.nodes)}
+    roots, position = set(graph.roots), {t: n for n, t in enumerate(graph.order)}
     new: dict[Tensor, Tensor] = {}
     for t in graph.nodes:
         inputs = tuple(new.get(i, i) for i in t.inputs)
@@ -40,7 +40,7 @@ def chain_sums(graph: Graph) -> Graph:
             and is_contraction(c.definition)
         ]
         if len(links) >= 2 and len(_terms(t.definition)) >= 3:
-            links.sort(key=lambda n: position[t.inputs[n]])  # type: ignore[index]
+            links.sort(key=lambda n: position[t.inputs[n]])
             new[t] = _chain(t, inputs, links)
         elif not same(inputs, t.inputs):
             new[t] = Compute(t.definition, inputs, t.name, t.axis_names, t.where)
@@ -67,14 +67,14 @@ def _terms(definition: Definition) -> tuple[Expr, ...]:
 def _single_terms(definition: Definition) -> tuple[int, ...]:
     """Inputs that are a term by themselves, read at the compute's own point and in no other term."""
     terms = _terms(definition)
-    reads = [n.source.position for e in terms for n in postorder(e) if isinstance(n, Read)]  # type: ignore[union-attr]
+    reads = [n.slot for e in terms for n in postorder(e) if isinstance(n, Read)]
     alone = [e for e in terms if isinstance(e, Read) and reads_at_own_point(e, definition.shape)]
-    return tuple(p for e in alone if reads.count(p := e.source.position) == 1)  # type: ignore[union-attr]
+    return tuple(p for e in alone if reads.count(p := e.slot) == 1)
 
 
 def _chain(t: Compute, inputs: tuple[Tensor, ...], links: list[int]) -> Tensor:
     """The sum `t` over `inputs` with the inputs at `links` added one after the other."""
-    rest = [e for e in _terms(t.definition) if not (isinstance(e, Read) and e.source.position in links)]  # type: ignore[union-attr]
+    rest = [e for e in _terms(t.definition) if not (isinstance(e, Read) and e.slot in links)]
     total: Tensor | None = None
     if rest:
         body = rest[0]

@@ -134,7 +134,7 @@ def measure(tasks: Sequence[Callable[[], object]], seconds: float, block: int = 
 def bench(name: str, batch: int, mode: str, against: Sequence[str], seconds: float) -> Bench:
     """Time a model and its peers over about `seconds` seconds."""
     model = build_model(name, batch)
-    values = {n: p for n, p in zip(model.parameters, model.initial().values(), strict=False)}
+    values = model.values()
     peers: list[Peer] = [find_peer(framework, name, values) for framework in against]
     x, labels = model.example()
     reset(model)
@@ -154,8 +154,7 @@ def bench(name: str, batch: int, mode: str, against: Sequence[str], seconds: flo
 def check(name: str, batch: int, framework: str, steps: int = 50) -> Check:
     """Compare gradients, and the losses of SGD steps, with a peer's in float64."""
     model = build_model(name, batch)
-    parameters = model.parameters
-    values = {n: p for n, p in zip(parameters, model.initial().values(), strict=False)}
+    parameters, values = model.parameters, model.values()
     peer = find_peer(framework, name, values)
     exact = find_peer(framework, name, {n: v.astype(np.float64) for n, v in values.items()})
     x, labels = model.example()

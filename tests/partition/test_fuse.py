@@ -36,10 +36,7 @@ def run(parts, feeds):
 
 def law(seed):
     program = random_program(seed)
-    roots = list(program.outputs)
-    for t in program.outputs:
-        if t.dtype.startswith("float") and program.float_inputs:
-            roots += nf.vjp(t, program.float_inputs, allow_unused=True)
+    roots = program.with_gradients()
     graph, parts = kernels(roots, list(program.feeds))
     values = run(parts, program.feeds)
     for t, wanted in zip(graph.outputs, nf.evaluate(roots, program.feeds, dtype="float64"), strict=True):

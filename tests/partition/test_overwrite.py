@@ -116,10 +116,7 @@ def test_a_transposed_read_is_not_overwritten():
 @pytest.mark.parametrize("seed", range(80))
 def test_random_kernels(seed):
     program = random_program(seed)
-    roots = list(program.outputs)
-    for t in program.outputs:
-        if t.dtype.startswith("float") and program.float_inputs:
-            roots += nf.vjp(t, program.float_inputs, allow_unused=True)
+    roots = program.with_gradients()
     _, parts = kernels(roots, list(program.feeds))
     values = run_kernels(parts, program.feeds)
     for call in parts.calls:

@@ -169,7 +169,7 @@ class Body:
 
     def _read(self, e: Read, guards: Guards) -> np.ndarray:
         assert isinstance(e.source, Slot)
-        base = self.inputs[e.source.position]
+        base = self.inputs[e.slot]
         forms = self.facts.forms.get(e)
         if forms is not None:
             most = min(4 * max(base.size, math.prod(self.facts.extents)), LIMIT)
@@ -192,7 +192,7 @@ class Body:
         if at is None:
             return
         value = np.broadcast_to(index, np.broadcast_shapes(index.shape, self.mask(guards).shape))[at]
-        name = self.tensor.inputs[e.source.position].name  # type: ignore[union-attr]
+        name = self.tensor.inputs[e.slot].name
         raise RuntimeFault(
             f"read {self._text(e)} leaves {name}: index {n} is {value} {self._point(at)}, but the extent is "
             f"{e.source.shape[n]}; check the integers it comes from",

@@ -44,10 +44,10 @@ def affine_view(
         if key not in padded:
             padded[key] = np.pad(base, list(zip(below, above, strict=True)))
         base = padded[key]
-    for (terms, _), stride in zip(forms, base.strides, strict=True):
-        for axis, k in terms.items():
-            strides[axis.ident] += k * stride  # type: ignore[attr-defined]
-    used = {axis.ident for terms, _ in forms for axis in terms}  # type: ignore[attr-defined]
+    for form, stride in zip(forms, base.strides, strict=True):
+        for axis, k in affine.over_axes(form).items():
+            strides[axis.ident] += k * stride
+    used = {axis.ident for form in forms for axis in affine.over_axes(form)}
     shape = [stop - start if d in used else 1 for d, (start, stop) in enumerate(ranges)]
     at: tuple[Any, ...] = (*origin, ...)
     return as_strided(base[at], shape, strides, writeable=False)

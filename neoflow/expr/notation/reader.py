@@ -162,8 +162,8 @@ class Reader:
 
     def value(self, node: ast.expr) -> Expr | Number:
         match node:
-            case ast.Constant(value=bool() | int() | float()):
-                return node.value  # type: ignore[return-value]
+            case ast.Constant(value=bool() | int() | float() as number):
+                return number
             case ast.Name():
                 return self._named(node)
             case ast.Subscript():

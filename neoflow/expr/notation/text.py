@@ -63,9 +63,9 @@ class Parsed:
 
     def place(self, node: ast.AST) -> tuple[int, int]:
         """Line and column of `node` in the whole text, from 0; `ast` counts columns in bytes."""
-        line: int = node.lineno  # type: ignore[attr-defined]
-        bytes_before = self.text.splitlines()[line - 1].encode()[: node.col_offset]  # type: ignore[attr-defined]
-        return self._absolute(line, len(bytes_before.decode()))
+        assert isinstance(node, ast.expr)
+        bytes_before = self.text.splitlines()[node.lineno - 1].encode()[: node.col_offset]
+        return self._absolute(node.lineno, len(bytes_before.decode()))
 
     def segment(self, node: ast.AST) -> str:
         """The text of `node`, on one line."""
