@@ -16,8 +16,8 @@ import argparse
 import torch
 
 from benchmarks import results
-from neoflow.report.bench import bench, check
-from neoflow.report.doctor import examine
+from neoflow.commands.bench import bench, check
+from neoflow.commands.doctor import examine
 
 MODELS = {
     "capsnet": 16,

@@ -28,13 +28,13 @@ from tvm import tirx
 import neoflow as nf
 from benchmarks.results import write
 from neoflow import codegen
-from neoflow.codegen import emit
-from neoflow.codegen.kernel import Lowered
+from neoflow.codegen.cpu.kernel import Lowered
+from neoflow.codegen.tir import emit
+from neoflow.commands.bench import RATE, measure, train_step
+from neoflow.commands.doctor import examine
+from neoflow.commands.models import build_model, find_peer
 from neoflow.expr import dtype as dt
 from neoflow.pipeline import Compiled
-from neoflow.report.bench import RATE, measure, train_step
-from neoflow.report.doctor import examine
-from neoflow.report.models import build_model, find_peer
 from neoflow.runtime import native
 from neoflow.runtime.function import Function
 from neoflow.runtime.plan import Plan

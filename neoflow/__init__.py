@@ -85,7 +85,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY = {
-    "Trainer": "neoflow.pipeline",
+    "Trainer": "neoflow.train",
     "check_grad": "neoflow.autodiff",
     "compile": "neoflow.pipeline",
     "get_value": "neoflow.runtime",

@@ -74,7 +74,7 @@ def train(
     """Train a model: of images on handwritten digits, of words on a made text whose best loss is known."""
     from dataclasses import asdict
 
-    from neoflow.report.train import train as run
+    from neoflow.commands.train import train as run
 
     _use_threads(threads)
     summary = run(
@@ -113,7 +113,7 @@ def bench(
     """Time a model's step beside the same step in other frameworks: same parameters, same inputs, in turn."""
     from dataclasses import asdict
 
-    from neoflow.report import bench as benching
+    from neoflow.commands import bench as benching
 
     _use_threads(threads)
     peers = [p for p in against.split(",") if p]
@@ -143,7 +143,7 @@ def explain(
     """Print every stage of a model's compilation, in order."""
     from dataclasses import asdict
 
-    from neoflow.report.explain import explain as run
+    from neoflow.commands.explain import explain as run
 
     _use_threads(threads)
     stages = run(model, batch, mode.value, stage, format.value if format else None)
@@ -158,7 +158,7 @@ def doctor(as_json: AsJson = False) -> None:
     """Say what this machine has and reaches, and what is missing for what."""
     from dataclasses import asdict
 
-    from neoflow.report.doctor import examine
+    from neoflow.commands.doctor import examine
 
     machine = examine()
     if as_json:

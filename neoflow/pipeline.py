@@ -22,13 +22,14 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.interp import evaluate
 from neoflow.expr.tensor import Tensor
 from neoflow.graph import Graph, canonicalize, make_graph, pad_guards
+from neoflow.loops import Schedule, default_schedule
 from neoflow.partition import KernelCall, Partition, Subgraph, chain_sums, is_shared, order_calls, partition
-from neoflow.runtime import native, trainer
+from neoflow.runtime import native
 from neoflow.runtime.cache import KernelCache
 from neoflow.runtime.function import Function
 from neoflow.runtime.plan import Plan, make_plan
+from neoflow.target import Target, cpu_target
 from neoflow.trace import Trace
-from neoflow.tune import Schedule
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Compiled:
     subgraphs: tuple[Subgraph, ...]
     schedules: tuple[Schedule, ...]
     keys: tuple[str, ...]
-    target: codegen.Target
+    target: Target
     built: int
     cached: int
     trace: Trace
@@ -73,7 +74,7 @@ def kernel_symbol(key: str) -> str:
     return f"nf_{key[:16]}"
 
 
-def kernel_key(subgraph: Subgraph, schedule: Schedule, target: codegen.Target) -> str:
+def kernel_key(subgraph: Subgraph, schedule: Schedule, target: Target) -> str:
     """What a compiled kernel is found by: everything its code depends on."""
     parts = (subgraph.digest, schedule.to_json(), str(target), codegen.CODEGEN_VERSION)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
@@ -89,11 +90,11 @@ def _module(settings: config.Config, name: str) -> Any:
     return native.load(_cache(settings).data(name))
 
 
-def resolve_target(target: str) -> codegen.Target:
+def resolve_target(target: str) -> Target:
     """The target of a name. Raises `ConfigError` for one there is not (yet)."""
     if target != "cpu":
         raise ConfigError(f"target {target!r} is not there yet; there is 'cpu'")
-    return codegen.cpu_target(config.load().threads)
+    return cpu_target(config.load().threads)
 
 
 def stages(graph: Graph, trace: Trace) -> tuple[Graph, Partition]:
@@ -140,7 +141,7 @@ def compile_program(
     subgraphs = tuple({c.subgraph.digest: c.subgraph for c in calls}.values())
     schedules = trace.run(
         "schedules",
-        lambda: tuple(codegen.default_schedule(s, machine) for s in subgraphs),
+        lambda: tuple(default_schedule(s, machine) for s in subgraphs),
         lambda s: f"{len(s)} default schedules",
         lambda s: "\n".join(map(str, s)),
     )
@@ -166,7 +167,7 @@ def _build(
     schedules: tuple[Schedule, ...],
     keys: tuple[str, ...],
     missing: list[int],
-    target: codegen.Target,
+    target: Target,
     settings: config.Config,
 ) -> None:
     """Compile the missing kernels into a few modules and publish them.
@@ -246,8 +247,3 @@ def compile(
     """
     roots = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     return bind(compile_program(roots, inputs, updates, target))
-
-
-class Trainer(trainer.Trainer):
-    __doc__ = trainer.Trainer.__doc__
-    compile = staticmethod(compile)

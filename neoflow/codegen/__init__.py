@@ -1,6 +1,6 @@
 """Code generation: a subgraph and a schedule become machine code.  Only this package imports tvm, and when used.
 
-`Target`, `cpu_target` and `default_schedule` are light; `lower`, `build`, `source` load the compiler.
+`lower`, `build` and `source` load the compiler.
 """
 
 from __future__ import annotations
@@ -11,29 +11,30 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from neoflow.codegen.schedules import default_schedule
-from neoflow.codegen.target import Target, cpu_target
 from neoflow.imports import without_torch
 
 __all__ = [
     "CODEGEN_VERSION",
     "Lowered",
-    "Target",
     "build",
-    "cpu_target",
-    "default_schedule",
     "fma_kernel",
     "lower",
     "source",
 ]
 
-_LAZY = {"Lowered": "kernel", "lower": "kernel", "build": "compile", "fma_kernel": "peak", "source": "compile"}
+_LAZY = {
+    "Lowered": "cpu.kernel",
+    "lower": "cpu.kernel",
+    "build": "cpu.compile",
+    "fma_kernel": "cpu.peak",
+    "source": "cpu.compile",
+}
 
 
 def _version() -> str:
     """Changes when generated code may: a hash of this package's files and of TVM's version."""
     digest = hashlib.sha256(version("apache-tvm").encode())
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

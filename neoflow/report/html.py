@@ -11,7 +11,7 @@ from pathlib import Path
 import neoflow
 from neoflow.pipeline import Compiled
 from neoflow.report.charts import line_chart, memory_map
-from neoflow.report.kernels import KernelRow, Roofs
+from neoflow.report.roofline import KernelRow, Roofs
 from neoflow.report.style import CSS
 from neoflow.runtime.plan import Plan
 from neoflow.trace import Trace

@@ -1,5 +1,5 @@
 """Schedules and, later, the search for them."""
 
-from neoflow.tune.schedule import Schedule
+from neoflow.loops import Schedule
 
 __all__ = ["Schedule"]

@@ -9,11 +9,13 @@ import numpy as np
 from neoflow import codegen
 from neoflow.expr.interp import evaluate
 from neoflow.expr.tensor import Compute, Tensor, topological
+from neoflow.loops import default_schedule
+from neoflow.loops.schedule import Schedule
 from neoflow.partition.subgraph import Stage, Subgraph, Value
 from neoflow.runtime import native
-from neoflow.tune.schedule import Schedule
+from neoflow.target import Target, cpu_target
 
-TARGET = codegen.cpu_target()
+TARGET = cpu_target()
 native.configure_threads(TARGET.threads)
 TOLERANCE = {"float64": 1e-11, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
 
@@ -50,9 +52,9 @@ def changed(schedule: Schedule, **knobs: object) -> Schedule:
     return Schedule(schedule.template, tuple(sorted({**dict(schedule.knobs), **knobs}.items())))
 
 
-def kernel(subgraph: Subgraph, schedule: Schedule | None = None, target: codegen.Target = TARGET):
+def kernel(subgraph: Subgraph, schedule: Schedule | None = None, target: Target = TARGET):
     """The compiled kernel, as a callable of arrays."""
-    schedule = schedule or codegen.default_schedule(subgraph, target)
+    schedule = schedule or default_schedule(subgraph, target)
     module = native.load(codegen.build([codegen.lower(subgraph, schedule, target, "kernel")], target))
     call = module.get("kernel")
     return lambda *arrays: call(*(native.as_argument(a) for a in arrays))
@@ -76,12 +78,12 @@ def check(
     schedule: Schedule | None = None,
     feeds: dict[Tensor, np.ndarray] | None = None,
     scale: float = 1.0,
-    target: codegen.Target = TARGET,
+    target: Target = TARGET,
 ) -> Schedule:
     """Compile, run, compare with `evaluate`; the schedule used."""
     outputs = outputs if isinstance(outputs, list) else [outputs]
     subgraph = subgraph_of(outputs, inputs)
-    schedule = schedule or codegen.default_schedule(subgraph, target)
+    schedule = schedule or default_schedule(subgraph, target)
     arrays = []
     for t in inputs:
         array = native.empty(t.shape, t.dtype)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow.codegen import default_schedule
 from neoflow.expr.interp import evaluate
+from neoflow.loops import default_schedule
 from neoflow.runtime import native
 from tests.codegen.kernels import TARGET, TOLERANCE, changed, kernel, random_array, subgraph_of
 

@@ -7,7 +7,9 @@ import pytest
 from scipy import special
 
 from neoflow import codegen
+from neoflow.loops import default_schedule
 from neoflow.runtime import native
+from neoflow.target import cpu_target
 
 pytestmark = pytest.mark.tvm
 POINTS = 1 << 20
@@ -29,13 +31,13 @@ def functions():
     import neoflow as nf
     from neoflow.partition.subgraph import Stage, Subgraph, Value
 
-    target = codegen.cpu_target(1)
+    target = cpu_target(1)
     lowered = []
     for name in REFERENCE:
         x = nf.placeholder((POINTS,), "float32")
         y = getattr(nf, name)(x)
         s = Subgraph((Value(x.shape, x.dtype),), (Stage(y.definition, (0,)),), (1,))
-        lowered.append(codegen.lower(s, codegen.default_schedule(s, target), target, name))
+        lowered.append(codegen.lower(s, default_schedule(s, target), target, name))
     return native.load(codegen.build(lowered, target))
 
 

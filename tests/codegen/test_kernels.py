@@ -11,9 +11,11 @@ import pytest
 
 import neoflow as nf
 from neoflow import codegen
-from neoflow.codegen.structure import nest_of
 from neoflow.errors import ScheduleError
+from neoflow.loops import default_schedule
+from neoflow.loops.nest import nest_of
 from neoflow.runtime import native
+from neoflow.target import cpu_target
 
 _spec = importlib.util.spec_from_file_location("codegen_kernels", Path(__file__).with_name("kernels.py"))
 k = importlib.util.module_from_spec(_spec)
@@ -237,7 +239,7 @@ def test_reduction_schedules(splits, lane, shape):
     for op in ("sum", "argmax"):
         for axis in (0, 1):
             out = getattr(nf, op)(x, axis=axis)
-            schedule = codegen.default_schedule(k.subgraph_of([out], [x]), k.TARGET)
+            schedule = default_schedule(k.subgraph_of([out], [x]), k.TARGET)
             k.check(out, [x], k.changed(schedule, splits=splits, lane=lane, lanes=8, unroll=2, parallel=True))
 
 
@@ -289,7 +291,7 @@ def test_contractions(dtype):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_contractions_by_threads(threads):
     for _, y, inputs in contractions():
-        k.check(y, inputs, scale=8.0, target=codegen.cpu_target(threads))
+        k.check(y, inputs, scale=8.0, target=cpu_target(threads))
 
 
 SCHEDULES = [
@@ -308,7 +310,7 @@ SCHEDULES = [
 @pytest.mark.parametrize("knobs", SCHEDULES, ids=lambda s: f"{s['side']}-{s['order']}-{s['splits']}")
 def test_contraction_schedules(knobs):
     for _, y, inputs in contractions():
-        schedule = codegen.default_schedule(k.subgraph_of([y], inputs), k.TARGET)
+        schedule = default_schedule(k.subgraph_of([y], inputs), k.TARGET)
         if schedule.template == "contraction":
             k.check(y, inputs, k.changed(schedule, **knobs, parallel=True), scale=8.0)
 
@@ -319,7 +321,7 @@ def test_a_panel_that_ends_in_a_bit_of_a_vector(order):
     a, b = p(6, 9), p(9, 75)
     long = nf.tanh(nf.exp(b) * 0.5 + nf.sin(b) * nf.cos(b)) / (nf.sqrt(b * b + 1.0))
     y = nf.expr("y[i,j] = sum(a[i,k] * b[k,j])", a=a, b=long)
-    schedule = codegen.default_schedule(k.subgraph_of([y], [a, b]), k.TARGET)
+    schedule = default_schedule(k.subgraph_of([y], [a, b]), k.TARGET)
     knobs = {"side": "right", "lanes": 8, "vectors": 10, "rows": 3, "splits": 1, "order": order, "pack": True}
     k.check(y, [a, b], k.changed(schedule, **knobs), scale=8.0)
 
@@ -328,7 +330,7 @@ def test_lanes_that_are_no_power_of_two():
     """What is turned in registers has a power of two of them; the panel has all twelve."""
     a, b = p(16, 64), p(96, 64)
     y = nf.expr("y[i,j] = sum(a[i,k] * b[j,k])", a=a, b=b)
-    schedule = codegen.default_schedule(k.subgraph_of([y], [a, b]), k.TARGET)
+    schedule = default_schedule(k.subgraph_of([y], [a, b]), k.TARGET)
     k.check(y, [a, b], k.changed(schedule, side="right", lanes=12, vectors=1, rows=3), scale=8.0)
 
 
@@ -357,14 +359,14 @@ def test_schedules_that_do_not_fit():
     x, a, b = p(8, 8), p(8, 8), p(8, 8)
     y = nf.expr("y[i,j] = sum(a[i,k] * b[k,j])", a=a, b=b)
     product, total, plain = (k.subgraph_of([o], i) for o, i in ((y, [a, b]), (nf.sum(x), [x]), (x + 1.0, [x])))
-    default = {s: codegen.default_schedule(s, k.TARGET) for s in (product, total, plain)}
+    default = {s: default_schedule(s, k.TARGET) for s in (product, total, plain)}
     wrong = [
         (plain, default[total], "does not fit a map"),
         (total, default[plain], "does not fit"),
         (total, default[product], "no sum of products"),
         (total, k.changed(default[total], lane="output"), "no such axis"),
         (product, k.changed(default[product], rows=14, vectors=20), "no register tile"),
-        (product, codegen.default_schedule(product, k.TARGET).__class__("contraction"), "lacks the knob"),
+        (product, default_schedule(product, k.TARGET).__class__("contraction"), "lacks the knob"),
     ]
     for subgraph, schedule, message in wrong:
         with pytest.raises(ScheduleError, match=message):
@@ -374,9 +376,7 @@ def test_schedules_that_do_not_fit():
 def test_several_kernels_in_a_module():
     x = p(10)
     subgraphs = [k.subgraph_of([x + float(n)], [x]) for n in range(3)]
-    kernels = [
-        codegen.lower(s, codegen.default_schedule(s, k.TARGET), k.TARGET, f"k{n}") for n, s in enumerate(subgraphs)
-    ]
+    kernels = [codegen.lower(s, default_schedule(s, k.TARGET), k.TARGET, f"k{n}") for n, s in enumerate(subgraphs)]
     module = native.load(codegen.build(kernels, k.TARGET))
     a, out = k.random_array(x), native.empty((10,), "float32")
     for n in range(3):
@@ -442,7 +442,7 @@ def test_code_follows_from_structure_alone():
     def code(body):
         a, b = p(64, 48), p(64, 48)
         subgraph = k.subgraph_of([nf.compute((48, 64), lambda i, j: body(i, j, a, b))], [a, b])
-        lowered = codegen.lower(subgraph, codegen.default_schedule(subgraph, k.TARGET), k.TARGET, "f")
+        lowered = codegen.lower(subgraph, default_schedule(subgraph, k.TARGET), k.TARGET, "f")
         return nest_of(subgraph).fused(), codegen.source([lowered], k.TARGET)
 
     before = code(lambda i, j, a, b: a[(i * 64 + j) // 48, (i * 64 + j) % 48] * b[j, i])

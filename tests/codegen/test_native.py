@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from neoflow import codegen
-from neoflow.codegen import elf
+from neoflow.codegen.cpu import elf
 from neoflow.errors import CodegenError, RuntimeFault
+from neoflow.loops import default_schedule
 from neoflow.runtime import native
+from neoflow.target import cpu_target
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool", "bfloat16", "float16"])
@@ -30,11 +32,11 @@ def test_strided_arrays_are_refused():
 
 
 def test_target():
-    target = codegen.cpu_target(3)
-    assert target.threads == 3 and target == codegen.cpu_target(3)
-    assert str(target) == str(codegen.cpu_target(3)) != str(codegen.cpu_target(2))
+    target = cpu_target(3)
+    assert target.threads == 3 and target == cpu_target(3)
+    assert str(target) == str(cpu_target(3)) != str(cpu_target(2))
     with pytest.raises(CodegenError, match="at least one thread"):
-        codegen.cpu_target(0)
+        cpu_target(0)
     assert len(codegen.CODEGEN_VERSION) == 16
 
 
@@ -47,12 +49,13 @@ def test_schedules_and_targets_need_no_compiler():
     code = """
         import sys
         import neoflow as nf
-        from neoflow import codegen
+        from neoflow.loops import default_schedule
+        from neoflow.target import cpu_target
         from neoflow.runtime import native
         from neoflow.partition.subgraph import Stage, Subgraph, Value
         x = nf.placeholder((8, 8), "float32")
         s = Subgraph((Value((8, 8), "float32"),), (Stage((x + 1.0).definition, (0,)),), (1,))
-        codegen.default_schedule(s, codegen.cpu_target())
+        default_schedule(s, cpu_target())
         native.configure_threads(1)
         assert "tvm" not in sys.modules
     """
@@ -66,8 +69,8 @@ def test_a_library_runs_in_a_process_without_the_compiler(tmp_path):
 
     x = nf.placeholder((1000,), "float32")
     s = Subgraph((Value(x.shape, x.dtype),), (Stage(nf.exp(x).definition, (0,)),), (1,))
-    target = codegen.cpu_target()
-    kernel = codegen.lower(s, codegen.default_schedule(s, target), target, "exp")
+    target = cpu_target()
+    kernel = codegen.lower(s, default_schedule(s, target), target, "exp")
     path = tmp_path / "library.so"
     path.write_bytes(codegen.build([kernel], target))
     code = f"""

@@ -6,9 +6,11 @@ import pytest
 import neoflow as nf
 from neoflow import codegen
 from neoflow.graph import canonicalize, make_graph, pad_guards
+from neoflow.loops import default_schedule
 from neoflow.nn import functional as F
 from neoflow.partition import fuse, partition
 from neoflow.runtime import native
+from neoflow.target import cpu_target
 from tests.strategies import random_program
 
 pytestmark = pytest.mark.tvm
@@ -17,8 +19,8 @@ RNG = np.random.default_rng(0)
 
 def run(subgraph, arrays, threads=2):
     """One subgraph compiled and called."""
-    target = codegen.cpu_target(threads)
-    schedule = codegen.default_schedule(subgraph, target)
+    target = cpu_target(threads)
+    schedule = default_schedule(subgraph, target)
     kernel = native.load(codegen.build([codegen.lower(subgraph, schedule, target, "k")], target)).get("k")
     held = []
     for array in arrays:

@@ -6,8 +6,10 @@ import pytest
 import neoflow as nf
 from neoflow import codegen
 from neoflow.graph import canonicalize, make_graph
+from neoflow.loops import default_schedule
 from neoflow.partition import partition
 from neoflow.runtime import native
+from neoflow.target import cpu_target
 
 pytestmark = pytest.mark.tvm
 RNG = np.random.default_rng(0)
@@ -16,8 +18,8 @@ RNG = np.random.default_rng(0)
 def compiled(outputs, inputs, threads=2):
     """One kernel of a one-kernel program."""
     (call,) = partition(canonicalize(make_graph(outputs, inputs))).calls
-    target = codegen.cpu_target(threads)
-    schedule = codegen.default_schedule(call.subgraph, target)
+    target = cpu_target(threads)
+    schedule = default_schedule(call.subgraph, target)
     data = codegen.build([codegen.lower(call.subgraph, schedule, target, "k")], target)
     kernel = native.load(data).get("k")
 

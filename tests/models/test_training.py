@@ -7,11 +7,11 @@ import pytest
 
 import neoflow as nf
 from neoflow import data
+from neoflow.commands.models import build_model
+from neoflow.commands.train import Arranged, load_data, train
 from neoflow.errors import ConfigError, DataError
 from neoflow.nn import Model, Parameters
 from neoflow.nn import functional as F
-from neoflow.report.models import build_model
-from neoflow.report.train import Arranged, load_data, train
 
 
 @pytest.mark.parametrize("name", ["capsnet", "mi_lstm", "mi_lstm_ptb", "ptb_lstm", "bert", "resnet", "shufflenet"])

@@ -5,7 +5,7 @@ import numpy as np
 import neoflow as nf
 from neoflow.data import Batches, Dataset
 from neoflow.runtime.parameters import STORE
-from neoflow.runtime.trainer import Trainer
+from neoflow.train.trainer import Trainer
 
 
 class Interpreted:

@@ -63,7 +63,7 @@ class Parsed:
 
     def place(self, node: ast.AST) -> tuple[int, int]:
         """Line and column of `node` in the whole text, from 0; `ast` counts columns in bytes."""
-        assert isinstance(node, ast.expr)
+        assert isinstance(node, ast.expr | ast.keyword)
         bytes_before = self.text.splitlines()[node.lineno - 1].encode()[: node.col_offset]
         return self._absolute(node.lineno, len(bytes_before.decode()))
 

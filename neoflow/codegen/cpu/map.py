@@ -1,0 +1,90 @@
+"""The `map` template: every output at every point, vectors along the last axis.
+
+    for task in parallel(rows x chunks): for block in chunk: for inner: out[row, inner, block*L + 0..L-1] = ...
+
+Knobs: lanes; inner, the position of an axis to run inside a block (the one along which a transposed read is contiguous,
+so that each line of memory fetched is used up), or -1; chunks, how many tasks share a row; parallel.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tvm import tirx
+
+from neoflow.codegen.cpu.transpose import is_turnable, turned_block
+from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.frame import Frame, Strip, nested, points
+from neoflow.errors import ScheduleError
+from neoflow.expr.ir import Axis, Expr, Read
+from neoflow.loops.nest import input_reads, stride
+from neoflow.loops.schedule import Schedule
+
+Value = emit.Value
+
+
+def lower_map(frame: Frame, schedule: Schedule) -> list:
+    """Statements of the kernel."""
+    axes = frame.nest.axes
+    if not axes:
+        return frame.write({})
+    lanes, inner, chunks = int(schedule["lanes"]), int(schedule["inner"]), int(schedule["chunks"])
+    if not -1 <= inner < len(axes) - 1 or lanes < 1 or chunks < 1:
+        raise ScheduleError(f"{schedule} does not fit {len(axes)} axes")
+    strip = Strip(axes[-1], lanes)
+    inside = [axes[inner]] if inner >= 0 else []
+    rows = [a for n, a in enumerate(axes[:-1]) if n != inner]
+    chunks = max(1, min(chunks, strip.blocks))
+    per_chunk = math.ceil(strip.blocks / chunks) if strip.blocks else 0
+    chunk_axis = Axis(-1, chunks, "chunk")
+
+    turned = _turned_reads(frame, strip.axis, inside[0]) if inside and lanes > 1 else []
+
+    def vector(env: dict[Axis, Value], start: Value, mask: Value | None) -> list:
+        here = {**env, strip.axis: start}
+        if not turned or mask is not None or inside[0].extent < lanes:
+            return nested(inside, here, lambda e: frame.write(e, strip.axis, lanes, mask=mask))
+        blocks, left = divmod(inside[0].extent, lanes)
+        body = emit.loop(blocks, lambda b: block(here, b * emit.integer(lanes)), "b")
+        first = emit.integer(blocks * lanes)
+        rest = lambda i: frame.write({**here, inside[0]: first + i}, strip.axis, lanes)  # noqa: E731
+        return body + (emit.loop(left, rest, "i") if left else [])
+
+    def block(env: dict[Axis, Value], start: Value) -> list:
+        """lanes x lanes points: the turned reads as vectors, then a row of outputs for each."""
+        body: list = []
+        vectors: dict[Read, list[Value]] = {}
+        for read in turned:
+            ev = frame.evaluator({**env, inside[0]: start})
+            base = ev.index(read.indices[0])
+            body += ev.statements
+            base, step = emit.bind(body, base, "base"), stride(read.indices[0], strip.axis)
+            source = frame.inputs[read.slot]
+            vectors[read] = turned_block(source, base, int(step or 0), lanes, body)
+        for n in range(lanes):
+            known: dict[Expr, Value] = {read: rows[n] for read, rows in vectors.items()}
+            body += frame.write({**env, inside[0]: start + emit.integer(n)}, strip.axis, lanes, known=known)
+        return body
+
+    def task(env: dict[Axis, Value]) -> list:
+        chunk = env.get(chunk_axis, emit.integer(0))
+        first = chunk * emit.integer(per_chunk)
+        count: int | Value = per_chunk
+        if chunks * per_chunk != strip.blocks:
+            count = tirx.Min(emit.integer(per_chunk), emit.integer(strip.blocks) - first)
+        body: list = []
+        if strip.blocks:
+            body += emit.loop(count, lambda b: vector(env, (first + b) * emit.integer(lanes), None), "block")
+        if strip.tail:
+            start = emit.integer(strip.blocks * lanes)
+            body += emit.when(tirx.EQ(chunk, emit.integer(chunks - 1)), vector(env, start, strip.tail_mask()))
+        return body
+
+    dimensions = [*rows, chunk_axis]
+    total = math.prod(a.extent for a in dimensions)
+    return emit.loop(total, lambda t: points(dimensions, t, task), "task", bool(schedule["parallel"]))
+
+
+def _turned_reads(frame: Frame, lane_axis: Axis, inner: Axis) -> list[Read]:
+    reads = dict.fromkeys(r for _, _, value in frame.nest.outputs for r in input_reads(value))
+    return [r for r in reads if is_turnable(r, lane_axis, inner)]

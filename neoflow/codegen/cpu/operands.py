@@ -1,0 +1,273 @@
+"""The two operands of a register tile, as it goes through them: packed along K, or read in place.
+
+    PanelOperand    the side with N, in panels [K][vectors * lanes], or its own memory where that is contiguous along N
+    RowOperand      the side with M, in tiles [K][rows], or its own memory where the address is linear
+
+All of an operand is packed before the tasks, which share it; or each piece by the task that owns it, for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from neoflow.codegen.cpu.parts import Env, Run, Span
+from neoflow.codegen.cpu.tiling import Panel, Rows, Tiling, lanes_left
+from neoflow.codegen.cpu.transpose import is_turnable, turned_block
+from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.frame import Frame
+from neoflow.expr import affine
+from neoflow.expr.ir import Axis, Expr, Read, postorder
+from neoflow.loops.contraction import direct_read, size, vector_read
+from neoflow.loops.nest import input_reads, stride
+
+Value = emit.Value
+Reader = Callable[[list, Env, Value, int], Value]
+"""Takes the statements to add to, the axes' values, the point of K and the row, or the vector of the panel."""
+
+MANY_CHUNKS, LONG = 8, 12
+"""Up to so many chunks, or nodes of the expression, the packing of a panel is written out."""
+
+
+@dataclass(frozen=True)
+class Turned:
+    """A read that strides along N, and the run along K where it is contiguous."""
+
+    read: Read
+    run: Run
+
+
+class PanelOperand:
+    """The side with N: packed, unless it is contiguous along N and `pack` is false.
+
+    A panel is packed in vectors along N, chunks that never cross the end of N's last axis; or, where the side strides
+    along N, in blocks turned in registers.
+    """
+
+    def __init__(self, frame: Frame, side: Expr, tiling: Tiling, element: str, pack: bool, shared: bool):
+        """shared: all panels are packed before the tasks, else one at a time."""
+        self.frame, self.side, self.tiling, self.panels, self.element = frame, side, tiling, tiling.panels, element
+        self.in_place = None if pack else vector_read(side, tiling.panels.n, tiling.panels.lanes, element)
+        self.all_k = size(tiling.parts.k)
+        every, one = size(tiling.batch) * self.all_k * self.panels.padded, tiling.parts.points * self.panels.width
+        self.buffer = emit.buffer(every if shared else one, element, "panels", 64)
+
+    @property
+    def is_packed(self) -> bool:
+        return self.in_place is None
+
+    def reader(self, statements: list, env: Env, panel: Panel, base: Value) -> Reader:
+        """Gives a vector of the panel at a point of K; the panel is packed at `base`."""
+        if self.in_place is not None:
+            return self._reader_in_place(statements, env, panel, self.in_place)
+
+        def read(_: list, __: Env, k: Value, vector: int) -> Value:
+            begin = emit.integer(vector * panel.lanes)
+            return emit.load(self.buffer, self._index(base, k, panel, begin, panel.lanes))
+
+        return read
+
+    def _reader_in_place(self, statements: list, env: Env, panel: Panel, side: Read) -> Reader:
+        source, k_axes = self.frame.inputs[side.slot], self.tiling.parts.k
+        places = self._places(statements, panel, panel.lanes)
+        bases = [_base(statements, side, {**env, **place}, k_axes) for place in places.values()]
+
+        def read(out: list, e: Env, _: Value, vector: int) -> Value:
+            index = emit.ramp(_along(side, bases[vector], e, k_axes), 1, panel.lanes)
+            mask = lanes_left(panel.valid - vector * panel.lanes, panel.lanes)
+            return emit.load(source, index) if mask is None else emit.masked_load(out, source, index, mask)
+
+        return read
+
+    def _index(self, base: Value, k: Value, panel: Panel, begin: Value, lanes: int) -> Value:
+        return emit.ramp(base + k * emit.integer(panel.width) + begin, 1, lanes)
+
+    def base(self, env: Env, panel: Panel) -> Value:
+        """Where the panel starts when all of them are packed."""
+        batch = self.tiling.batch_number(env) * emit.integer(self.all_k * self.panels.padded)
+        return batch + panel.number * emit.integer(self.all_k * self.panels.width)
+
+    def pack_shared(self, env: Env) -> list:
+        """The task of packing one of all panels."""
+        number, whole = env[self.panels.axis], self.tiling.parts.whole
+        return self.panels.each(number, lambda panel: self.pack(env, panel, self.base(env, panel), whole))
+
+    def pack(self, env: Env, panel: Panel, base: Value, span: Span) -> list:
+        """The span of a panel, to `base`."""
+        chunk, turned = self.panels.chunk, self._turned(panel)
+        if turned is not None:
+            return self._pack_turned(env, panel, base, span, turned)
+        chunks, left = divmod(panel.valid, chunk)
+        if not left and chunks > MANY_CHUNKS and sum(1 for _ in postorder(self.side)) > LONG:
+            return self._pack_in_loop(env, panel, base, span)
+        out: list = []
+        places = self._places(out, panel, chunk)
+
+        def point(e: Env, k: Value) -> list:
+            body: list = []
+            for begin, place in places.items():
+                index = self._index(base, k, panel, emit.integer(begin), chunk)
+                body += self._store({**e, **place}, index, chunk, lanes_left(panel.valid - begin, chunk))
+            return body
+
+        return out + self.tiling.parts.each_point(env, span, point)
+
+    def _pack_in_loop(self, env: Env, panel: Panel, base: Value, span: Span) -> list:
+        """A panel of a long expression in many narrow chunks: a loop over them, so that it is emitted once."""
+        lanes = self.panels.chunk
+
+        def chunk(c: Value) -> list:
+            body: list = []
+            begin = c * emit.integer(lanes)
+            place = self.panels.place(body, panel, begin)
+
+            def point(e: Env, k: Value) -> list:
+                return self._store({**e, **place}, self._index(base, k, panel, begin, lanes), lanes)
+
+            return body + self.tiling.parts.each_point(env, span, point)
+
+        return emit.loop(panel.valid // lanes, chunk, "c")
+
+    def _pack_turned(self, env: Env, panel: Panel, base: Value, span: Span, turned: Turned) -> list:
+        out: list = []
+        read, run, lanes = turned.read, turned.run, turned.run.lanes
+        source = self.frame.inputs[read.slot]
+        step = stride(read.indices[0], self.panels.n[-1])
+        assert step is not None
+        places = self._places(out, panel, lanes)
+
+        def point(e: Env, k: Value) -> list:
+            body: list = []
+            for begin, place in places.items():
+                body += self._store({**e, **place}, self._index(base, k, panel, emit.integer(begin), lanes), lanes)
+            return body
+
+        def block(e: Env, k: Value) -> list:
+            body: list = []
+            for begin, place in places.items():
+                ev = self.frame.evaluator({**e, **place})
+                address = ev.index(read.indices[0])
+                body += ev.statements
+                vectors = turned_block(source, emit.bind(body, address, "base"), step, lanes, body)
+                for n, vector in enumerate(vectors):
+                    at = self._index(base, k + emit.integer(n * run.step), panel, emit.integer(begin), lanes)
+                    body.append(emit.store(self.buffer, at, vector))
+            return body
+
+        return out + self.tiling.parts.each_block(env, span, run, block, point)
+
+    def _turned(self, panel: Panel) -> Turned | None:
+        """The side as a read that strides along N, and a long enough run along which it is contiguous."""
+        read = direct_read(self.side, self.element)
+        if read is None:
+            return None
+        for run in self.tiling.parts.runs(self.panels.chunk):
+            whole = run.lanes >= 4 and panel.valid % run.lanes == 0
+            if whole and is_turnable(read, self.panels.n[-1], run.along):
+                return Turned(read, run)
+        return None
+
+    def _places(self, statements: list, panel: Panel, lanes: int) -> dict[int, Env]:
+        """The N axes at every `lanes`-th point of the panel."""
+        return {b: self.panels.place(statements, panel, emit.integer(b)) for b in range(0, panel.valid, lanes)}
+
+    def _store(self, env: Env, index: Value, lanes: int, mask: Value | None = None) -> list:
+        ev = self.frame.evaluator(env, self.panels.n[-1], lanes, mask=mask)
+        value = emit.widen(ev.value(self.side), lanes)
+        return [*ev.statements, emit.store(self.buffer, index, value)]
+
+
+class RowOperand:
+    """The side with M: read in place, unless `pack` or its address is not linear.
+
+    A tile is packed in vectors along a K axis where the side is contiguous along one, each spread out over the points.
+    """
+
+    def __init__(self, frame: Frame, side: Expr, tiling: Tiling, element: str, pack: bool, tiles: int | None):
+        """tiles: how many a task packs for itself; None when all of them are packed before."""
+        self.frame, self.side, self.tiling = frame, side, tiling
+        self.run = self._contiguous_run(frame.target.lanes(element))
+        self.all_k = size(tiling.parts.k)
+        self.in_place = None if pack else direct_read(side, element)
+        every = size(tiling.batch) * tiling.row_tiles.count * self.all_k
+        points = every if tiles is None else tiles * tiling.parts.points
+        self.buffer = emit.buffer(points * len(tiling.row_tiles.whole), element, "tiles", 64)
+
+    @property
+    def is_packed(self) -> bool:
+        return self.in_place is None
+
+    def base(self, env: Env, number: Value) -> Value:
+        """Where row tile `number` starts when all of them are packed."""
+        tiles = self.tiling.row_tiles
+        flat = self.tiling.batch_number(env) * emit.integer(tiles.count) + number
+        return flat * emit.integer(self.all_k * len(tiles.whole))
+
+    def pack_shared(self, env: Env) -> list:
+        """The task of packing one of all row tiles."""
+        number, whole = env[self.tiling.row_tiles.axis], self.tiling.parts.whole
+        base = self.base(env, number)
+        return self.tiling.row_tiles.each(number, lambda at, rows: self.pack({**env, **at}, rows, base, whole))
+
+    def pack(self, env: Env, rows: Rows, base: Value, span: Span) -> list:
+        """The span of a row tile, to `base`."""
+        parts, run, count = self.tiling.parts, self.run, emit.integer(len(rows))
+
+        def point(e: Env, k: Value) -> list:
+            return rows.each(e, lambda at, r: self._store(at, base + k * count + r))
+
+        if run is None:
+            return parts.each_point(env, span, point)
+
+        def block(e: Env, k: Value) -> list:
+            step = run.step * len(rows)
+            return rows.each(e, lambda at, r: self._store(at, base + k * count + r, run.along, run.lanes, step))
+
+        return parts.each_block(env, span, run, block, point)
+
+    def _store(self, env: Env, index: Value, along: Axis | None = None, lanes: int = 1, step: int = 1) -> list:
+        """The side at `lanes` points along an axis, `step` elements apart from `index` on."""
+        ev = self.frame.evaluator(env, along, lanes)
+        value = emit.widen(ev.value(self.side), lanes)
+        return [*ev.statements, emit.store(self.buffer, emit.ramp(index, step, lanes), value)]
+
+    def _contiguous_run(self, lanes: int) -> Run | None:
+        """A K axis along which the side is contiguous, with a vector's length or half of one."""
+        reads = input_reads(self.side)
+        for run in self.tiling.parts.runs(lanes):
+            steps = [stride(r.indices[0], run.along) for r in reads]
+            if 2 * run.lanes >= lanes and all(s in (0, 1) for s in steps) and 1 in steps:
+                return run
+        return None
+
+    def reader(self, statements: list, env: Env, rows: Rows, base: Value) -> Reader:
+        """Gives a row at a point of K, of the tile at `env`, packed at `base`."""
+        if self.in_place is not None:
+            return self._reader_in_place(statements, env, rows, self.in_place)
+        return lambda _, __, k, r: emit.load(self.buffer, base + k * emit.integer(len(rows)) + emit.integer(r))
+
+    def _reader_in_place(self, statements: list, env: Env, rows: Rows, side: Read) -> Reader:
+        terms, _ = affine.linear(side.indices[0])
+        source, k_axes = self.frame.inputs[side.slot], self.tiling.parts.k
+        base = _base(statements, side, env, k_axes)
+        moves = [sum(terms.get(a, 0) * n for a, n in offset.items()) for offset in rows.offsets()]
+        return lambda _, e, __, r: emit.load(source, _along(side, base, e, k_axes) + emit.integer(moves[r]))
+
+
+def _base(statements: list, read: Read, env: Env, k_axes: Sequence[Axis]) -> Value:
+    """The address of a linear read where all of K is 0."""
+    form = affine.linear(read.indices[0])
+    base = emit.integer(form[1])
+    for a, step in affine.over_axes(form).items():
+        if all(a is not k for k in k_axes):
+            base = base + env[a] * emit.integer(step)
+    return emit.bind(statements, base, "base")
+
+
+def _along(read: Read, base: Value, env: Env, k_axes: Sequence[Axis]) -> Value:
+    """The address at a point of K, from that where all of it is 0."""
+    terms, _ = affine.linear(read.indices[0])
+    for a in k_axes:
+        if a in terms:
+            base = base + env[a] * emit.integer(terms[a])
+    return base

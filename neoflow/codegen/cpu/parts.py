@@ -1,0 +1,143 @@
+"""K, the axes summed over by a contraction: cut in parts, and the loops over one.
+
+A point of K is counted from the start of its part, row-major: what is packed lies in that order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.frame import nested
+from neoflow.expr.ir import Axis
+from neoflow.loops.contraction import size
+
+Value = emit.Value
+Env = dict[Axis, Value]
+PointBody = Callable[[Env, Value], list]
+"""Takes the axes' values and the number of the point they are."""
+
+
+def flat_number(first: Value, axes: Sequence[Axis], env: Env) -> Value:
+    """Number of a point in row-major order, `first` being its digit before those of `axes`."""
+    for a in axes:
+        first = first * emit.integer(a.extent) + env[a]
+    return first
+
+
+@dataclass(frozen=True)
+class Span:
+    """A range of the first K axis, and all of the other K axes."""
+
+    start: Value
+    length: int | Value
+
+
+@dataclass(frozen=True)
+class Run:
+    """A K axis to go along in blocks of `lanes`; neighbours along it are `step` points of K apart."""
+
+    along: Axis
+    lanes: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All of K in parts of `length` steps of its first axis."""
+
+    k: tuple[Axis, ...]
+    length: int
+
+    @property
+    def count(self) -> int:
+        return math.ceil(self.k[0].extent / self.length)
+
+    @property
+    def rest(self) -> int:
+        """Points of K in a step of the first axis."""
+        return size(self.k[1:])
+
+    @property
+    def points(self) -> int:
+        """Points of K in a part; the last one may have fewer."""
+        return self.length * self.rest
+
+    @property
+    def axis(self) -> Axis:
+        """The parts as a dimension of tasks."""
+        return Axis(-2, self.count, "part")
+
+    @property
+    def whole(self) -> Span:
+        """All of K."""
+        return Span(emit.integer(0), self.k[0].extent)
+
+    def part(self, env: Env) -> Span:
+        """The part that a task works on."""
+        start, extent = env.get(self.axis, emit.integer(0)) * emit.integer(self.length), self.k[0].extent
+        if self.count * self.length == extent:
+            return Span(start, self.length)
+        return Span(start, tirx.Min(emit.integer(self.length), emit.integer(extent) - start))
+
+    def skipped(self, span: Span, width: int) -> Value:
+        """Elements before the span where all of K is packed, `width` a point."""
+        return span.start * emit.integer(self.rest * width)
+
+    def runs(self, lanes: int) -> list[Run]:
+        """Each K axis in blocks of a power of two, at most `lanes` and the length of the axis."""
+        blocks = [1 << (min(lanes, a.extent).bit_length() - 1) for a in self.k]
+        return [Run(a, block, size(self.k[n + 1 :])) for n, (a, block) in enumerate(zip(self.k, blocks, strict=True))]
+
+    def each_point(self, env: Env, span: Span, body: PointBody, unroll: int = 1) -> list:
+        """`body(env, k)` at every point k of the span; innermost axes up to `unroll` long are written out."""
+        first, *rest = self.k
+
+        def step(offset: Value) -> list:
+            at = {**env, first: span.start + offset}
+            return nested(rest, at, lambda e: body(e, flat_number(offset, rest, e)), unroll)
+
+        return emit.loop(span.length, step, "k")
+
+    def each_block(self, env: Env, span: Span, run: Run, block: PointBody, point: PointBody) -> list:
+        """The span with the run's axis innermost: `block(env, k)` where each begins, `point` at what is left."""
+        first, *rest = self.k
+        others = [a for a in rest if a is not run.along]
+
+        def along(env: Env, within: Span) -> list:
+            def at(offset: Value, body: PointBody) -> list:
+                e = {**env, run.along: within.start + offset}
+                return body(e, flat_number(e[first] - span.start, rest, e))
+
+            lanes = emit.integer(run.lanes)
+            out: list = []
+            blocks, done, left = _blocks(out, within.length, run.lanes)
+            out += _loop_if_any(blocks, lambda b: at(b * lanes, block), "b")
+            return out + _loop_if_any(left, lambda i: at(done + i, point), "i")
+
+        if run.along is first:
+            return nested(others, env, lambda e: along(e, span))
+
+        def step(offset: Value) -> list:
+            at = {**env, first: span.start + offset}
+            return nested(others, at, lambda e: along(e, Span(emit.integer(0), run.along.extent)))
+
+        return emit.loop(span.length, step, "k")
+
+
+def _blocks(statements: list, length: int | Value, lanes: int) -> tuple[int | Value, Value, int | Value]:
+    """Whole blocks in a length, the points in them, the points left."""
+    if isinstance(length, int):
+        return length // lanes, emit.integer(length // lanes * lanes), length % lanes
+    length = emit.bind(statements, length, "n")
+    blocks = tirx.truncdiv(length, emit.integer(lanes))
+    done = emit.bind(statements, blocks * emit.integer(lanes), "done")
+    return blocks, done, length - done
+
+
+def _loop_if_any(extent: int | Value, body: Callable[[Value], list], name: str) -> list:
+    return [] if isinstance(extent, int) and not extent else emit.loop(extent, body, name)

@@ -1,0 +1,266 @@
+"""The `reduction` template: any reducer over any body.
+
+`lane` is "output": a vector of neighbouring outputs, the reduced axes as loops; or "reduced": one output, vectors along
+the last reduced axis, the lanes combined as a tree at the end.  `unroll` vectors hide the latency of the operation,
+those of `rows` rows of outputs where a row is short.
+`splits` > 1 divides the first reduced axis into parts reduced side by side, combined in order by a second pass.  The
+order of operations depends on the schedule alone, so results are reproducible.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tvm import tirx
+
+from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.frame import Frame, Strip, nested, points
+from neoflow.codegen.tir.reducers import Reducer, State
+from neoflow.errors import ScheduleError
+from neoflow.expr.ir import Axis
+from neoflow.loops.schedule import Schedule
+
+Value = emit.Value
+Env = dict[Axis, Value]
+PlacesBody = Callable[[Env, list[Env], bool], list]
+Finish = Callable[[Env, Value, list[Value], "Value | None"], list]
+
+
+def lower_reduction(frame: Frame, schedule: Schedule) -> list:
+    """Statements of the kernel."""
+    return _Lowering(frame, schedule).statements()
+
+
+class _Lowering:
+    def __init__(self, frame: Frame, schedule: Schedule):
+        reduction = frame.nest.reduction
+        assert reduction is not None
+        self.frame, self.outputs, self.reduced = frame, frame.nest.axes, reduction.axes
+        self.lanes, self.unroll = int(schedule["lanes"]), int(schedule["unroll"])
+        self.rows = int(schedule["rows"])
+        self.parallel, self.along_output = bool(schedule["parallel"]), schedule["lane"] == "output"
+        self.reducer = Reducer(reduction)
+        candidates = self.outputs if self.along_output else self.reduced
+        if not candidates and (self.along_output or self.lanes > 1):
+            raise ScheduleError(f"{schedule}: there is no such axis for the lanes")
+        self.lane_axis = candidates[-1] if candidates else Axis(-3, 1)  # all reduced axes may have length 1
+        self.strip = Strip(self.lane_axis, self.lanes)
+        if self.rows > 1 and len(self.outputs) < 2:
+            raise ScheduleError(f"{schedule}: there is no axis for {self.rows} rows")
+        self.splits, self.part = self._parts(int(schedule["splits"]))
+        self.scratch = [
+            emit.buffer(self.splits * self._size, element, "partial", 64) for element in self.reducer.elements
+        ]
+
+    @property
+    def _size(self) -> int:
+        return math.prod(a.extent for a in self.outputs)
+
+    def _parts(self, splits: int) -> tuple[int, int]:
+        """How many parts the first reduced axis has, and their length; whole vectors where it is the lane axis."""
+        if splits == 1 or not self.reduced:
+            return 1, self.reduced[0].extent if self.reduced else 1
+        grain = self.lanes * self.unroll if self.reduced[0] is self.lane_axis else 1
+        part = math.ceil(self.reduced[0].extent / splits / grain) * grain
+        return math.ceil(self.reduced[0].extent / part), part
+
+    def statements(self) -> list:
+        split_axis = Axis(-2, self.splits, "part")
+        finish = self._store_partial if self.splits > 1 else self._finish
+        body = self._outputs_in_tasks(
+            [split_axis], lambda env, places, masked: self._reduce(env, places, masked, finish, split_axis)
+        )
+        if self.splits == 1:
+            return body
+        combine = self._outputs_in_tasks([], self._combine_parts, along_output=bool(self.outputs))
+        return emit.in_workspace(*self.scratch) + body + combine
+
+    def _outputs_in_tasks(self, extra: list[Axis], body: PlacesBody, along_output: bool | None = None) -> list:
+        """Tasks over the outputs; `body(env, places, masked)` takes the outputs at `places` together.
+
+        A place is the start of a vector, or a point; masked ones have only the strip's tail.
+        """
+        along = self.along_output if along_output is None else along_output
+        if not along:
+            dimensions = [*extra, *self.outputs]
+            total = math.prod(a.extent for a in dimensions)
+            one = lambda env: body(env, [env], False)  # noqa: E731
+            return emit.loop(total, lambda t: points(dimensions, t, one), "task", self.parallel)
+        strip = Strip(self.outputs[-1], self.lanes)
+        groups, left = divmod(strip.blocks, self.unroll)
+        blocks = Axis(-1, groups + (1 if left or strip.tail else 0), "group")
+        row_axis = self.outputs[-2] if self.rows > 1 else Axis(-4, 1)
+        row_groups, row_tail = divmod(row_axis.extent, self.rows)
+        row_blocks = Axis(-5, row_groups + (1 if row_tail else 0), "rows")
+        other = self.outputs[:-2] if self.rows > 1 else self.outputs[:-1]
+
+        def task(env: Env) -> list:
+            first_row = env[row_blocks] * emit.integer(self.rows)
+
+            def places(rows: int, start: Value, vectors: int) -> list[Env]:
+                return [
+                    {**env, row_axis: first_row + emit.integer(r), strip.axis: start + emit.integer(n * self.lanes)}
+                    for r in range(rows)
+                    for n in range(vectors)
+                ]
+
+            def columns(rows: int) -> list:
+                start = env[blocks] * emit.integer(self.unroll * self.lanes)
+                whole = body(env, places(rows, start, self.unroll), False) if groups else []
+                rest: list = []
+                if left:
+                    at = emit.integer(groups * self.unroll * self.lanes)
+                    rest += body(env, places(rows, at, left), False)
+                if strip.tail:
+                    rest += body(env, places(rows, emit.integer(strip.blocks * self.lanes), 1), True)
+                if not rest or not groups:
+                    return whole + rest
+                return emit.when(env[blocks] < emit.integer(groups), whole, rest)
+
+            if not row_tail:
+                return columns(self.rows)
+            if not row_groups:
+                return columns(row_tail)
+            return emit.when(env[row_blocks] < emit.integer(row_groups), columns(self.rows), columns(row_tail))
+
+        dimensions = [*extra, *other, row_blocks, blocks]
+        total = math.prod(a.extent for a in dimensions)
+        return emit.loop(total, lambda t: points(dimensions, t, task), "task", self.parallel)
+
+    def _reduce(self, env: Env, places: list[Env], masked: bool, finish: Finish, split_axis: Axis) -> list:
+        part = env.get(split_axis, emit.integer(0))
+        if self.along_output:
+            return self._reduce_output_lanes(env, places, masked, finish, part)
+        return self._reduce_reduced_lanes(env, finish, part)
+
+    def _range(self, part: Value) -> tuple[Value, int | Value]:
+        """Start and length of a part of the first reduced axis."""
+        start = part * emit.integer(self.part)
+        extent = self.reduced[0].extent
+        if self.splits * self.part == extent:
+            return start, self.part
+        return start, tirx.Min(emit.integer(self.part), emit.integer(extent) - start)
+
+    def _reduce_output_lanes(self, env: Env, places: list[Env], masked: bool, finish: Finish, part: Value) -> list:
+        mask = self.strip.tail_mask() if masked else None
+        state = self.reducer.state(len(places), self.lanes)
+
+        def step(inner: Env) -> list:
+            out: list = []
+            for n, place in enumerate(places):
+                ev = self.frame.evaluator({**inner, **place}, self.lane_axis, self.lanes, mask=mask)
+                out += self.reducer.accumulate(state, n, ev)
+            return out
+
+        body = state.allocate() + self._over_reduced(env, part, step)
+        for n, place in enumerate(places):
+            body += finish(place, part, state.values(n), mask)
+        return body
+
+    def _over_reduced(self, env: Env, part: Value, step: Callable[[Env], list]) -> list:
+        """Loops over the reduced axes, the first one over the range of this part."""
+        if not self.reduced:
+            return step(env)
+        first, *rest = self.reduced
+        start, length = self._range(part)
+        return emit.loop(length, lambda i: nested(rest, {**env, first: start + i}, step), "k")
+
+    def _reduce_reduced_lanes(self, env: Env, finish: Finish, part: Value) -> list:
+        state = self.reducer.state(self.unroll, self.lanes)
+        body = state.allocate() + self._over_outer_reduced(env, part, lambda e, s, n: self._run(state, e, s, n))
+        folded = self.reducer.fold(state, body)
+        return body + finish(env, part, folded, None)
+
+    def _over_outer_reduced(self, env: Env, part: Value, run: Callable[[Env, Value, int | Value], list]) -> list:
+        """`run(env, start, length)` along the lane axis under loops over the reduced axes before it."""
+        if not self.reduced:
+            return run(env, emit.integer(0), 1)
+        start, length = self._range(part)
+        *outer, last = self.reduced
+        if not outer:
+            return run(env, start, length)
+        first, *middle = outer
+        inner = lambda e: run(e, emit.integer(0), last.extent)  # noqa: E731
+        return emit.loop(length, lambda i: nested(middle, {**env, first: start + i}, inner), "k")
+
+    def _run(self, state: State, env: Env, start: Value, length: int | Value) -> list:
+        """Vectors along the lane axis: groups of `unroll`, single ones, the masked tail."""
+
+        def vectors(base: Value, count: int, mask: Value | None = None) -> list:
+            out: list = []
+            for n in range(count):
+                at = {**env, self.lane_axis: base + emit.integer(n * self.lanes)}
+                ev = self.frame.evaluator(at, self.lane_axis, self.lanes, mask=mask)
+                out += self.reducer.accumulate(state, n, ev, mask)
+            return out
+
+        def from_start(i: Value, step: int, first: Value) -> Value:
+            return start + first + i * emit.integer(step)
+
+        group, zero = self.unroll * self.lanes, emit.integer(0)
+        if isinstance(length, int):
+            groups, singles, tail = length // group, length % group // self.lanes, length % self.lanes
+            body = emit.loop(groups, lambda i: vectors(from_start(i, group, zero), self.unroll), "g") if groups else []
+            if singles:
+                body += vectors(start + emit.integer(groups * group), singles)
+            if tail:
+                body += vectors(start + emit.integer(length - tail), 1, self.strip.tail_mask())
+            return body
+        body = []
+        size = emit.bind(body, length, "n")
+        groups = emit.bind(body, tirx.truncdiv(size, emit.integer(group)), "groups")
+        body += emit.loop(groups, lambda i: vectors(from_start(i, group, zero), self.unroll), "g")
+        done = groups * emit.integer(group)
+        singles = tirx.truncdiv(size - done, emit.integer(self.lanes))
+        body += emit.loop(singles, lambda i: vectors(from_start(i, self.lanes, done), 1), "b")
+        if self.strip.tail:
+            at = emit.integer(self.strip.blocks * self.lanes)
+            last = tirx.EQ(start + size, emit.integer(self.lane_axis.extent))
+            body += emit.when(last, vectors(at, 1, self.strip.tail_mask()))
+        return body
+
+    def _finish(self, env: Env, part: Value, values: list[Value], mask: Value | None) -> list:
+        result = self.reducer.result(values)
+        if self.along_output:
+            return self.frame.write(env, self.lane_axis, self.lanes, result, mask)
+        return self.frame.write(env, result=result)
+
+    def _linear(self, env: Env) -> Value:
+        flat = emit.integer(0)
+        for a in self.outputs:
+            flat = flat * emit.integer(a.extent) + env[a]
+        return flat
+
+    def _store_partial(self, env: Env, part: Value, values: list[Value], mask: Value | None) -> list:
+        base = part * emit.integer(self._size) + self._linear(env)
+        out = []
+        for target, value in zip(self.scratch, values, strict=True):
+            index = emit.ramp(base, 1, emit.lanes_of(value))
+            plain = emit.store(target, index, value)
+            out.append(plain if mask is None else emit.masked_store(target, index, value, mask))
+        return out
+
+    def _combine_parts(self, env: Env, places: list[Env], masked: bool) -> list:
+        """Second pass: the parts in order, then the outputs."""
+        lane_axis = self.outputs[-1] if self.outputs else None
+        lanes = self.lanes if self.outputs else 1
+        mask = Strip(lane_axis, lanes).tail_mask() if masked and lane_axis is not None else None
+        body: list = []
+        for at in places:
+            state = self.reducer.state(1, lanes)
+            base = self._linear(at)
+
+            def step(p: Value, state: State = state, base: Value = base) -> list:
+                index = emit.ramp(p * emit.integer(self._size) + base, 1, lanes)
+                loads: list = []
+                if mask is None:
+                    found = [emit.load(b, index) for b in self.scratch]
+                else:
+                    found = [emit.masked_load(loads, b, index, mask) for b in self.scratch]
+                return loads + self.reducer.merge(state, 0, found)
+
+            body += state.allocate() + emit.loop(self.splits, step, "p")
+            result = self.reducer.result(state.values(0))
+            body += self.frame.write(at, lane_axis, lanes, result, mask)
+        return body

@@ -1,0 +1,130 @@
+"""Where the sums of a register tile go: into the outputs; with K in parts, into partial sums that are added later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import tirx
+
+from neoflow.codegen.cpu.parts import Env, flat_number
+from neoflow.codegen.cpu.tiling import Panel, Rows, Tiling, lanes_left
+from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.frame import Frame
+from neoflow.expr.ir import postorder
+from neoflow.loops.contraction import size
+from neoflow.loops.nest import stride
+
+Value = emit.Value
+
+SHORT = 4
+"""Up to so many nodes, the expressions of the outputs are written out for every vector of a tile."""
+
+
+class Results:
+    """The sums of a contraction, [part][batch][M][N padded to a vector] where they are partial."""
+
+    def __init__(self, frame: Frame, tiling: Tiling, element: str):
+        self.frame, self.tiling, self.panels, self.element = frame, tiling, tiling.panels, element
+        self.row_axes = (*tiling.batch, *tiling.row_tiles.whole.m)
+        self.is_partial = tiling.parts.count > 1
+        sums = tiling.parts.count * size(self.row_axes) * self.panels.padded
+        self.partial = emit.buffer(sums, element, "partial", 64)
+
+    def store(self, env: Env, rows: Rows, panel: Panel, acc: emit.Registers) -> list:
+        """What the registers of the tile at `env` hold: row after row, the vectors of the panel."""
+        if self.is_partial:
+            return self._store_partial(env, rows, panel, acc)
+        if self._is_written_out:
+            return self._store_registers(env, rows, panel, acc)
+        return self._store_through_stack(env, rows, panel, acc)
+
+    # --- outputs
+
+    @property
+    def _is_written_out(self) -> bool:
+        values = [value for _, _, value in self.frame.nest.outputs]
+        short = sum(1 for value in values for _ in postorder(value)) <= SHORT
+        return short and self._is_contiguous and self.panels.chunk == self.panels.lanes
+
+    @property
+    def _is_contiguous(self) -> bool:
+        """Whether every output is contiguous along N."""
+        return all(stride(address, self.panels.n[-1]) == 1 for _, address, _ in self.frame.nest.outputs)
+
+    def _store_registers(self, env: Env, rows: Rows, panel: Panel, acc: emit.Registers) -> list:
+        out: list = []
+        lanes, axis = self.panels.lanes, self.panels.n[-1]
+        places = [self.panels.place(out, panel, emit.integer(v * lanes)) for v in range(panel.vectors)]
+        for r, row in enumerate(rows.written_out(env)):
+            for v, place in enumerate(places):
+                result, mask = acc.get(r * panel.vectors + v), lanes_left(panel.valid - v * lanes, lanes)
+                out += self.frame.write({**row, **place}, axis, lanes, result, mask)
+        return out
+
+    def _store_through_stack(self, env: Env, rows: Rows, panel: Panel, acc: emit.Registers) -> list:
+        """Through a copy of the registers, so that a long epilogue is emitted once."""
+        tile = emit.buffer(len(rows) * panel.width, self.element, "tile", 64)
+        out = [emit.on_stack(tile)]
+        for n in range(acc.count):
+            out.append(emit.store(tile, emit.ramp(emit.integer(n * acc.lanes), 1, acc.lanes), acc.get(n)))
+
+        def row(at: Env, r: Value) -> list:
+            return self._store_row(at, panel, lambda begin: r * emit.integer(panel.width) + begin, tile)
+
+        return out + rows.each(env, row)
+
+    def _store_row(self, env: Env, panel: Panel, index: Callable[[Value], Value], sums: tirx.Buffer) -> list:
+        """The outputs at one row of a panel, whose point `begin` is `sums[index(begin)]`."""
+        chunk = self.panels.chunk
+
+        def write(begin: Value, lanes: int, mask: Value | None = None) -> list:
+            body: list = []
+            at = {**env, **self.panels.place(body, panel, begin)}
+            result = emit.load(sums, emit.ramp(index(begin), 1, lanes))
+            return body + self.frame.write(at, self.panels.n[-1], lanes, result, mask)
+
+        whole, left = divmod(panel.valid, chunk)
+        out = emit.loop(whole, lambda c: write(c * emit.integer(chunk), chunk), "c") if whole else []
+        done = emit.integer(whole * chunk)
+        if left and self._is_contiguous:
+            out += write(done, chunk, lanes_left(left, chunk))
+        elif left:
+            out += emit.loop(left, lambda n: write(done + n, 1), "n")
+        return out
+
+    # --- partial sums
+
+    def _partial_row(self, env: Env, part: Value) -> Value:
+        """Where a row of partial sums starts."""
+        return flat_number(part, self.row_axes, env) * emit.integer(self.panels.padded)
+
+    def _store_partial(self, env: Env, rows: Rows, panel: Panel, acc: emit.Registers) -> list:
+        out: list = []
+        part = env.get(self.tiling.parts.axis, emit.integer(0))
+        for r, row in enumerate(rows.written_out(env)):
+            base = self._partial_row(row, part) + self.panels.start(panel)
+            for v in range(panel.vectors):
+                index = emit.ramp(base + emit.integer(v * acc.lanes), 1, acc.lanes)
+                out.append(emit.store(self.partial, index, acc.get(r * panel.vectors + v)))
+        return out
+
+    def combine(self, env: Env) -> list:
+        """The second pass over one row: the partial sums added in order, then the outputs."""
+        lanes, parts = self.panels.lanes, self.tiling.parts.count
+        row = emit.buffer(self.panels.padded, self.element, "row", 64)
+
+        def add(v: Value) -> list:
+            acc = emit.Registers(1, self.element, lanes)
+
+            def one(p: Value) -> list:
+                index = emit.ramp(self._partial_row(env, p) + v * emit.integer(lanes), 1, lanes)
+                return [acc.put(0, acc.get(0) + emit.load(self.partial, index))]
+
+            out = [*acc.allocate(), acc.put(0, emit.splat(0.0, self.element)), *emit.loop(parts, one, "p")]
+            return [*out, emit.store(row, emit.ramp(v * emit.integer(lanes), 1, lanes), acc.get(0))]
+
+        def write(panel: Panel) -> list:
+            return self._store_row(env, panel, lambda begin: self.panels.start(panel) + begin, row)
+
+        out = [*emit.in_workspace(row), *emit.loop(self.panels.padded // lanes, add, "v")]
+        return out + emit.loop(self.panels.count, lambda number: self.panels.each(number, write), "n")

@@ -1,0 +1,113 @@
+"""The `scatter` template: zeros, then every point added where its targets say, in order.
+
+    for chunk in parallel: for row: for block in chunk: out[targets(row), block*L + 0..L-1] += value(row, block)
+
+Two points may meet at one element, so only the columns (the axis that is the last target, if there is one) are divided
+among tasks: each element is touched by one task, in the order of the rows, and the sums are reproducible.
+Knobs: lanes; chunks, how many tasks share the columns (1 where there are none).
+"""
+
+from __future__ import annotations
+
+import math
+
+from tvm import tirx
+
+from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.evaluate import Evaluator, from_storage, to_storage
+from neoflow.codegen.tir.frame import Strip, nested
+from neoflow.errors import ScheduleError
+from neoflow.expr.ir import Axis
+from neoflow.loops.nest import ScatterNest
+from neoflow.loops.schedule import Schedule
+
+Value = emit.Value
+
+
+def lower_scatter(
+    nest: ScatterNest, inputs: dict[int, tirx.Buffer], output: tirx.Buffer, schedule: Schedule, faults: emit.Faults
+) -> list:
+    """Statements of the kernel."""
+    if schedule.template != "scatter":
+        raise ScheduleError(f"template {schedule.template!r} does not fit a scatter")
+    lanes, chunks = int(schedule["lanes"]), int(schedule["chunks"])
+    columns = nest.columns
+    if lanes > 1 or chunks > 1:
+        if columns is None:
+            raise ScheduleError("this scatter has no columns: it takes one lane and one chunk")
+        return _by_columns(nest, columns, inputs, output, lanes, chunks, faults)
+    zero = _zero(nest.value.dtype)
+    statements = emit.loop(math.prod(nest.shape), lambda i: [emit.store(output, i, zero)], "zero")
+    return statements + nested(list(nest.axes), {}, lambda env: _add(nest, inputs, output, env, None, 1, None, faults))
+
+
+def _zero(dtype: str) -> Value:
+    return to_storage(emit.splat(0, emit.REGISTER.get(dtype, dtype)), dtype)
+
+
+def _by_columns(
+    nest: ScatterNest,
+    columns: Axis,
+    inputs: dict[int, tirx.Buffer],
+    output: tirx.Buffer,
+    lanes: int,
+    chunks: int,
+    faults: emit.Faults,
+) -> list:
+    """Each task zeroes and sums columns of its own; the last one also takes the tail and columns that get nothing."""
+    width = nest.shape[-1]
+    strip = Strip(columns, lanes)
+    per_chunk = math.ceil(strip.blocks / chunks)
+    rows = [a for a in nest.axes if a is not columns]
+    zero = _zero(nest.value.dtype)
+
+    def task(chunk: Value) -> list:
+        first = chunk * emit.integer(per_chunk)
+        count = tirx.Min(emit.integer(per_chunk), emit.integer(strip.blocks) - first)
+        is_last = tirx.EQ(chunk, emit.integer(chunks - 1))
+        start = first * emit.integer(lanes)
+        end = tirx.Select(is_last, emit.integer(width), (first + count) * emit.integer(lanes))
+
+        def zero_row(row: Value) -> list:
+            base = row * emit.integer(width) + start
+            return emit.loop(end - start, lambda j: [emit.store(output, base + j, zero)], "j")
+
+        def one_row(env: dict[Axis, Value]) -> list:
+            def block(b: Value) -> list:
+                here = {**env, columns: (first + b) * emit.integer(lanes)}
+                return _add(nest, inputs, output, here, columns, lanes, None, faults)
+
+            body = emit.loop(count, block, "block") if strip.blocks else []
+            if strip.tail:
+                here = {**env, columns: emit.integer(strip.blocks * lanes)}
+                tail = _add(nest, inputs, output, here, columns, lanes, strip.tail_mask(), faults)
+                body += emit.when(is_last, tail)
+            return body
+
+        return emit.loop(math.prod(nest.shape[:-1]), zero_row, "row") + nested(rows, {}, one_row)
+
+    return emit.loop(chunks, task, "chunk", parallel=True)
+
+
+def _add(
+    nest: ScatterNest,
+    inputs: dict[int, tirx.Buffer],
+    output: tirx.Buffer,
+    env: dict[Axis, Value],
+    columns: Axis | None,
+    lanes: int,
+    mask: Value | None,
+    faults: emit.Faults,
+) -> list:
+    """output[targets] += value at one point, or along `lanes` columns."""
+    ev = Evaluator(inputs, env, columns, lanes, None, mask, faults)
+    dtype = nest.value.dtype
+    address = ev.address(nest.shape, nest.targets, "the scatter's target")
+    value = emit.widen(ev.value(nest.value), lanes)
+    if mask is None:
+        old = emit.load(output, address)
+    else:
+        old = emit.masked_load(ev.statements, output, address, mask)
+    total = emit.bind(ev.statements, to_storage(from_storage(old, dtype) + value, dtype))
+    write = emit.store(output, address, total) if mask is None else emit.masked_store(output, address, total, mask)
+    return [*ev.statements, write]

@@ -1,0 +1,228 @@
+"""How the axes of a contraction are cut, and the loops over the pieces.
+
+    M    row tiles    steps of one axis times all of the axes after it; the last tile may have fewer steps
+    N    panels       vectors x lanes points of the flattened axes; the last panel may have fewer
+    K    parts        steps of the first axis times all of the others; the last part may have fewer (in `parts`)
+
+Nothing here reads an operand or writes a result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from neoflow.codegen.cpu.parts import Env, Parts, PointBody, flat_number
+from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.frame import nested
+from neoflow.errors import ScheduleError
+from neoflow.expr.ir import Axis
+from neoflow.loops.contraction import Contraction, chunk_lanes, row_box, size
+from neoflow.loops.schedule import Schedule
+
+Value = emit.Value
+
+MOST_ACCUMULATORS = 64
+"""Vectors of the largest register tile."""
+
+
+def tiling_of(c: Contraction, schedule: Schedule) -> Tiling:
+    """The contraction cut by the knobs lanes, vectors, rows and splits. Raises `ScheduleError`."""
+    lanes, vectors, limit = int(schedule["lanes"]), int(schedule["vectors"]), int(schedule["rows"])
+    if not c.m or limit < 1 or vectors < 1 or lanes < 1:
+        raise ScheduleError("a register tile needs rows, vectors and lanes")
+    rows = Rows(c.m, *row_box(c.m, limit))
+    if len(rows) * vectors > MOST_ACCUMULATORS:
+        raise ScheduleError(f"{len(rows)} rows of {vectors} vectors are no register tile")
+    part = math.ceil(c.k[0].extent / max(1, int(schedule["splits"])))
+    return Tiling(c.batch, RowTiles(rows), Panels(c.n, vectors, lanes), Parts(c.k, part))
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A contraction in pieces: each point of the batch has all of the row tiles, panels and parts."""
+
+    batch: tuple[Axis, ...]
+    row_tiles: RowTiles
+    panels: Panels
+    parts: Parts
+
+    def batch_number(self, env: Env) -> Value:
+        return flat_number(emit.integer(0), self.batch, env)
+
+
+def lanes_left(left: int, lanes: int) -> Value | None:
+    """The mask of a vector when `left` points are left; None when it is whole."""
+    if left >= lanes:
+        return None
+    return emit.ramp(emit.integer(0), 1, lanes) < emit.splat(left, "int32", lanes)
+
+
+# --- M
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The shape of a row tile: `steps` of the M axis at `position` times all of the M axes after it."""
+
+    m: tuple[Axis, ...]
+    position: int
+    steps: int
+
+    @property
+    def along(self) -> Axis:
+        return self.m[self.position]
+
+    @property
+    def inner(self) -> tuple[Axis, ...]:
+        return self.m[self.position + 1 :]
+
+    def __len__(self) -> int:
+        return self.steps * size(self.inner)
+
+    def offsets(self) -> list[dict[Axis, int]]:
+        """Each row as constant steps from the tile's first."""
+        found = []
+        for row in range(len(self)):
+            step, rest = {}, row
+            for a in reversed(self.inner):
+                rest, step[a] = divmod(rest, a.extent)
+            step[self.along] = rest
+            found.append(step)
+        return found
+
+    def written_out(self, env: Env) -> list[Env]:
+        """Where each row of the tile at `env` is."""
+        return [{**env, **{a: env[a] + emit.integer(n) for a, n in step.items()}} for step in self.offsets()]
+
+    def each(self, env: Env, body: PointBody) -> list:
+        """`body(env, number)` at every row of the tile at `env`; in loops: a long expression is emitted once."""
+        step = Axis(-7, self.steps, "row")
+
+        def row(steps: Env) -> list:
+            moved = {self.along: steps[step], **{a: steps[a] for a in self.inner}}
+            at = {a: env[a] + n for a, n in moved.items()}
+            return body({**env, **at}, flat_number(steps[step], self.inner, steps))
+
+        return nested([step, *self.inner], {}, row)
+
+
+@dataclass(frozen=True)
+class RowTiles:
+    """All of M in row tiles of the shape `whole`."""
+
+    whole: Rows
+
+    @property
+    def tail(self) -> Rows | None:
+        """The shape of the last tile along the axis that is cut, when it is another."""
+        left = self.whole.along.extent % self.whole.steps
+        return Rows(self.whole.m, self.whole.position, left) if left else None
+
+    @property
+    def outer(self) -> tuple[Axis, ...]:
+        return self.whole.m[: self.whole.position]
+
+    @property
+    def count_along(self) -> int:
+        """Tiles along the axis that is cut."""
+        return math.ceil(self.whole.along.extent / self.whole.steps)
+
+    @property
+    def count(self) -> int:
+        return size(self.outer) * self.count_along
+
+    @property
+    def axis(self) -> Axis:
+        """The tiles as a dimension of tasks."""
+        return Axis(-5, self.count, "rowtile")
+
+    def each(self, number: Value, body: Callable[[Env, Rows], list]) -> list:
+        """`body` at the first row of row tile `number`, for its shape."""
+        out: list = []
+        *outer, tile = emit.digits(out, number, [*(a.extent for a in self.outer), self.count_along])
+        env = dict(zip(self.outer, outer, strict=True))
+        env[self.whole.along] = tile * emit.integer(self.whole.steps)
+        env |= {a: emit.integer(0) for a in self.whole.inner}
+        if self.tail is None:
+            return out + body(env, self.whole)
+        return out + emit.when(tile < emit.integer(self.count_along - 1), body(env, self.whole), body(env, self.tail))
+
+
+# --- N
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Panel `number` of N: `vectors` of `lanes`, of which `valid` points exist."""
+
+    number: Value
+    vectors: int
+    lanes: int
+    valid: int
+
+    @property
+    def width(self) -> int:
+        return self.vectors * self.lanes
+
+
+@dataclass(frozen=True)
+class Panels:
+    """All of N in panels of `vectors` x `lanes` points."""
+
+    n: tuple[Axis, ...]
+    vectors: int
+    lanes: int
+
+    @property
+    def width(self) -> int:
+        return self.vectors * self.lanes
+
+    @property
+    def whole(self) -> int:
+        """Whole panels."""
+        return size(self.n) // self.width
+
+    @property
+    def left(self) -> int:
+        """Points of the last panel when it is not whole, else 0."""
+        return size(self.n) % self.width
+
+    @property
+    def count(self) -> int:
+        return math.ceil(size(self.n) / self.width)
+
+    @property
+    def padded(self) -> int:
+        """Points of N, the last ones padded to a vector."""
+        return math.ceil(size(self.n) / self.lanes) * self.lanes
+
+    @property
+    def chunk(self) -> int:
+        """Lanes that never cross the end of the last N axis."""
+        return chunk_lanes(self.n, self.lanes)
+
+    @property
+    def axis(self) -> Axis:
+        """The panels as a dimension of tasks."""
+        return Axis(-4, self.count, "panel")
+
+    def each(self, number: Value, body: Callable[[Panel], list]) -> list:
+        """`body` of panel `number`: a whole one, or the last."""
+        whole = Panel(number, self.vectors, self.lanes, self.width)
+        if not self.left:
+            return body(whole)
+        last = Panel(number, math.ceil(self.left / self.lanes), self.lanes, self.left)
+        if not self.whole:
+            return body(last)
+        return emit.when(number < emit.integer(self.whole), body(whole), body(last))
+
+    def start(self, panel: Panel) -> Value:
+        """The panel's first point of N."""
+        return panel.number * emit.integer(self.width)
+
+    def place(self, statements: list, panel: Panel, begin: Value) -> Env:
+        """The N axes at point `begin` of the panel."""
+        values = emit.digits(statements, self.start(panel) + begin, [a.extent for a in self.n])
+        return dict(zip(self.n, values, strict=True))

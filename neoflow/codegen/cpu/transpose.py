@@ -1,0 +1,52 @@
+"""A square block turned in registers: vectors along one axis become vectors along another.
+
+A read that strides along the lanes costs one load and one insertion an element.  Where it is contiguous along another
+axis, a block of lanes x lanes is loaded whole and turned with log2(lanes) shuffles a vector instead.
+"""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from neoflow.codegen.tir import emit
+from neoflow.expr import affine
+from neoflow.expr.ir import Axis, Read
+from neoflow.loops.nest import is_data_dependent, is_index, stride
+
+Value = emit.Value
+TURNED = ("float32", "float64", "int32", "int64")
+"""Element types that lie in memory as they are computed with, a register's width apart."""
+
+
+def is_turnable(read: Read, lane_axis: Axis, inner: Axis) -> bool:
+    """Whether the read strides along the lanes and is contiguous along `inner`, and never needs a guard."""
+    if read.dtype not in TURNED or is_data_dependent(read) or not is_index(read.indices[0]):
+        return False
+    low, high = affine.bounds(read.indices[0])
+    if low < 0 or high >= read.source.shape[0]:
+        return False
+    return stride(read.indices[0], inner) == 1 and stride(read.indices[0], lane_axis) not in (None, 0, 1)
+
+
+def turned_block(source: tirx.Buffer, base: Value, step: int, lanes: int, statements: list) -> list[Value]:
+    """Vector i is source[base + i], source[base + i + step], ...: one for each i below `lanes`."""
+    rows = [
+        emit.bind(statements, emit.load(source, emit.ramp(base + emit.integer(n * step), 1, lanes)))
+        for n in range(lanes)
+    ]
+    distance = 1
+    while distance < lanes:
+        mixed = list(rows)
+        for n in range(lanes):
+            if n & distance == 0:
+                a, b = rows[n], rows[n | distance]
+                lower = [j if j & distance == 0 else lanes + j - distance for j in range(lanes)]
+                upper = [j + distance if j & distance == 0 else lanes + j for j in range(lanes)]
+                mixed[n] = emit.bind(statements, _shuffle(a, b, lower))
+                mixed[n | distance] = emit.bind(statements, _shuffle(a, b, upper))
+        rows, distance = mixed, 2 * distance
+    return rows
+
+
+def _shuffle(a: Value, b: Value, lanes: list[int]) -> Value:
+    return tirx.Shuffle([a, b], [emit.integer(n) for n in lanes])

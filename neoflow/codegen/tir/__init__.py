@@ -1,0 +1,1 @@
+"""What holds for any device: TIR said shortly, values of expressions, scalar functions, reducers."""

@@ -1,0 +1,375 @@
+"""Expressions of the language as straight-line `tirx` code, one point or one vector of points at a time.
+
+An axis is bound to an integer, or the *lane axis* to one integer a lane.  Both branches of a `select` are computed
+and the chosen one kept; a read that could leave its buffer is then masked by the conditions it stands under, so
+nothing outside is read and nothing of the other branch is seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import tvm
+from tvm import tirx
+
+from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.functions import apply_function, divide_index
+from neoflow.errors import CodegenError, ScheduleError
+from neoflow.expr import affine
+from neoflow.expr import dtype as dt
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, postorder
+from neoflow.loops.nest import is_data_dependent, is_index, stride
+
+Value = emit.Value
+Guard = Value | None
+
+
+_FOLDED = ("add", "sub", "mul", "div", "lt", "le", "gt", "ge", "eq", "ne", "maximum", "minimum")
+"""Functions that TVM folds where an operand is a constant."""
+
+
+class Evaluator:
+    """Emits expressions at one point: `statements` grows, `value(e)` gives what `e` is there.
+
+    buffers: kernel inputs by value number.  env: axes to int32 scalars, the start for the lane axis.
+    given: values known already (the anchor's result).  mask: lanes that exist, when not all do.  faults: where the
+    checks of data-dependent indices go; without it there may be none.
+    """
+
+    def __init__(
+        self,
+        buffers: dict[int, tirx.Buffer],
+        env: dict[Axis, Value],
+        lane_axis: Axis | None = None,
+        lanes: int = 1,
+        given: dict[Expr, Value] | None = None,
+        mask: Guard = None,
+        faults: emit.Faults | None = None,
+    ):
+        self._faults = faults
+        self.statements: list = []
+        self._buffers = buffers
+        self._env = env
+        self._lane_axis = lane_axis if lanes > 1 else None
+        self._lanes = lanes
+        self._mask = mask
+        self._memo: dict[tuple[Expr, int], Value] = {(e, 0): v for e, v in (given or {}).items()}
+        self._guards: list[Value] = []  # keeps guard objects alive while their ids are memo keys
+        self._unsafe: dict[Expr, bool] = {}
+
+    def value(self, e: Expr) -> Value:
+        """`e` in its register type: a scalar when it does not depend on the lane axis."""
+        return self._value(e, None)
+
+    def stored(self, e: Expr, element: str) -> Value:
+        """`e` as it lies in memory, one value a lane."""
+        return to_storage(emit.widen(self._value(e, None), self._lanes), element)
+
+    def index(self, e: Expr) -> Value:
+        """An integer expression of axes as int32."""
+        return self._index(affine.simplify(e))
+
+    def _value(self, e: Expr, guard: Guard) -> Value:
+        if not self._is_unsafe(e):
+            guard = None
+        key = (e, id(guard) if guard is not None else 0)
+        known = self._memo.get(key)
+        if known is None:
+            if guard is not None:
+                self._guards.append(guard)
+            known = self._compute(e, guard)
+            if not isinstance(e, Const | Axis):
+                known = (emit.bind if is_index(e) else emit.kept)(self.statements, known)
+            self._memo[key] = known
+        return known
+
+    def _is_unsafe(self, e: Expr) -> bool:
+        """Whether computing `e` reads where it must not, unless its guard says so."""
+        known = self._unsafe.get(e)
+        if known is None:
+            for node in postorder(e):
+                unsafe = any(self._unsafe[c] for c in node.children)
+                self._unsafe[node] = unsafe or (isinstance(node, Read) and not _is_inside(node))
+            known = self._unsafe[e]
+        return known
+
+    def _compute(self, e: Expr, guard: Guard) -> Value:
+        if is_index(e) and not isinstance(e, Const) and _is_narrow(affine.simplify(e)):
+            return tirx.Cast(emit.vector_type(dt.INDEX, emit.lanes_of(i := self.index(e))), i)
+        match e:
+            case Const():
+                return constant(e.value, e.dtype)
+            case Read():
+                return self._read(e, guard)
+            case Apply(fn="and" | "or"):
+                first = self._value(e.args[0], guard)
+                holds = first if e.fn == "and" else tirx.Not(first)
+                second = self._value(e.args[1], self._both(guard, holds))
+                return self._logic(tirx.And if e.fn == "and" else tirx.Or, first, second)
+            case Apply():
+                return self._apply(e, guard)
+            case Select():
+                condition = self._value(e.cond, guard)
+                then = self._value(e.then, self._both(guard, condition))
+                other = self._value(e.other, self._both(guard, tirx.Not(condition)))
+                condition, then, other = self._aligned(condition, then, other)
+                return tirx.Select(condition, then, other)
+            case Cast():
+                return convert(self._value(e.arg, guard), e.dtype)
+            case Reduce():
+                raise CodegenError("a reduction inside an expression reached the evaluator")
+        raise TypeError(type(e).__name__)
+
+    def _apply(self, e: Apply, guard: Guard) -> Value:
+        if e.dtype == "bool" and all(is_index(a) and _is_narrow(affine.simplify(a)) for a in e.args):
+            args = [self.index(a) for a in e.args]
+        else:
+            args = [self._operand(e.fn, a, guard) for a in e.args]
+            if len(args) == 2 and args[0].same_as(args[1]):  # TVM takes x - x for 0, infinity or not
+                args[1] = emit.held(self.statements, args[1])
+        constant = isinstance(e.args[-1], Const)
+        return apply_function(e.fn, self._aligned(*args), constant, self.statements)
+
+    def _operand(self, fn: str, e: Expr, guard: Guard) -> Value:
+        """A value to compute with: no constant from which TVM concludes what does not hold of NaN or of overflow."""
+        value = self._value(e, guard)
+        known = isinstance(e, Const) and fn in _FOLDED and (dt.is_int(e.dtype) or e.value == 0)
+        return emit.held(self.statements, value) if known else value
+
+    def _aligned(self, *values: Value) -> list[Value]:
+        """All scalars, or all with every lane."""
+        lanes = max(emit.lanes_of(v) for v in values)
+        return [emit.widen(v, lanes) for v in values]
+
+    def _logic(self, op: type, a: Value, b: Value) -> Value:
+        return op(*self._aligned(a, b))
+
+    def _both(self, guard: Guard, condition: Value) -> Guard:
+        return condition if guard is None else self._logic(tirx.And, guard, condition)
+
+    def _index(self, e: Expr) -> Value:
+        """Linear forms become a ramp, so that a vector of addresses with one step stays recognisable."""
+        low, high = affine.bounds(e)
+        if max(abs(low), abs(high)) >= 1 << 31:
+            raise CodegenError(f"index `{e}` reaches {max(abs(low), abs(high))}: buffers hold fewer than 2^31 elements")
+        if not _is_narrow(e):
+            wide = self._value(e, None)
+            return tirx.Cast(emit.vector_type("int32", emit.lanes_of(wide)), wide)
+        step = stride(e, self._lane_axis) if self._lane_axis is not None else 0
+        if self._lane_axis is not None and step:
+            return emit.ramp(self._linear(e), step, self._lanes)
+        return self._linear(e) if step == 0 else self._vector_linear(e)
+
+    def _linear(self, e: Expr) -> Value:
+        """`e` with the lane axis at its start."""
+        terms, constant = affine.linear(e)
+        total: Value | None = None
+        for atom, coefficient in terms.items():
+            term = self._atom(atom, self._linear)
+            term = term if coefficient == 1 else term * emit.integer(coefficient)
+            total = term if total is None else total + term
+        if total is None:
+            return emit.integer(constant)
+        return total + emit.integer(constant) if constant else total
+
+    def _vector_linear(self, e: Expr) -> Value:
+        terms, constant = affine.linear(e)
+        total = emit.splat(constant, "int32", self._lanes)
+        for atom, coefficient in terms.items():
+            term = emit.widen(self._atom(atom, self._vector_linear), self._lanes)
+            total = total + term * emit.splat(coefficient, "int32", self._lanes)
+        return total
+
+    def _atom(self, atom: Expr, inner: Callable[[Expr], Value]) -> Value:
+        if isinstance(atom, Axis):
+            start = self._env[atom]
+            vector = atom is self._lane_axis and inner == self._vector_linear
+            return emit.ramp(start, 1, self._lanes) if vector else start
+        if not isinstance(atom, Apply):
+            raise CodegenError(f"`{atom}` is no index")
+        divisor = atom.args[-1]
+        if atom.fn in ("floordiv", "mod") and isinstance(divisor, Const) and divisor.value > 0:
+            low, _ = affine.bounds(atom.args[0])
+            return divide_index(atom.fn, inner(atom.args[0]), int(divisor.value), low, self.statements)
+        args = [inner(a) for a in atom.args]
+        lanes = max(emit.lanes_of(a) for a in args)
+        args = [emit.widen(a, lanes) for a in args]
+        if atom.fn == "mul":
+            return args[0] * args[1]
+        return apply_function(atom.fn, args, isinstance(divisor, Const), self.statements)
+
+    def _read(self, read: Read, guard: Guard) -> Value:
+        buffer = self._buffers[read.slot]
+        if is_data_dependent(read):
+            address = self._checked_address(read, guard)
+        else:
+            address = self._index(read.indices[0])
+        if self._mask is not None and not self._is_invariant(read):
+            guard = self._both(guard, self._mask)
+        return from_storage(self._load(buffer, address, guard, math.prod(read.source.shape)), read.dtype)
+
+    def _is_invariant(self, read: Read) -> bool:
+        return self._lane_axis is None or self._lane_axis not in read.free
+
+    def _load(self, buffer: tirx.Buffer, address: Value, guard: Guard, size: int) -> Value:
+        """A load that touches nothing where `guard` is false; what it gives there is not used."""
+        if guard is None:
+            return emit.load(buffer, address)
+        lanes = emit.lanes_of(address)
+        if lanes == 1 and emit.lanes_of(guard) > 1:  # one element for all lanes: it is inside where any lane is
+            address, lanes = tirx.Broadcast(address, emit.lanes_of(guard)), emit.lanes_of(guard)
+        contiguous = isinstance(address, tirx.Ramp) and int(address.stride.value) == 1
+        if contiguous and (emit.lanes_of(guard) > 1 or lanes > size):
+            return emit.masked_load(self.statements, buffer, address, emit.widen(guard, lanes))
+        if contiguous:
+            return emit.load(
+                buffer, tirx.Ramp(tirx.Select(guard, address.base, emit.integer(0)), address.stride, lanes)
+            )
+        safe = tirx.Select(emit.widen(guard, lanes), address, emit.splat(0, "int32", lanes))
+        return emit.load(buffer, safe)
+
+    def _checked_address(self, read: Read, guard: Guard) -> Value:
+        """The address of a data-dependent read, after a check of each index that is read from a tensor."""
+        name = f"input {read.slot}"
+        return self.address(read.source.shape, read.indices, name, guard)
+
+    def address(self, shape: tuple[int, ...], indices: tuple[Expr, ...], name: str, guard: Guard = None) -> Value:
+        """The position of `indices` in a dense tensor, after a check of each index that is read from a tensor."""
+        address = emit.integer(0)
+        varies = any(not is_index(i) and self._lane_axis in i.free for i in indices)
+        if varies or (guard is not None and emit.lanes_of(guard) > 1):
+            raise ScheduleError(f"an index of {name} differs from lane to lane: use one lane")
+        for extent, index in zip(shape, indices, strict=True):
+            if is_index(index):
+                position = self.index(index)
+            else:
+                wide = self._value(index, guard)
+                inside = tirx.And(wide >= tirx.const(0, dt.INDEX), wide < tirx.const(extent, dt.INDEX))
+                met = inside if guard is None else tirx.Or(inside, tirx.Not(guard))
+                if self._faults is None:
+                    raise CodegenError(f"an index of {name} is data where no check can be made")
+                message = f"index out of range: {name} has extent {extent} there"
+                self.statements.append(self._faults.check(met, message))
+                wide = tirx.Select(inside, wide, tirx.const(0, dt.INDEX))
+                position = tirx.Cast("int32", wide)
+            address = _plus(_times(address, extent), position)
+        return address
+
+
+def _times(a: Value, factor: int) -> Value:
+    """a * factor; a ramp stays one."""
+    lanes, by = emit.lanes_of(a), emit.integer(factor)
+    if isinstance(a, tirx.Ramp):
+        return tirx.Ramp(a.base * by, a.stride * by, lanes)
+    return a * emit.widen(by, lanes)
+
+
+def _plus(a: Value, b: Value) -> Value:
+    """a + b; ramps stay ramps."""
+    lanes = max(emit.lanes_of(a), emit.lanes_of(b))
+    ramps = [v for v in (a, b) if isinstance(v, tirx.Ramp)]
+    others = [v for v in (a, b) if not isinstance(v, tirx.Ramp)]
+    if not ramps or any(emit.lanes_of(v) > 1 for v in others):
+        return emit.widen(a, lanes) + emit.widen(b, lanes)
+    base = sum([v.base for v in ramps[1:]] + others, ramps[0].base)
+    return tirx.Ramp(base, sum([v.stride for v in ramps[1:]], ramps[0].stride), lanes)
+
+
+@cache
+def _is_narrow(e: Expr) -> bool:
+    """Whether index arithmetic never leaves int32 on the way; where it does it is done as on data, in int64."""
+    for node in postorder(e):
+        low, high = affine.bounds(node)
+        if isinstance(node, Apply) and node.fn in ("floordiv", "mod"):
+            high = max(high, _shifted(node))
+        if low <= -(1 << 31) or high >= 1 << 31:
+            return False
+    return True
+
+
+def _shifted(division: Apply) -> int:
+    """What a dividend is at most once it is not negative any more."""
+    (low, high), (_, divisor) = affine.bounds(division.args[0]), affine.bounds(division.args[1])
+    return high - min(low, 0) + abs(divisor)
+
+
+def _is_inside(read: Read) -> bool:
+    """Whether the address is inside the buffer for all values of the axes."""
+    if not read.indices:
+        return True
+    if is_data_dependent(read):
+        return False
+    low, high = affine.bounds(read.indices[0])
+    return low >= 0 and high < math.prod(read.source.shape)
+
+
+def constant(value: float | int | bool, element: str) -> Value:
+    """A constant in its register type, rounded to what its own type holds."""
+    if dt.is_float(element):
+        with np.errstate(over="ignore"):
+            value = float(np.float64(value).astype(dt.NUMPY[element]))
+    return emit.splat(value, emit.REGISTER.get(element, element))
+
+
+def from_storage(x: Value, element: str) -> Value:
+    """A loaded value in its register type."""
+    lanes = emit.lanes_of(x)
+    match element:
+        case "bool":
+            return tirx.NE(x, emit.splat(0, "int8", lanes))
+        case "float16":
+            return tirx.Cast(emit.vector_type("float32", lanes), x)
+        case "bfloat16":
+            bits = tirx.Cast(emit.vector_type("uint32", lanes), x) << emit.splat(16, "uint32", lanes)
+            return tirx.reinterpret(emit.vector_type("float32", lanes), bits)
+    return x
+
+
+def to_storage(x: Value, element: str) -> Value:
+    """A register value as it lies in memory; bfloat16 is rounded to nearest even."""
+    lanes = emit.lanes_of(x)
+    match element:
+        case "bool":
+            return emit.flags(x)
+        case "float16":
+            return tirx.Cast(emit.vector_type("float16", lanes), x)
+        case "bfloat16":
+            bits = tirx.reinterpret(emit.vector_type("uint32", lanes), x)
+            odd = (bits >> emit.splat(16, "uint32", lanes)) & emit.splat(1, "uint32", lanes)
+            rounded = (bits + odd + emit.splat(0x7FFF, "uint32", lanes)) >> emit.splat(16, "uint32", lanes)
+            rounded = tirx.Select(emit.is_nan(x), emit.splat(0x7FC0, "uint32", lanes), rounded)
+            return tirx.Cast(emit.vector_type("uint16", lanes), rounded)
+    return x
+
+
+def convert(x: Value, element: str) -> Value:
+    """Cast between element types; a narrow float is rounded to its own precision and stays in its register type."""
+    lanes = emit.lanes_of(x)
+    if element == "bool":
+        x = emit.magnitude(x) if emit.element_of(x).startswith("float") else x  # NaN is true
+        return x if emit.element_of(x) == "bool" else tirx.NE(x, emit.splat(0, emit.element_of(x), lanes))
+    register = emit.REGISTER.get(element, element)
+    if emit.element_of(x) == "bool":
+        return tirx.Select(x, emit.splat(1, register, lanes), emit.splat(0, register, lanes))
+    if register.startswith("int") and emit.element_of(x).startswith("float"):
+        return _truncated(x, register)
+    x = x if emit.element_of(x) == register else tirx.Cast(emit.vector_type(register, lanes), x)
+    return from_storage(to_storage(x, element), element) if element in emit.REGISTER else x
+
+
+def _truncated(x: Value, element: str) -> Value:
+    """A float as an integer; what does not fit is what NumPy makes of it on x86, and not LLVM's undefined value.
+
+    That is the lowest one for int32 and int64; a narrower one gets the low bits of an int32.
+    """
+    if tvm.DataType(element).bits < 32:
+        return tirx.Cast(emit.vector_type(element, emit.lanes_of(x)), _truncated(x, "int32"))
+    lanes, given, bits = emit.lanes_of(x), emit.element_of(x), tvm.DataType(element).bits
+    fits = tirx.And(
+        x >= emit.splat(-(2.0 ** (bits - 1)), given, lanes), x < emit.splat(2.0 ** (bits - 1), given, lanes)
+    )
+    lowest = emit.splat(-(1 << (bits - 1)), element, lanes)
+    return tirx.Select(fits, tirx.Cast(emit.vector_type(element, lanes), x), lowest)

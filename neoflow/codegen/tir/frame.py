@@ -1,0 +1,108 @@
+"""What every template shares: the kernel's buffers, writing the outputs at a point, dividing work into tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tvm import tirx
+
+from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.evaluate import Evaluator
+from neoflow.expr.ir import Axis, Expr
+from neoflow.loops.nest import Nest
+from neoflow.target import Target
+
+Value = emit.Value
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A nest with its buffers: `inputs` by value number, `outputs` in the order of the nest's outputs."""
+
+    nest: Nest
+    target: Target
+    inputs: dict[int, tirx.Buffer]
+    outputs: tuple[tirx.Buffer, ...]
+    faults: emit.Faults
+    outer: dict[Axis, Value] = field(default_factory=dict)
+    """axes bound outside the nest"""
+
+    def evaluator(
+        self,
+        env: dict[Axis, Value],
+        lane_axis: Axis | None = None,
+        lanes: int = 1,
+        given: dict[Expr, Value] | None = None,
+        mask: Value | None = None,
+    ) -> Evaluator:
+        return Evaluator(self.inputs, {**self.outer, **env}, lane_axis, lanes, given, mask, self.faults)
+
+    def write(
+        self,
+        env: dict[Axis, Value],
+        lane_axis: Axis | None = None,
+        lanes: int = 1,
+        result: Value | None = None,
+        mask: Value | None = None,
+        known: dict[Expr, Value] | None = None,
+    ) -> list:
+        """Compute every output at one point or vector of points and store it; `result` is the anchor's value there,
+        `known` are values of other expressions.
+
+        All outputs are computed before the first store, since an output may be the memory of an input.
+        """
+        given = dict(known or {})
+        if self.nest.anchor is not None and result is not None:
+            given[self.nest.anchor] = result
+        ev = self.evaluator(env, lane_axis, lanes, given, mask)
+        stores = []
+        for (_, address, value), target in zip(self.nest.outputs, self.outputs, strict=True):
+            stored = ev.stored(value, value.dtype)
+            stored = emit.bind(ev.statements, stored)
+            index = ev.index(address)
+            stores.append(
+                emit.store(target, index, stored) if mask is None else emit.masked_store(target, index, stored, mask)
+            )
+        return ev.statements + stores
+
+
+@dataclass(frozen=True)
+class Strip:
+    """An axis cut into vectors: `blocks` whole ones of `lanes`, then `tail` points more."""
+
+    axis: Axis
+    lanes: int
+
+    @property
+    def blocks(self) -> int:
+        return self.axis.extent // self.lanes
+
+    @property
+    def tail(self) -> int:
+        return self.axis.extent % self.lanes
+
+    def tail_mask(self) -> Value | None:
+        """Lanes of the last vector that exist."""
+        if self.lanes == 1:
+            return None
+        return emit.ramp(emit.integer(0), 1, self.lanes) < emit.splat(self.tail, "int32", self.lanes)
+
+
+def points(axes: Sequence[Axis], flat: Value, body: Callable[[dict[Axis, Value]], list]) -> list:
+    """`body` at the `flat`-th point of the axes' product."""
+    statements: list = []
+    values = emit.digits(statements, flat, [a.extent for a in axes])
+    return statements + body(dict(zip(axes, values, strict=True)))
+
+
+def nested(
+    axes: Sequence[Axis], env: dict[Axis, Value], body: Callable[[dict[Axis, Value]], list], unroll: int = 1
+) -> list:
+    """`body` under one serial loop for each axis; the innermost is written out when not longer than `unroll`."""
+    if not axes:
+        return body(env)
+    first, *rest = axes
+    if not rest and first.extent <= unroll:
+        return [s for n in range(first.extent) for s in body({**env, first: emit.integer(n)})]
+    return emit.loop(first.extent, lambda i: nested(rest, {**env, first: i}, body, unroll), "k")

@@ -1,0 +1,196 @@
+"""Elementary functions of float32 as arithmetic on vector lanes.
+
+LLVM turns `exp`, `tanh`, `erf` ... into one libm call a lane, so a vector loop that holds one runs
+at scalar speed.  Here each is a short polynomial over `tirx` expressions of any lane count, with at
+most 4 units in the last place of error over all of float32, NaN, infinities and denormals
+included (`tests/codegen/test_intrinsics.py` measures it).  The coefficients are minimax fits of the
+function named beside them, found by Lawson's iteration in 40-digit arithmetic.
+
+float64 has no polynomial here: it is the dtype of gradient checks, not of speed, and calls libm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tvm import tirx
+
+from neoflow.codegen.tir.emit import bind, call, fma, lanes_of, splat, vector_type
+
+# exp(r) = 1 + r + r^2 P(r)                      |r| <= log(2)/2
+_EXP = (0.00138131448, 0.00836941879, 0.041668456, 0.166665152, 0.49999994)
+# log(1+m) = m - m^2/2 + m^3 P(m)                sqrt(1/2) <= 1+m <= sqrt(2)
+_LOG = (
+    0.0674663857,
+    -0.116756514,
+    0.118881628,
+    -0.124055892,
+    0.142195523,
+    -0.166679963,
+    0.200021192,
+    -0.250000089,
+    0.333333135,
+)
+# tanh(x) = x + x^3 P(x^2)                       |x| <= 0.65
+_TANH = (0.00205958053, -0.00808562618, 0.0216634031, -0.0539399423, 0.133331522, -0.333333284)
+# erf(x) = x + x P(x^2)                          |x| <= 1
+_ERF_SMALL = (
+    7.85386073e-05,
+    -0.000801019371,
+    0.00518832775,
+    -0.0268538129,
+    0.112835854,
+    -0.37612626,
+    0.128379166,
+)
+# erf(t) = 1 - exp(-t P(t))                      1 <= t <= 4
+_ERF_LARGE = (
+    1.39622862e-05,
+    -0.000350590475,
+    0.00375747052,
+    -0.0240100548,
+    0.106530853,
+    0.634969532,
+    1.1286943,
+)
+# sin(r) = r + r^3 P(r^2), cos(r) = 1 + r^2 P(r^2)   |r| <= pi/4, in float64
+_SIN = (2.7181216275e-06, -1.98393348360966e-4, 8.33332938588946e-3, -1.66666666414e-1)
+_COS = (2.43904487962774e-5, -1.38867637746099e-3, 4.16666233237390e-2, -4.99999997251031e-1)
+
+_ROUND_BIAS = 12582912.0  # 1.5 * 2^23: adding it leaves the nearest integer in the low mantissa bits
+_ROUND_BITS = 0x4B400000  # the same number's bits
+
+
+def _bits(x: tirx.Expr) -> tirx.Expr:
+    return tirx.reinterpret(vector_type("int32", lanes_of(x)), x)
+
+
+def _float(bits: tirx.Expr) -> tirx.Expr:
+    return tirx.reinterpret(vector_type("float32", lanes_of(bits)), bits)
+
+
+def _const(x: tirx.Expr, value: float) -> tirx.Expr:
+    return splat(value, "float32", lanes_of(x))
+
+
+def _iconst(x: tirx.Expr, value: int) -> tirx.Expr:
+    return splat(value, "int32", lanes_of(x))
+
+
+def _poly(coefficients: tuple[float, ...], x: tirx.Expr, element: str = "float32") -> tirx.Expr:
+    """Horner's rule, highest power first."""
+    lanes = lanes_of(x)
+    value = splat(coefficients[0], element, lanes)
+    for c in coefficients[1:]:
+        value = fma(value, x, splat(c, element, lanes))
+    return value
+
+
+Names = Callable[[tirx.Expr], tirx.Expr]
+"""Gives a value used twice a name, so that an expression stays a tree of linear size."""
+
+
+def _exp(x: tirx.Expr, name: Names) -> tirx.Expr:
+    # Clamp where exp is 0 or inf already; written so that a NaN passes.
+    x = name(tirx.Select(x > _const(x, 89.0), _const(x, 89.0), x))
+    x = name(tirx.Select(x < _const(x, -104.5), _const(x, -104.5), x))
+    biased = name(fma(x, _const(x, math.log2(math.e)), _const(x, _ROUND_BIAS)))
+    n = name(biased - _const(x, _ROUND_BIAS))
+    r = fma(n, _const(x, -0.693359375), x)  # log(2) = 0.693359375 - 2.12194440e-4
+    r = name(fma(n, _const(x, 2.12194440e-4), r))
+    value = fma(r * r, _poly(_EXP, r), r) + _const(x, 1.0)
+    # 2^n in two factors, for results that are denormal (n < -126) or near overflow (n = 128)
+    k = name(_bits(biased) - _iconst(x, _ROUND_BITS))
+    half = name(k >> _iconst(x, 1))
+    first = _float((half + _iconst(x, 127)) << _iconst(x, 23))
+    second = _float((k - half + _iconst(x, 127)) << _iconst(x, 23))
+    return value * first * second
+
+
+def _log(x: tirx.Expr, name: Names) -> tirx.Expr:
+    tiny = x < _const(x, 1.17549435e-38)
+    scaled = name(tirx.Select(tiny, x * _const(x, 2.0**23), x))
+    # Exponent such that the mantissa lies in [sqrt(1/2), sqrt(2)): 0x3f3504f3 is sqrt(1/2)
+    offset = name(_bits(scaled) - _iconst(x, 0x3F3504F3))
+    exponent = name(offset >> _iconst(x, 23))
+    m = name(_float(_bits(scaled) - (exponent << _iconst(x, 23))) - _const(x, 1.0))
+    e = tirx.Cast(vector_type("float32", lanes_of(x)), exponent)
+    e = name(e - tirx.Select(tiny, _const(x, 23.0), _const(x, 0.0)))
+    square = name(m * m)
+    tail = fma(e, _const(x, -2.12194440e-4), square * m * _poly(_LOG, m))
+    tail = fma(square, _const(x, -0.5), tail)
+    value = fma(e, _const(x, 0.693359375), m + tail)
+    value = tirx.Select(x < _const(x, math.inf), value, x)  # inf and NaN are their own logarithms
+    value = tirx.Select(x > _const(x, 0.0), value, _const(x, math.nan))
+    return tirx.Select(x == _const(x, 0.0), _const(x, -math.inf), value)
+
+
+def _tanh(x: tirx.Expr, name: Names) -> tirx.Expr:
+    size = name(call("llvm.fabs", x))
+    square = name(x * x)
+    small = fma(square * x, _poly(_TANH, square), x)
+    large = _const(x, 1.0) - _const(x, 2.0) / (_exp(size + size, name) + _const(x, 1.0))
+    return call("llvm.copysign", tirx.Select(size < _const(x, 0.65), small, large), x)  # tanh(-0) too
+
+
+def _sigmoid(x: tirx.Expr, name: Names) -> tirx.Expr:
+    # exp of a non-positive number: no overflow, and full accuracy at both ends
+    e = name(_exp(-call("llvm.fabs", x), name))
+    value = name(_const(x, 1.0) / (e + _const(x, 1.0)))
+    return tirx.Select(x < _const(x, 0.0), e * value, value)
+
+
+def _erf(x: tirx.Expr, name: Names) -> tirx.Expr:
+    size = name(call("llvm.fabs", x))
+    square = name(x * x)
+    small = fma(x, _poly(_ERF_SMALL, square), x)
+    t = name(tirx.Select(size > _const(x, 4.0), _const(x, 4.0), size))
+    large = _const(x, 1.0) - _exp(-(t * _poly(_ERF_LARGE, t)), name)
+    return tirx.Select(size < _const(x, 1.0), small, call("llvm.copysign", large, x))
+
+
+def _sin_cos(x: tirx.Expr, quarter_turns: int, name: Names) -> tirx.Expr:
+    """sin(x + quarter_turns * pi/2), reduced in float64; NaN beyond |x| = 2^30, where that is not exact enough."""
+    lanes = lanes_of(x)
+    double = vector_type("float64", lanes)
+    wide = name(tirx.Cast(double, x))
+    bias = splat(1.5 * 2.0**52, "float64", lanes)
+    biased = name(fma(wide, splat(2 / math.pi, "float64", lanes), bias))
+    n = name(biased - bias)
+    r = fma(n, splat(-math.pi / 2, "float64", lanes), wide)
+    r = name(fma(n, splat(-6.123233995736766e-17, "float64", lanes), r))
+    square = name(r * r)
+    sine = r * fma(square, _poly(_SIN, square, "float64"), splat(1.0, "float64", lanes))  # -0 stays
+    cosine = fma(square, _poly(_COS, square, "float64"), splat(1.0, "float64", lanes))
+    wide_bits = tirx.reinterpret(vector_type("int64", lanes), biased)
+    k = name(tirx.Cast(vector_type("int32", lanes), wide_bits) + _iconst(x, quarter_turns))
+    odd = (k & _iconst(x, 1)) == _iconst(x, 1)
+    value = name(tirx.Select(odd, cosine, sine))
+    negative = (k & _iconst(x, 2)) == _iconst(x, 2)
+    value = tirx.Select(negative, splat(0.0, "float64", lanes) - value, value)
+    near = call("llvm.fabs", x) < _const(x, 2.0**30)
+    return tirx.Select(near, tirx.Cast(vector_type("float32", lanes), value), _const(x, math.nan))
+
+
+_FLOAT32: dict[str, Callable[[tirx.Expr, Names], tirx.Expr]] = {
+    "exp": _exp,
+    "log": _log,
+    "tanh": _tanh,
+    "sigmoid": _sigmoid,
+    "erf": _erf,
+    "sin": lambda x, name: _sin_cos(x, 0, name),
+    "cos": lambda x, name: _sin_cos(x, 1, name),
+}
+
+
+def elementary(function: str, x: tirx.Expr, statements: list) -> tirx.Expr:
+    """The float32 `function` of every lane of `x`: exp log tanh sigmoid erf sin cos.
+
+    What it binds on the way is added to `statements`.
+    """
+
+    def name(value: tirx.Expr) -> tirx.Expr:
+        return bind(statements, value)
+
+    return _FLOAT32[function](name(x), name)

@@ -1,0 +1,60 @@
+"""Kernels' times beside what the machine reaches: the roofline model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Level:
+    """Memory of one kind: what it holds in bytes (None: everything) and how fast it reads and writes."""
+
+    name: str
+    nbytes: int | None
+    gb_s: float
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """What this machine reaches: float32 GFLOP/s in registers, and its levels of memory, the smallest first."""
+
+    gflops: float
+    levels: tuple[Level, ...]
+
+    def level(self, nbytes: int) -> Level:
+        """The first level that holds so much."""
+        return next(v for v in self.levels if v.nbytes is None or nbytes <= v.nbytes)
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """One distinct kernel in one step, all of its calls together.
+
+    number: in the plan. names: what each call computes. seconds, share: of the step's kernels. flops: counted by
+    `neoflow.expr.count`. nbytes: every input read once and every output written once; touched: those of one call.
+    """
+
+    number: int
+    names: tuple[str, ...]
+    seconds: float
+    share: float
+    flops: int
+    nbytes: int
+    touched: int
+    schedule: str
+    text: str
+
+    @property
+    def gflops(self) -> float:
+        """Billions of operations a second."""
+        return self.flops / self.seconds / 1e9 if self.seconds else 0.0
+
+    @property
+    def gb_s(self) -> float:
+        """Billions of bytes a second."""
+        return self.nbytes / self.seconds / 1e9 if self.seconds else 0.0
+
+    def roof(self, roofs: Roofs) -> str:
+        """What no schedule gets past, "compute" or a level of memory (the roofline model, Williams et al. 2009)."""
+        level = roofs.level(self.touched)
+        return "compute" if self.flops / roofs.gflops >= self.nbytes / level.gb_s else level.name
