@@ -17,15 +17,18 @@ __all__ = [
     "CODEGEN_VERSION",
     "Lowered",
     "build",
+    "build_team",
     "fma_kernel",
     "lower",
     "source",
+    "team_key",
 ]
 
 _LAZY = {
     "Lowered": "cpu.kernel",
     "lower": "cpu.kernel",
     "build": "cpu.compile",
+    "build_team": "cpu.team",
     "fma_kernel": "cpu.peak",
     "source": "cpu.compile",
 }
@@ -34,12 +37,18 @@ _LAZY = {
 def _version() -> str:
     """Changes when generated code may: a hash of this package's files and of TVM's version."""
     digest = hashlib.sha256(version("apache-tvm").encode())
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
+    for path in sorted(Path(__file__).parent.rglob("*.*")):
+        if path.suffix in (".py", ".ll"):
+            digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
 CODEGEN_VERSION = _version()
+
+
+def team_key() -> str:
+    """What the thread team's library is found by."""
+    return hashlib.sha256(f"team {CODEGEN_VERSION}".encode()).hexdigest()
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 from neoflow.errors import CheckpointError, RuntimeFault
 from neoflow.expr import dtype as dt
 from neoflow.expr.tensor import Parameter
-from neoflow.runtime.native import empty
+from neoflow.runtime.device.cpu import empty
 
 
 class ParameterStore:

@@ -8,7 +8,7 @@ import pytest
 import neoflow as nf
 from neoflow.expr.interp import evaluate
 from neoflow.loops import default_schedule
-from neoflow.runtime import native
+from neoflow.runtime.device.cpu import empty
 from tests.codegen.kernels import TARGET, TOLERANCE, changed, kernel, random_array, subgraph_of
 
 pytestmark = pytest.mark.tvm
@@ -40,7 +40,7 @@ def check(outputs, inputs, **knobs):
     assert schedule.template == "contraction"
     arrays = [random_array(t) for t in inputs]
     feeds = dict(zip(inputs, arrays, strict=True))
-    results = [native.empty(t.shape, t.dtype) for t in outputs]
+    results = [empty(t.shape, t.dtype) for t in outputs]
     kernel(subgraph, changed(schedule, side="right", pack_panels=False, **knobs))(*arrays, *results)
     for found, wanted in zip(results, evaluate(outputs, feeds, dtype="float64"), strict=True):
         scale = max(1.0, float(np.abs(wanted).max()))

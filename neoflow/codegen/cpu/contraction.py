@@ -29,6 +29,7 @@ from neoflow.codegen.cpu.results import Results
 from neoflow.codegen.cpu.tiling import Panel, Rows, tiling_of
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Frame, points
+from neoflow.codegen.tir.phases import Phase, Phases, Scratch
 from neoflow.errors import ScheduleError
 from neoflow.expr.ir import Axis
 from neoflow.loops.contraction import Contraction, arranged, find_contraction
@@ -38,15 +39,15 @@ from neoflow.loops.schedule import Schedule
 Value = emit.Value
 
 
-def lower_contraction(frame: Frame, schedule: Schedule) -> list:
-    """Statements of the kernel."""
+def lower_contraction(frame: Frame, schedule: Schedule) -> Phases:
+    """What is packed for all tasks, the tasks, the second pass over partial sums."""
     found = find_contraction(frame.nest)
     if found is None:
         raise ScheduleError("the subgraph is no sum of products with two sides")
     sided = found.swapped() if schedule["side"] == "left" else found
     assert frame.nest.reduction is not None
     element = emit.REGISTER.get(frame.nest.reduction.body.dtype, frame.nest.reduction.body.dtype)
-    return _Lowering(frame, schedule, arranged(sided, frame.nest.outputs[0][1], element), element).statements()
+    return _Lowering(frame, schedule, arranged(sided, frame.nest.outputs[0][1], element), element).phases()
 
 
 class _Lowering:
@@ -62,28 +63,26 @@ class _Lowering:
         self.right = PanelOperand(frame, c.right, self.tiling, element, packs_panels, shared=not self.by_panels)
         self.results = Results(frame, self.tiling, element)
 
-    def statements(self) -> list:
-        """The kernel: what all tasks share, the tasks, the second pass over partial sums."""
-        lasting = [self.results.partial] if self.results.is_partial else []
+    def phases(self) -> Phases:
+        found: list[Phase] = []
         if self.by_panels:
-            body = emit.in_workspace(*lasting, *([self.left.buffer] if self.left.is_packed else []))
             if self.left.is_packed:
-                body += self._tasks([*self.c.batch, self.row_tiles.axis], self.left.pack_shared)
-            body += self._tasks(self._in_output_order(self.panels.axis, self.c.n), self._panel_task)
+                found.append(self._tasks([*self.c.batch, self.row_tiles.axis], self.left.pack_shared))
+            found.append(self._tasks(self._in_output_order(self.panels.axis, self.c.n), self._panel_task))
         else:
-            body = emit.in_workspace(*lasting, *([self.right.buffer] if self.right.is_packed else []))
             if self.right.is_packed:
-                body += self._tasks([*self.c.batch, self.panels.axis], self.right.pack_shared)
-            body += self._tasks(self._in_output_order(self._block_axis, self.c.m), self._block_task)
+                found.append(self._tasks([*self.c.batch, self.panels.axis], self.right.pack_shared))
+            found.append(self._tasks(self._in_output_order(self._block_axis, self.c.m), self._block_task))
         if self.results.is_partial:
-            body += self._tasks([*self.c.batch, *self.c.m], self.results.combine)
-        return body
+            found.append(self._tasks([*self.c.batch, *self.c.m], self.results.combine))
+        packed = [Scratch(o.buffer, o.is_shared) for o in (self.left, self.right) if o.is_packed]
+        return Phases(tuple(found), (*packed, *self.results.scratch))
 
     # --- tasks
 
-    def _tasks(self, dimensions: list[Axis], body: Callable[[Env], list]) -> list:
+    def _tasks(self, dimensions: list[Axis], body: Callable[[Env], list]) -> Phase:
         total = math.prod(a.extent for a in dimensions)
-        return emit.loop(total, lambda t: points(dimensions, t, body), "task", self.parallel)
+        return Phase(total, lambda t: points(dimensions, t, body), self.parallel)
 
     def _in_output_order(self, owner: Axis, axes: tuple[Axis, ...]) -> list[Axis]:
         """Task dimensions such that consecutive tasks write near each other; parts of K outside, they share nothing."""
@@ -112,8 +111,7 @@ class _Lowering:
             packed = self.right.pack(env, panel, emit.integer(0), span) if self.right.is_packed else []
             return packed + emit.loop(self.row_tiles.count, tile, "t")
 
-        own = emit.in_workspace(self.right.buffer) if self.right.is_packed else []
-        return own + self.panels.each(env[self.panels.axis], body)
+        return self.panels.each(env[self.panels.axis], body)
 
     def _block_task(self, env: Env) -> list:
         """A task that owns a block of row tiles: packs them, then goes through every panel."""
@@ -137,7 +135,6 @@ class _Lowering:
 
         out: list = []
         if self.left.is_packed:
-            out += emit.in_workspace(self.left.buffer)
             out += each_tile(lambda at, rows, left: self.left.pack(at, rows, left, span))
         return out + emit.loop(self.panels.count, lambda number: self.panels.each(number, panel_loop), "n")
 

@@ -214,6 +214,6 @@ class _Image:
             struct.pack_into("<IIQQQQQQ", out, 64 + 56 * n, kind, flags, at, at, at, size, size, align)
 
 
-def link(data: bytes) -> bytes:
+def link(data: bytes, name: str) -> bytes:
     """The shared library of an object file; `CodegenError` for what this linker does not know."""
     return _Image(data).link()

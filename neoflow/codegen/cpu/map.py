@@ -15,6 +15,7 @@ from tvm import tirx
 from neoflow.codegen.cpu.transpose import is_turnable, turned_block
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Frame, Strip, nested, points
+from neoflow.codegen.tir.phases import Phase, Phases
 from neoflow.errors import ScheduleError
 from neoflow.expr.ir import Axis, Expr, Read
 from neoflow.loops.nest import input_reads, stride
@@ -23,11 +24,11 @@ from neoflow.loops.schedule import Schedule
 Value = emit.Value
 
 
-def lower_map(frame: Frame, schedule: Schedule) -> list:
-    """Statements of the kernel."""
+def lower_map(frame: Frame, schedule: Schedule) -> Phases:
+    """One phase."""
     axes = frame.nest.axes
     if not axes:
-        return frame.write({})
+        return Phases((Phase(1, lambda _: frame.write({})),))
     lanes, inner, chunks = int(schedule["lanes"]), int(schedule["inner"]), int(schedule["chunks"])
     if not -1 <= inner < len(axes) - 1 or lanes < 1 or chunks < 1:
         raise ScheduleError(f"{schedule} does not fit {len(axes)} axes")
@@ -82,7 +83,7 @@ def lower_map(frame: Frame, schedule: Schedule) -> list:
 
     dimensions = [*rows, chunk_axis]
     total = math.prod(a.extent for a in dimensions)
-    return emit.loop(total, lambda t: points(dimensions, t, task), "task", bool(schedule["parallel"]))
+    return Phases((Phase(total, lambda t: points(dimensions, t, task), bool(schedule["parallel"])),))
 
 
 def _turned_reads(frame: Frame, lane_axis: Axis, inner: Axis) -> list[Read]:

@@ -46,6 +46,7 @@ class PanelOperand:
 
     def __init__(self, frame: Frame, side: Expr, tiling: Tiling, element: str, pack: bool, shared: bool):
         """shared: all panels are packed before the tasks, else one at a time."""
+        self.is_shared = shared
         self.frame, self.side, self.tiling, self.panels, self.element = frame, side, tiling, tiling.panels, element
         self.in_place = None if pack else vector_read(side, tiling.panels.n, tiling.panels.lanes, element)
         self.all_k = size(tiling.parts.k)
@@ -185,6 +186,7 @@ class RowOperand:
 
     def __init__(self, frame: Frame, side: Expr, tiling: Tiling, element: str, pack: bool, tiles: int | None):
         """tiles: how many a task packs for itself; None when all of them are packed before."""
+        self.is_shared = tiles is None
         self.frame, self.side, self.tiling = frame, side, tiling
         self.run = self._contiguous_run(frame.target.lanes(element))
         self.all_k = size(tiling.parts.k)

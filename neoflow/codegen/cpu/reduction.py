@@ -16,6 +16,7 @@ from tvm import tirx
 
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Frame, Strip, nested, points
+from neoflow.codegen.tir.phases import Phase, Phases, Scratch
 from neoflow.codegen.tir.reducers import Reducer, State
 from neoflow.errors import ScheduleError
 from neoflow.expr.ir import Axis
@@ -27,9 +28,9 @@ PlacesBody = Callable[[Env, list[Env], bool], list]
 Finish = Callable[[Env, Value, list[Value], "Value | None"], list]
 
 
-def lower_reduction(frame: Frame, schedule: Schedule) -> list:
-    """Statements of the kernel."""
-    return _Lowering(frame, schedule).statements()
+def lower_reduction(frame: Frame, schedule: Schedule) -> Phases:
+    """One phase, or with parts of the reduced axis two."""
+    return _Lowering(frame, schedule).phases()
 
 
 class _Lowering:
@@ -65,18 +66,18 @@ class _Lowering:
         part = math.ceil(self.reduced[0].extent / splits / grain) * grain
         return math.ceil(self.reduced[0].extent / part), part
 
-    def statements(self) -> list:
+    def phases(self) -> Phases:
         split_axis = Axis(-2, self.splits, "part")
         finish = self._store_partial if self.splits > 1 else self._finish
         body = self._outputs_in_tasks(
             [split_axis], lambda env, places, masked: self._reduce(env, places, masked, finish, split_axis)
         )
         if self.splits == 1:
-            return body
+            return Phases((body,))
         combine = self._outputs_in_tasks([], self._combine_parts, along_output=bool(self.outputs))
-        return emit.in_workspace(*self.scratch) + body + combine
+        return Phases((body, combine), tuple(Scratch(b, is_shared=True) for b in self.scratch))
 
-    def _outputs_in_tasks(self, extra: list[Axis], body: PlacesBody, along_output: bool | None = None) -> list:
+    def _outputs_in_tasks(self, extra: list[Axis], body: PlacesBody, along_output: bool | None = None) -> Phase:
         """Tasks over the outputs; `body(env, places, masked)` takes the outputs at `places` together.
 
         A place is the start of a vector, or a point; masked ones have only the strip's tail.
@@ -86,7 +87,7 @@ class _Lowering:
             dimensions = [*extra, *self.outputs]
             total = math.prod(a.extent for a in dimensions)
             one = lambda env: body(env, [env], False)  # noqa: E731
-            return emit.loop(total, lambda t: points(dimensions, t, one), "task", self.parallel)
+            return Phase(total, lambda t: points(dimensions, t, one), self.parallel)
         strip = Strip(self.outputs[-1], self.lanes)
         groups, left = divmod(strip.blocks, self.unroll)
         blocks = Axis(-1, groups + (1 if left or strip.tail else 0), "group")
@@ -126,7 +127,7 @@ class _Lowering:
 
         dimensions = [*extra, *other, row_blocks, blocks]
         total = math.prod(a.extent for a in dimensions)
-        return emit.loop(total, lambda t: points(dimensions, t, task), "task", self.parallel)
+        return Phase(total, lambda t: points(dimensions, t, task), self.parallel)
 
     def _reduce(self, env: Env, places: list[Env], masked: bool, finish: Finish, split_axis: Axis) -> list:
         part = env.get(split_axis, emit.integer(0))

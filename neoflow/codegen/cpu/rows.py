@@ -10,6 +10,7 @@ from neoflow.codegen.cpu.map import lower_map
 from neoflow.codegen.cpu.reduction import lower_reduction
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Frame, points
+from neoflow.codegen.tir.phases import Phase, Phases
 from neoflow.errors import ScheduleError
 from neoflow.expr.ir import Axis
 from neoflow.loops.rows import RowNest, stage_schedule
@@ -26,8 +27,8 @@ def lower_rows(
     outputs: dict[int, tirx.Buffer],
     schedule: Schedule,
     faults: emit.Faults,
-) -> list:
-    """Statements of the kernel; inputs and outputs by value number."""
+) -> Phases:
+    """One phase; inputs and outputs by value number."""
     if schedule.template != "rows":
         raise ScheduleError(f"template {schedule.template!r} does not fit a row kernel")
     # a masked vector may start at the last element: LLVM 22 miscompiles one that passes the end of a stack array
@@ -44,8 +45,11 @@ def lower_rows(
             if (inner.template == "map") != (stage.nest.reduction is None):
                 raise ScheduleError(f"template {inner.template!r} does not fit stage {n}")
             frame = Frame(stage.nest, target, buffers, (buffers[stage.number],), faults, env)
-            statements += (lower_map if stage.nest.reduction is None else lower_reduction)(frame, inner)
+            lowered = (lower_map if stage.nest.reduction is None else lower_reduction)(frame, inner)
+            if lowered.scratch:
+                raise ScheduleError(f"{inner}: a stage of a row is reduced in one part")
+            statements += [s for phase in lowered.phases for s in phase.serial()]
         return statements
 
     total = math.prod(a.extent for a in nest.axes)
-    return emit.loop(total, lambda t: points(nest.axes, t, row), "row", bool(schedule["parallel"]))
+    return Phases((Phase(total, lambda t: points(nest.axes, t, row), bool(schedule["parallel"])),))

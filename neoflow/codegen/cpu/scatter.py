@@ -16,6 +16,7 @@ from tvm import tirx
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.evaluate import Evaluator, from_storage, to_storage
 from neoflow.codegen.tir.frame import Strip, nested
+from neoflow.codegen.tir.phases import Phase, Phases
 from neoflow.errors import ScheduleError
 from neoflow.expr.ir import Axis
 from neoflow.loops.nest import ScatterNest
@@ -26,8 +27,8 @@ Value = emit.Value
 
 def lower_scatter(
     nest: ScatterNest, inputs: dict[int, tirx.Buffer], output: tirx.Buffer, schedule: Schedule, faults: emit.Faults
-) -> list:
-    """Statements of the kernel."""
+) -> Phases:
+    """One phase."""
     if schedule.template != "scatter":
         raise ScheduleError(f"template {schedule.template!r} does not fit a scatter")
     lanes, chunks = int(schedule["lanes"]), int(schedule["chunks"])
@@ -37,8 +38,12 @@ def lower_scatter(
             raise ScheduleError("this scatter has no columns: it takes one lane and one chunk")
         return _by_columns(nest, columns, inputs, output, lanes, chunks, faults)
     zero = _zero(nest.value.dtype)
-    statements = emit.loop(math.prod(nest.shape), lambda i: [emit.store(output, i, zero)], "zero")
-    return statements + nested(list(nest.axes), {}, lambda env: _add(nest, inputs, output, env, None, 1, None, faults))
+
+    def all_points(_: Value) -> list:
+        zeros = emit.loop(math.prod(nest.shape), lambda i: [emit.store(output, i, zero)], "zero")
+        return zeros + nested(list(nest.axes), {}, lambda e: _add(nest, inputs, output, e, None, 1, None, faults))
+
+    return Phases((Phase(1, all_points),))
 
 
 def _zero(dtype: str) -> Value:
@@ -53,7 +58,7 @@ def _by_columns(
     lanes: int,
     chunks: int,
     faults: emit.Faults,
-) -> list:
+) -> Phases:
     """Each task zeroes and sums columns of its own; the last one also takes the tail and columns that get nothing."""
     width = nest.shape[-1]
     strip = Strip(columns, lanes)
@@ -86,7 +91,7 @@ def _by_columns(
 
         return emit.loop(math.prod(nest.shape[:-1]), zero_row, "row") + nested(rows, {}, one_row)
 
-    return emit.loop(chunks, task, "chunk", parallel=True)
+    return Phases((Phase(chunks, task, is_parallel=True),))
 
 
 def _add(
@@ -102,7 +107,7 @@ def _add(
     """output[targets] += value at one point, or along `lanes` columns."""
     ev = Evaluator(inputs, env, columns, lanes, None, mask, faults)
     dtype = nest.value.dtype
-    address = ev.address(nest.shape, nest.targets, "the scatter's target")
+    address = ev.address(nest.shape, nest.targets, None)
     value = emit.widen(ev.value(nest.value), lanes)
     if mask is None:
         old = emit.load(output, address)
