@@ -7,7 +7,6 @@ expressions -> graph -> canonical -> padded -> canonical -> chained -> canonical
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from neoflow.expr.tensor import Tensor
 from neoflow.graph import Graph, canonicalize, make_graph, pad_guards
 from neoflow.kernel import Code, Kernel
 from neoflow.loops import Schedule, default_schedule
+from neoflow.machine import available_cores
 from neoflow.partition import KernelCall, Partition, Subgraph, chain_sums, is_shared, order_calls, partition
 from neoflow.runtime.cache import Entry, KernelCache
 from neoflow.runtime.device.cpu import CPU, Cpu
@@ -189,7 +189,7 @@ def _build(missing: list[Kernel], target: Target, settings: config.Config) -> No
 
     Modules are built by threads, as LLVM runs without the interpreter's lock, while this one lowers the next.
     """
-    workers = len(os.sched_getaffinity(0))
+    workers = available_cores()
     size = max(1, -(-len(missing) // (4 * workers)))
     alike = [[k for k in missing if is_shared(k.subgraph) == shared] for shared in (False, True)]
     parts = [group[start : start + size] for group in alike for start in range(0, len(group), size)]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from dataclasses import dataclass
 
 from neoflow.errors import CodegenError
+from neoflow.machine import available_cores
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def cpu_target(threads: int | None = None) -> Target:
     vendor, family = info.get("vendor_id", ""), int(info.get("cpu family", 0))
     generic = "x86-64-v4" if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags else "x86-64-v3"
     model = next((m for v, f, need, m in _MODELS if v == vendor and f == family and need in flags), generic)
-    count = threads if threads is not None else len(os.sched_getaffinity(0))
+    count = threads if threads is not None else available_cores()
     if count < 1:
         raise CodegenError(f"a target has at least one thread, not {count}")
     units = 1 if model == "znver4" else 2  # Zen 4 passes the two halves of a 512-bit operation through its units

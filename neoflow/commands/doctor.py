@@ -17,6 +17,7 @@ import psutil
 import neoflow as nf
 from neoflow import codegen, config
 from neoflow.errors import NeoflowError
+from neoflow.machine import available_cores
 from neoflow.pipeline import compile, device, resolve_target
 from neoflow.runtime.executor import load_kernel, run_kernel
 from neoflow.target import Target
@@ -170,7 +171,7 @@ def examine() -> Machine:
         neoflow=nf.__version__,
         python=platform.python_version(),
         processor=_processor(),
-        cores=config.available_cores(),
+        cores=available_cores(),
         threads=settings.threads,
         vector_bits=8 * target.vector_bytes if target else 0,
         memory_bytes=psutil.virtual_memory().total,

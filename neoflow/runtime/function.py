@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -52,6 +54,18 @@ class Compilation(Protocol):
     def explain(self, stage: str | None = None) -> str: ...
 
 
+_FUNCTIONS: weakref.WeakSet[Function] = weakref.WeakSet()
+
+
+def _unlock() -> None:
+    """In a child of `fork` nobody is inside a function, whoever was in the parent."""
+    for f in _FUNCTIONS:
+        f._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlock)
+
+
 def _references(array: np.ndarray | None) -> tuple[int, int]:
     """How often an array and the memory under it (the base of its views) are held: more than at first means outside."""
     return (0, 0) if array is None else (sys.getrefcount(array), sys.getrefcount(array.base))
@@ -79,6 +93,7 @@ class Function:
         self.parameters = program.graph.parameters
         self._executor = Executor(plan, kernels, self.parameters, device, threads)
         self._lock = threading.Lock()
+        _FUNCTIONS.add(self)
         self._copied: set[str] = set()
         self._held: dict[int, tuple[int, int]] = {}
         self._fresh = [n for n, b in enumerate(plan.buffers) if b.kind == "output"]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from neoflow import codegen
-from neoflow.codegen.cpu import elf
 from neoflow.errors import CodegenError
 from neoflow.loops import default_schedule
 from neoflow.runtime.device.cpu import CPU
@@ -41,11 +40,6 @@ def test_target():
     with pytest.raises(CodegenError, match="at least one thread"):
         cpu_target(0)
     assert len(codegen.CODEGEN_VERSION) == 16
-
-
-def test_the_linker_refuses_what_is_no_object_file():
-    with pytest.raises(CodegenError, match="ELF"):
-        elf.link(b"MZ" + bytes(100), "lib.so")
 
 
 def test_schedules_and_targets_need_no_compiler():

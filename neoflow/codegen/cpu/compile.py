@@ -32,16 +32,16 @@ def compiled(functions: Mapping[str, tirx.PrimFunc], mcpu: str) -> tvm.runtime.M
     return tvm.get_global_func("target.build.llvm")(tvm.transform.Sequential(passes)(module), machine)
 
 
-def library(functions: Mapping[str, tirx.PrimFunc], mcpu: str, name: str) -> bytes:
-    """A shared library of the functions, as the bytes of its file; needs no C compiler and no linker."""
-    module = compiled(functions, mcpu)
+def library(module: tvm.runtime.Module, name: str) -> bytes:
+    """A shared library called `name`, as the bytes of its file; needs no C compiler and no linker."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "kernels.o")
         module.write_to_file(path, "o")
         return link(Path(path).read_bytes(), name)
 
 
-def _functions(kernels: Sequence[Lowered]) -> dict[str, tirx.PrimFunc]:
+def compiled_kernels(kernels: Sequence[Lowered], target: Target) -> tvm.runtime.Module:
+    """The bodies and the entries of kernels that are alike in `is_shared`."""
     names = [k.name for k in kernels]
     if len(set(names)) != len(names) or not names:
         raise CodegenError(f"a module needs kernels with distinct names, not {names}")
@@ -52,12 +52,12 @@ def _functions(kernels: Sequence[Lowered]) -> dict[str, tirx.PrimFunc]:
     for entry in (e for k in kernels for e in k.code.entries):
         functions[entry.symbol] = entry_function(entry.symbol, imported)
         imported = None
-    return functions
+    return compiled(functions, target.mcpu)
 
 
 def build(kernels: Sequence[Lowered], target: Target) -> bytes:
     """A shared library with the entries of every kernel. The kernels are alike in `is_shared`."""
-    return library(_functions(kernels), target.mcpu, "libneoflow-kernels.so")
+    return library(compiled_kernels(kernels, target), f"libneoflow-{kernels[0].name}.so")
 
 
 def source(kernels: Sequence[Lowered], target: Target, format: str = "tir") -> str:
@@ -68,4 +68,4 @@ def source(kernels: Sequence[Lowered], target: Target, format: str = "tir") -> s
     if kind is None:
         raise CodegenError(f"a CPU kernel has no source in format {format!r}; there are tir, llvm and asm")
     groups = [[k for k in kernels if k.is_shared == shared] for shared in (False, True)]
-    return "\n".join(compiled(_functions(group), target.mcpu).inspect_source(kind) for group in groups if group)
+    return "\n".join(compiled_kernels(group, target).inspect_source(kind) for group in groups if group)

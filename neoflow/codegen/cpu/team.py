@@ -6,7 +6,7 @@ from importlib.resources import files
 
 from tvm import tirx
 
-from neoflow.codegen.cpu.compile import library
+from neoflow.codegen.cpu.compile import compiled, library
 from neoflow.codegen.cpu.entry import c_function
 
 SPIN_CYCLES = 150_000
@@ -34,4 +34,4 @@ def build_team() -> bytes:
     for name, types in FUNCTIONS.items():
         parameters = [tirx.Var(f"p{n}", t) for n, t in enumerate(types)]
         functions[f"nf_team_{name}"] = c_function(parameters, f"team_{name}", None if functions else team_source())
-    return library(functions, "x86-64", "libneoflow-team.so")
+    return library(compiled(functions, "x86-64"), "libneoflow-team.so")
