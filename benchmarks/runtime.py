@@ -34,7 +34,7 @@ from neoflow.commands.bench import RATE, measure, train_step
 from neoflow.commands.doctor import examine
 from neoflow.commands.models import build_model, find_peer
 from neoflow.expr import dtype as dt
-from neoflow.pipeline import Compiled, device
+from neoflow.pipeline import Compiled, device, parameter_store
 from neoflow.runtime.executor import load_kernel
 from neoflow.runtime.function import Function
 from neoflow.runtime.plan import Plan
@@ -69,7 +69,7 @@ def emptied(compiled: Compiled) -> Function:
     lowered = {count: empty_kernel(count) for count in arguments.values()}
     library = device().load(codegen.build(list(lowered.values()), compiled.target))
     kernels = [load_kernel(lowered[arguments[n]].code, library) for n in range(len(compiled.plan.kernels))]
-    return Function(compiled, kernels, device(), compiled.target.threads)
+    return Function(compiled, kernels, parameter_store(), compiled.target.threads)
 
 
 def mark(value: float, limit: float) -> str:

@@ -31,6 +31,7 @@ from neoflow.runtime.device.cpu import CPU, Cpu
 from neoflow.runtime.device.library import Library
 from neoflow.runtime.executor import Loaded, load_kernel, run_kernel
 from neoflow.runtime.function import Function
+from neoflow.runtime.parameters import STORE, ParameterStore
 from neoflow.runtime.plan import Plan, make_plan
 from neoflow.target import Target, cpu_target
 from neoflow.trace import Trace
@@ -106,6 +107,12 @@ def device() -> Cpu:
 
     CPU.install(team)
     return CPU
+
+
+def parameter_store() -> ParameterStore:
+    """Where parameters live, on a device that is ready."""
+    device()
+    return STORE
 
 
 def resolve_target(target: str) -> Target:
@@ -248,7 +255,7 @@ def bind(compiled: Compiled) -> Function:
     settings = config.load()
     entries = [_entry(settings, k) for k in compiled.kernels]
     loaded = [load_kernel(e.code, _library(settings, e.module)) for e in entries]
-    return Function(compiled, loaded, device(), compiled.target.threads)
+    return Function(compiled, loaded, parameter_store(), compiled.target.threads)
 
 
 def compile(

@@ -10,10 +10,8 @@ import numpy as np
 
 from neoflow.errors import RuntimeFault
 from neoflow.expr import dtype as dt
-from neoflow.expr.tensor import Parameter
 from neoflow.kernel import Code, Fault
 from neoflow.runtime.device import Device, Launch, Library, Memory, Program
-from neoflow.runtime.parameters import STORE
 from neoflow.runtime.plan import Call, Plan
 
 
@@ -58,7 +56,7 @@ class Executor:
     """A plan bound to kernels and memory. Not thread-safe by itself: `Function` holds the lock."""
 
     def __init__(
-        self, plan: Plan, kernels: Sequence[Loaded], parameters: Sequence[Parameter], device: Device, threads: int
+        self, plan: Plan, kernels: Sequence[Loaded], parameters: Sequence[Memory], device: Device, threads: int
     ):
         self.plan, self.device, self._kernels, self._threads = plan, device, kernels, threads
         self.arrays = _memory(plan, parameters, device)
@@ -130,12 +128,12 @@ class Executor:
         return "a value of the kernel"
 
 
-def _memory(plan: Plan, parameters: Sequence[Parameter], device: Device) -> list[Memory | None]:
+def _memory(plan: Plan, parameters: Sequence[Memory], device: Device) -> list[Memory | None]:
     """Memory by buffer; None where it comes with the call."""
     arena = device.allocate((max(plan.arena_bytes, 1),), "int8")
     arrays: list[Memory | None] = [None] * len(plan.buffers)
-    for number, p in zip(plan.parameters, parameters, strict=True):
-        arrays[number] = STORE.array(p)
+    for number, memory in zip(plan.parameters, parameters, strict=True):
+        arrays[number] = memory
     for n, b in enumerate(plan.buffers):
         if b.kind == "temporary":
             arrays[n] = device.view(arena, b.offset, b.shape, b.dtype)

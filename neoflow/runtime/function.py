@@ -17,9 +17,9 @@ from neoflow.errors import RuntimeFault
 from neoflow.expr import dtype as dt
 from neoflow.expr.tensor import Placeholder
 from neoflow.graph import Graph
-from neoflow.runtime.device import Device
 from neoflow.runtime.executor import Executor, Loaded
 from neoflow.runtime.memory import ALIGNMENT
+from neoflow.runtime.parameters import ParameterStore
 from neoflow.runtime.plan import Plan
 
 log = logging.getLogger("neoflow")
@@ -83,7 +83,7 @@ class Function:
         self,
         program: Compilation,
         kernels: Sequence[Loaded],
-        device: Device,
+        store: ParameterStore,
         threads: int,
     ):
         plan = self.plan = program.plan
@@ -91,7 +91,7 @@ class Function:
         self.program = program
         self.inputs = program.graph.inputs
         self.parameters = program.graph.parameters
-        self._executor = Executor(plan, kernels, self.parameters, device, threads)
+        self._executor = Executor(plan, kernels, [store.memory(p) for p in self.parameters], store.device, threads)
         self._lock = threading.Lock()
         _FUNCTIONS.add(self)
         self._copied: set[str] = set()

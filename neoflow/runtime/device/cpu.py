@@ -129,7 +129,7 @@ class Cpu:
         return raw[start : start + math.prod(shape) * kind.itemsize].view(kind).reshape(shape)
 
     def copy(self, target: np.ndarray, source: np.ndarray) -> None:
-        np.copyto(target, source)
+        target[...] = source
 
     def address(self, memory: np.ndarray) -> int:
         return int(memory.__array_interface__["data"][0])
