@@ -7,6 +7,6 @@ scan (tokens, quoting, places of errors) · record (frozen dataclasses)
 """
 
 from neoflow.text.record import read_record, write_record
-from neoflow.text.scan import Scanner, Token, header, quote
+from neoflow.text.scan import Scanner, Token, header, is_real, quote
 
-__all__ = ["Scanner", "Token", "header", "quote", "read_record", "write_record"]
+__all__ = ["Scanner", "Token", "header", "is_real", "quote", "read_record", "write_record"]

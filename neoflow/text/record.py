@@ -16,11 +16,10 @@ from functools import lru_cache
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from neoflow.errors import NeoflowError, TextError
-from neoflow.text.scan import DIGITS, Scanner, Token, header, quote
+from neoflow.text.scan import DIGITS, Scanner, Token, header, is_real, quote
 
 T = TypeVar("T")
 _WORDS = {"True": True, "False": False, "None": None}
-_REALS = ("inf", "nan")
 _WIDE = 120
 """A longer tuple has an item a line, as one of tuples or dataclasses has."""
 
@@ -146,16 +145,12 @@ def _begins(token: Token, hint: Any) -> bool:
     if get_origin(hint) is Literal:
         return any(_begins(token, type(v)) for v in get_args(hint))
     if hint in (int, float):
-        return token.kind == ("integer" if hint is int else "real") or _is_real(token, hint)
+        return token.kind == "integer" if hint is int else is_real(token)
     if hint is str:
         return token.kind == "string"
     if hint in (bool, type(None)):
         return token.kind == "name" and token.text in _WORDS and type(_WORDS[token.text]) is hint
     return token.kind == "name" and token.text == hint.__name__
-
-
-def _is_real(token: Token, hint: Any) -> bool:
-    return hint is float and token.kind == "name" and token.text in _REALS
 
 
 def _unlike(scanner: Scanner, hint: Any, where: str) -> NoReturn:
@@ -213,9 +208,7 @@ def _integer(scanner: Scanner, where: str) -> int:
 
 def _real(scanner: Scanner, where: str) -> float:
     sign = -1.0 if scanner.accept("-") else 1.0
-    if scanner.token.kind != "real" and not _is_real(scanner.token, float):
-        scanner.fail(f"a number with a point for {where}")
-    return sign * float(scanner.next().text)
+    return sign * scanner.real(f"a number with a point for {where}")
 
 
 def _word(scanner: Scanner, where: str) -> bool | None:

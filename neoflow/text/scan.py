@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+import sys
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -38,6 +40,11 @@ class Token:
     kind: str
     text: str
     start: int
+
+
+def is_real(token: Token) -> bool:
+    """Whether a token is a floating-point number."""
+    return token.kind == "real" or (token.kind == "name" and token.text in ("inf", "nan"))
 
 
 def quote(text: str) -> str:
@@ -148,6 +155,17 @@ class Scanner:
         if len(token.text) > DIGITS or int(token.text) > most:
             self.refuse(f"{what} is at most {most}")
         return int(self.next().text)
+
+    def real(self, what: str) -> float:
+        """A number with a point or an exponent, inf or nan."""
+        token = self.token
+        if not is_real(token):
+            self.fail(what)
+        value = float(token.text)
+        if math.isinf(value) and token.kind == "real":
+            self.refuse(f"{what} is at most {sys.float_info.max}")
+        self.next()
+        return value
 
     def string(self, what: str) -> str:
         """A string in double quotes."""

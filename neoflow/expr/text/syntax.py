@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS, REDUCERS, Function
 from neoflow.expr.text.write import is_free_name, is_shared_name
-from neoflow.text import Scanner, Token
+from neoflow.text import Scanner, Token, is_real
 
 MOST_EXTENT = (1 << 62) - 1
 """Extents and constants are added and multiplied as int64."""
@@ -67,7 +67,7 @@ def read_statement(scanner: Scanner, start: Token, labels: Collection[str]) -> S
     """The rest of a statement after its label, to the end of its last line. labels: of the tensors that can be read."""
     s = Statement(start)
     if scanner.accept("["):
-        s.left = _bound_axes(scanner, s, labels)
+        s.left = _bound_axes(scanner, s)
     scanner.expect("=")
     s.bodies[""] = _Expression(scanner, s, labels).read()
     if scanner.accept("reads"):
@@ -103,8 +103,8 @@ def _separated(scanner: Scanner, item: Callable[[], str], any_at_all: bool = Tru
     return tuple(found)
 
 
-def _bound_axes(scanner: Scanner, s: Statement, labels: Collection[str]) -> tuple[str, ...]:
-    """`i<4, j<5]`; an axis that stands in several places has one extent."""
+def _bound_axes(scanner: Scanner, s: Statement) -> tuple[str, ...]:
+    """`i<4, j<5]`; an axis that stands in several places has one extent, and hides a tensor of its name."""
     found: list[str] = []
     while not scanner.accept("]"):
         if found:
@@ -114,8 +114,8 @@ def _bound_axes(scanner: Scanner, s: Statement, labels: Collection[str]) -> tupl
             name = f"#{scanner.number('the number of an axis', MOST_NUMBER)}"
         else:
             name = scanner.name("the name of an axis")
-            if not is_free_name(name) or name in labels:
-                scanner.fail("an axis whose name is neither a tensor's nor a word of the language", token)
+            if not is_free_name(name):
+                scanner.fail("an axis whose name is no word of the language", token)
         scanner.expect("<")
         extent = scanner.number("an extent", MOST_EXTENT)
         if extent < 1 or s.extents.setdefault(name, extent) != extent or name in found:
@@ -208,8 +208,8 @@ class _Expression:
             low, high = (-(1 << (8 * dt.itemsize(own) - 1)), (1 << (8 * dt.itemsize(own) - 1)) - 1)
             if not dt.is_int(own) or not low <= value <= high:
                 scanner.refuse(f"{value} is no {own}", start)
-        elif token.kind == "real" or token.text in ("inf", "nan"):
-            value, own = sign * float(scanner.next().text), dtype or "float32"
+        elif is_real(token):
+            value, own = sign * scanner.real("a float"), dtype or "float32"
             if not dt.is_float(own):
                 scanner.refuse(f"{value} is no {own}", start)
         else:
@@ -241,7 +241,7 @@ class _Expression:
             scanner.expect(")")
             return True
         if name in _REDUCERS or name == "scatter":
-            axes = _bound_axes(scanner, self.statement, self.labels) if scanner.accept("[") else ()
+            axes = _bound_axes(scanner, self.statement) if scanner.accept("[") else ()
             if not axes and name != "scatter":
                 scanner.refuse(f"{name} goes over at least one axis: {name}[r<4](...)", token)
             kind = "scatter" if name == "scatter" else "reduce"
