@@ -121,11 +121,15 @@ class Subgraph:
 
     def depends(self, number: int) -> bool:
         """Whether a value of a row kernel follows from one that reduces or is stored: it belongs to a row."""
-        first = len(self.inputs)
-        if number < first:
-            return False
-        stage = self.stages[number - first]
-        return number in self.outputs or stage.definition.has_reduction or any(self.depends(i) for i in stage.inputs)
+        return number in self._dependent
+
+    @cached_property
+    def _dependent(self) -> frozenset[int]:
+        found: set[int] = set()
+        for number, stage in enumerate(self.stages, len(self.inputs)):
+            if number in self.outputs or stage.definition.has_reduction or not found.isdisjoint(stage.inputs):
+                found.add(number)
+        return frozenset(found)
 
     def _check_row(self, n: int, stage: Stage) -> None:
         number, rows = len(self.inputs) + n, self.rows or 0

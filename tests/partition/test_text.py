@@ -35,6 +35,16 @@ def test_rows_and_constants():
     assert Subgraph.from_text(s.to_text()) == s
 
 
+def test_many_stages_in_a_row():
+    """Neither the depth nor the number of ways from one stage to another matters."""
+    lines = ["neoflow subgraph 1", "in0: float32[2, 3]", "v1[i<2, j<3] = in0[i, j]", "v2[i<2, j<3] = v1[i, j]"]
+    lines += [f"v{n}[i<2, j<3] = v{n - 1}[i, j] - v{n - 2}[i, j]" for n in range(3, 3000)]
+    text = "\n".join([*lines, "v3000[i<2, j<3] = sum[r<3](v2999[i, r])", "rows 1", "outputs v3000"]) + "\n"
+    s = Subgraph.from_text(text)
+    assert s.to_text() == text
+    assert [n for n in range(3001) if s.depends(n)] == [3000]
+
+
 HEAD = "neoflow subgraph 1\nin0: float32[2]\n"
 REFUSED = {
     HEAD: (3, 1, "expected a value, `rows` or `outputs`, found the end of the text"),

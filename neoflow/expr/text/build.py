@@ -102,7 +102,7 @@ class _Builder:
     def body(self) -> Expr:
         for name, code in reversed(self.statement.bodies.items()):
             self.shared[name] = self.run(code)
-        for name in self.statement.bodies.keys() - self.used - {""}:
+        for name in sorted(self.statement.bodies.keys() - self.used - {""}):
             self.scanner.refuse(f"`{name}` is used nowhere", self.statement.start)
         return self.shared[""]
 
