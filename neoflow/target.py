@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from neoflow.errors import CodegenError
 from neoflow.machine import available_cores
+from neoflow.text import read_record, write_record
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,15 @@ class Target:
     def registers(self) -> int:
         """Vector registers the instruction set names."""
         return 32 if self.vector_bytes == 64 else 16
+
+    def to_text(self) -> str:
+        """The target as `from_text` reads it back."""
+        return write_record(self, "target")
+
+    @classmethod
+    def from_text(cls, text: str) -> Target:
+        """The target that `to_text` wrote. Raises `TextError`."""
+        return read_record(cls, text, "target")
 
     def __str__(self) -> str:
         sizes = f"vector={self.vector_bytes}, l2={self.l2_bytes}, fma={self.fma_units}"

@@ -11,6 +11,7 @@ from neoflow.graph import Graph
 from neoflow.kernel import Code
 from neoflow.partition import KernelCall, View, can_overwrite
 from neoflow.runtime.memory import Lifetime, lower_bound, place
+from neoflow.text import read_record, write_record
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,15 @@ class Plan:
     copies: tuple[tuple[int, int], ...]
     arena_bytes: int
     live_bytes: int
+
+    def to_text(self) -> str:
+        """The plan as `from_text` reads it back."""
+        return write_record(self, "plan")
+
+    @classmethod
+    def from_text(cls, text: str) -> Plan:
+        """The plan that `to_text` wrote. Raises `TextError`."""
+        return read_record(cls, text, "plan")
 
     def __str__(self) -> str:
         lines = [
