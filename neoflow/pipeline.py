@@ -1,6 +1,6 @@
 """The compiler: the stages in order, each run, timed and recorded; nothing else knows the order.
 
-expressions -> graph -> the rewriting passes of `graph.PASSES` -> kernels -> order -> schedules -> code -> plan -> Function
+expressions -> graph -> the passes of `graph.PASSES` -> kernels -> order -> schedules -> code -> plan -> Function
 """
 
 from __future__ import annotations
