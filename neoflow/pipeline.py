@@ -130,7 +130,7 @@ def stages(graph: Graph, trace: Trace) -> tuple[Graph, Partition]:
 
 def _rewritten_summary(result: tuple[Graph, Derivation]) -> str:
     graph, derivation = result
-    return f"{len(graph.nodes)} computes after {len(derivation.steps)} steps"
+    return f"{len(graph.nodes)} computes after {len(derivation.steps)} steps: {derivation.stopped}"
 
 
 def _rewritten_text(result: tuple[Graph, Derivation]) -> str:
