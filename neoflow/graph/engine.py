@@ -31,7 +31,7 @@ class Pass:
 class Limits:
     """steps: the most replacements, for each compute of the graph and 100 more.
 
-    The largest that any model takes is 2 a compute: what goes beyond 20 does not end.
+    No pass over a model of `models/` takes more than 0.3 a compute, over a random program 2: beyond 20 there is no end.
     """
 
     steps: int = 20

@@ -73,9 +73,10 @@ class PadGuards(Rewrite):
         masked = _masked(t.definition)
         if isinstance(masked, str):
             return Verdict(False, masked)
-        source = editor.inputs(t)[masked.read.slot].name
-        window = " x ".join(f"[{low}, {high})" for low, high in masked.window)
-        return Verdict(True, f"its guards say no more than that {source} is zero outside {window}")
+        source = editor.inputs(t)[masked.read.slot]
+        is_whole = masked.window == tuple((0, n) for n in source.shape)
+        window = "its extents" if is_whole else " x ".join(f"[{low}, {high})" for low, high in masked.window)
+        return Verdict(True, f"its guards say no more than that {source.name} is zero outside {window}")
 
     def apply(self, editor: Editor, match: Match) -> Edit:
         found = [(t, m) for t in match.tensors if isinstance(m := _masked(t.definition), _Masked)]

@@ -6,6 +6,7 @@ import pytest
 import neoflow as nf
 from neoflow.expr.ir import same
 from neoflow.graph import PASSES, Pass, make_graph, run
+from neoflow.kernel import Code
 from neoflow.partition import order_calls
 from neoflow.runtime.plan import make_plan
 from tests.partition.test_fuse import kernels
@@ -101,6 +102,7 @@ def test_a_weight_used_at_every_step_needs_one_buffer_for_its_gradient():
     loss = nf.sum(h * h)
     graph, parts = kernels([loss], [x], {w: w - 0.1 * nf.grad(loss, [w])[0]})
     calls, in_place = order_calls(graph, parts)
-    plan = make_plan(graph, calls, in_place, parts.views)
+    codes = {c.subgraph.digest: Code(()) for c in calls}
+    plan = make_plan(graph, calls, in_place, parts.views, codes, 1)
     big = [b for b in plan.buffers if b.kind == "temporary" and b.shape == (size, size)]
     assert in_place == {w} and len({b.offset for b in big}) == 1

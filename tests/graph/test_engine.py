@@ -123,7 +123,7 @@ GOLDEN = """\
 1. forward copies at 7 s: it is x, element by element
 2. merge equal at 3 a with 4: b computes the same
 stopped: nothing is left to rewrite
-0. pad guards at 3 y: its guards say no more than that a is zero outside [0, 6)
+0. pad guards at 3 y: its guards say no more than that a is zero outside its extents
 stopped: nothing is left to rewrite
 stopped: nothing is left to rewrite
 """
