@@ -1,7 +1,6 @@
 """The compiler: the stages in order, each run, timed and recorded; nothing else knows the order.
 
-expressions -> graph -> canonical -> padded -> canonical -> chained -> canonical -> kernels -> order -> schedules
--> code -> plan -> Function
+expressions -> graph -> the passes of `graph.PASSES` -> kernels -> order -> schedules -> code -> plan -> Function
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -21,11 +20,11 @@ from neoflow.errors import CodegenError, ConfigError
 from neoflow.expr import dtype as dt
 from neoflow.expr.interp import evaluate
 from neoflow.expr.tensor import Tensor
-from neoflow.graph import Graph, canonicalize, make_graph, pad_guards
+from neoflow.graph import PASSES, Derivation, Graph, make_graph, run
 from neoflow.kernel import Code, Kernel
 from neoflow.loops import Schedule, default_schedule
 from neoflow.machine import available_cores
-from neoflow.partition import KernelCall, Partition, Subgraph, chain_sums, is_shared, order_calls, partition
+from neoflow.partition import KernelCall, Partition, Subgraph, is_shared, order_calls, partition
 from neoflow.runtime.cache import Entry, KernelCache
 from neoflow.runtime.device.cpu import CPU, Cpu
 from neoflow.runtime.device.library import Library
@@ -125,12 +124,8 @@ def resolve_target(target: str) -> Target:
 def stages(graph: Graph, trace: Trace) -> tuple[Graph, Partition]:
     """The rewriting stages: from the graph as written to its division into kernels."""
 
-    def count(g: Graph) -> str:
-        return f"{len(g.nodes)} computes"
-
-    graph = trace.run("canonicalize", lambda: canonicalize(graph), count)
-    graph = trace.run("pad guards", lambda: canonicalize(pad_guards(graph)), count)
-    graph = trace.run("chain sums", lambda: canonicalize(chain_sums(graph)), count)
+    for row in PASSES:
+        graph, _ = trace.run(row.name, partial(run, graph, row), _rewritten_summary, _rewritten_text)
     kernels = trace.run(
         "partition",
         lambda: partition(graph),
@@ -140,8 +135,18 @@ def stages(graph: Graph, trace: Trace) -> tuple[Graph, Partition]:
     return graph, kernels
 
 
+def _rewritten_summary(result: tuple[Graph, Derivation]) -> str:
+    graph, derivation = result
+    return f"{len(graph.nodes)} computes after {len(derivation.steps)} steps: {derivation.stopped}"
+
+
+def _rewritten_text(result: tuple[Graph, Derivation]) -> str:
+    graph, derivation = result
+    return f"{graph}\n\n{derivation}"
+
+
 def _partition_text(p: Partition) -> str:
-    lines = [f"{what}: {'yes' if v.ok else 'no'}, {v.reason}" for what, v in p.verdicts]
+    lines = [f"{what}: {v}" for what, v in p.verdicts]
     return f"{p}\n\n" + "\n".join(lines)
 
 

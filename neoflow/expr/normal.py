@@ -1,5 +1,5 @@
 """Normal form: a definition has no reduction, or is one `Reduce` at the root over a reduction-free body, or scatters
-a tensor.
+a tensor or a constant.
 
     y[i] = exp(x[i]) / sum[k](exp(x[k]))    ->    s[]  = sum[k](exp(x[k]))
                                                   y[i] = exp(x[i]) / s[]
@@ -15,13 +15,15 @@ from neoflow.expr.close import define
 from neoflow.expr.functions import ARG_REDUCERS, identity
 from neoflow.expr.ir import Apply, Const, Expr, Read, Reduce, Scatter, Select, Slot, rewrite, same
 from neoflow.expr.recipe import Recipe, stand_ins
-from neoflow.expr.tensor import Compute, Definition, Tensor
+from neoflow.expr.tensor import Definition, Tensor
 
 
 def is_normal(definition: Definition) -> bool:
     body = definition.body
     if isinstance(body, Scatter):
-        return _is_own_read(body) and not any(_contains_reduction(t) for t in body.targets)
+        return (isinstance(body.body, Const) or _is_own_read(body)) and not any(
+            _contains_reduction(t) for t in body.targets
+        )
     inner = body.body if isinstance(body, Reduce) else body
     return not definition.has_reduction or (isinstance(body, Reduce) and not _contains_reduction(inner))
 
@@ -110,15 +112,3 @@ def normal_form(definition: Definition) -> Recipe:
         stripped = hoister.strip(body, ())
     result = define(definition.shape, definition.axes, stripped, "y")
     return Recipe(inputs, (result,))
-
-
-def normalize(tensor: Compute) -> Compute:
-    """The same value, in normal form; the same object when it is so already. Remembered on the tensor."""
-    known = tensor.__dict__.get("normal")
-    if known is None:
-        known = tensor
-        if not is_normal(tensor.definition):
-            (known,) = normal_form(tensor.definition).instantiate(tensor.inputs, (tensor.name,))
-            assert isinstance(known, Compute)
-        tensor.__dict__["normal"] = known
-    return known

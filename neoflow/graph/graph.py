@@ -9,6 +9,7 @@ from functools import cached_property
 from neoflow.errors import GraphError
 from neoflow.expr.printer import print_program
 from neoflow.expr.tensor import Compute, Parameter, Placeholder, Tensor, structural_hash, topological
+from neoflow.graph.edit import Editor
 from neoflow.graph.text import program_labels, read_program, write_program
 
 
@@ -76,6 +77,18 @@ class Graph:
         the graph that was written, the one that is read is the `same_graph`. Raises `TextError`.
         """
         return read_program(text, leaves or {}, lambda *parts: _checked(cls(*parts)))
+
+    def with_roots(self, roots: Sequence[Tensor]) -> Graph:
+        """The graph that returns and writes other tensors in place of its own."""
+        count = len(self.outputs)
+        updates = tuple((p, v) for (p, _), v in zip(self.updates, roots[count:], strict=True))
+        return Graph(self.inputs, tuple(roots[:count]), updates)
+
+    def replace(self, edit: Mapping[Tensor, Tensor]) -> Graph:
+        """The graph in which what reads a key reads its value instead, all at once. Raises `GraphError`."""
+        editor = Editor(self.roots, self.order)
+        editor.replace(edit)
+        return self.with_roots(editor.finish())
 
     def __str__(self) -> str:
         return print_program(self.order)

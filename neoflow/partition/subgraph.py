@@ -11,15 +11,9 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Axis, Binder, Const, Read, same
 from neoflow.expr.printer import default_names, print_expr
 from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor
+from neoflow.graph import reads_at_own_point
 from neoflow.partition.family import Family, family_of
 from neoflow.partition.text import read_subgraph, write_subgraph
-
-
-def reads_at_own_point(read: Read, shape: tuple[int, ...]) -> bool:
-    """Whether a read in a compute of `shape` is of the element at the same indices of a tensor of that shape."""
-    if read.source.shape != shape:
-        return False
-    return same(read.indices, tuple(Const(0, dt.INDEX) if n == 1 else Axis(d, n) for d, n in enumerate(shape)))
 
 
 def reads_at_own_row(read: Read, shape: tuple[int, ...], rows: int) -> bool:

@@ -5,7 +5,7 @@ import pytest
 
 import neoflow as nf
 from neoflow import codegen
-from neoflow.graph import canonicalize, make_graph, pad_guards
+from neoflow.graph import make_graph, optimize
 from neoflow.loops import default_schedule
 from neoflow.nn import functional as F
 from neoflow.partition import fuse, partition
@@ -46,7 +46,7 @@ def agree(subgraph, rng, threads=2, tolerance=2e-5):
 
 
 def subgraphs(outputs, inputs):
-    return partition(canonicalize(pad_guards(canonicalize(make_graph(outputs, inputs))))).subgraphs
+    return partition(optimize(make_graph(outputs, inputs))).subgraphs
 
 
 @pytest.mark.parametrize("width", [32, 37, 100, 1000])
