@@ -134,7 +134,7 @@ def stages(graph: Graph, trace: Trace) -> tuple[Graph, Partition]:
 
 
 def _partition_text(p: Partition) -> str:
-    lines = [f"{what}: {'yes' if v.ok else 'no'}, {v.reason}" for what, v in p.verdicts]
+    lines = [f"{what}: {v}" for what, v in p.verdicts]
     return f"{p}\n\n" + "\n".join(lines)
 
 

@@ -15,7 +15,7 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Scatter
 from neoflow.expr.tensor import Compute, Tensor
 from neoflow.graph import Graph
-from neoflow.partition.calls import KernelCall, Partition, Verdict, View, in_order
+from neoflow.partition.calls import KernelCall, Partition, View, in_order
 from neoflow.partition.facts import (
     compared,
     contiguous_offset,
@@ -31,6 +31,7 @@ from neoflow.partition.facts import (
     reduces,
 )
 from neoflow.partition.subgraph import Stage, Subgraph, Value, reads_at_own_point, reads_at_own_row
+from neoflow.verdict import Verdict
 
 _MAX_STAGES = 24
 _MAX_OUTPUTS = 4
