@@ -13,6 +13,7 @@ from neoflow.loops.template import (
     default_schedule,
     fits,
     legal,
+    nearest,
     problem_of,
     schedule_from_json,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "features",
     "fits",
     "legal",
+    "nearest",
     "problem_of",
     "schedule_from_json",
     "space",

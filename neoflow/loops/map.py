@@ -88,7 +88,7 @@ def _turn(p: NestProblem, _: Target, k: Chosen) -> Range:
 # --- tasks
 
 
-def rows(nest: Nest, inner: int) -> list[Axis]:
+def rows_of(nest: Nest, inner: int) -> list[Axis]:
     """The axes that number the tasks."""
     return [a for n, a in enumerate(nest.axes[:-1]) if n != inner]
 
@@ -112,7 +112,7 @@ def _chunks(p: NestProblem, _: Target, k: Chosen) -> Range:
 
 def _usual_chunks(p: NestProblem, target: Target, k: Chosen) -> int:
     nest, tasks = p.fused(k), costs.MAP_TASKS * target.threads
-    count = costs.points(tuple(rows(nest, int(k["inner"]))))
+    count = costs.points(tuple(rows_of(nest, int(k["inner"]))))
     if not k["parallel"] or count >= tasks:
         return 1
     return max(1, min(nest.axes[-1].extent // int(k["lanes"]), math.ceil(tasks / count)))
@@ -121,7 +121,7 @@ def _usual_chunks(p: NestProblem, target: Target, k: Chosen) -> int:
 def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
     nest = p.fused(k)
     points = costs.points(nest.axes)
-    tasks = costs.points(tuple(rows(nest, int(k["inner"])))) * int(k["chunks"])
+    tasks = costs.points(tuple(rows_of(nest, int(k["inner"])))) * int(k["chunks"])
     read = nbytes(r for e in written(nest) for r in input_reads(e))
     stored = points * sum(dt.itemsize(e.dtype) for e in written(nest))
     held = int(k["lanes"]) if k["turn"] else 1

@@ -50,14 +50,17 @@ class Memo:
     """What was derived, by a key; of more than `most` the first ones are forgotten."""
 
     def __init__(self, most: int = 512):
-        self._most = most
+        self.most = most
         self._known: dict[Hashable, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` gives, made once."""
         if key not in self._known:
             found = make()
-            for old in list(self._known)[: len(self._known) + 1 - self._most]:
+            for old in list(self._known)[: len(self._known) + 1 - self.most]:
                 self._known.pop(old, None)
             self._known[key] = found
             return found

@@ -14,7 +14,7 @@ import numpy as np
 from neoflow.loops import rows
 from neoflow.loops.knob import MASK, NUMBER, Knob, Range
 from neoflow.loops.schedule import KnobValue, Schedule, schedule_of
-from neoflow.loops.template import STAGES, TEMPLATES, Problem, complete, fits, legal, usual_template
+from neoflow.loops.template import STAGES, TEMPLATES, Problem, fits, legal, nearest
 from neoflow.target import Target
 
 SURE = 10_000
@@ -99,7 +99,9 @@ class Space:
         for knob in row.knobs:
             allowed = knob.range(self.problem, self.target, schedule)
             for value in _steps(knob, allowed, schedule[knob.name]):
-                found[self._repaired(schedule, knob.name, value)] = None
+                knobs = {**dict(schedule.knobs), knob.name: value}
+                changed = schedule_of(schedule.template, knobs, schedule.stages)
+                found[nearest(self.problem, changed, self.target)] = None
         inside = self._inside(schedule.template, dict(schedule.knobs))
         for n, (part, stage) in enumerate(zip(inside, schedule.stages, strict=True)):
             for other in part.neighbours(stage):
@@ -107,25 +109,6 @@ class Space:
                 found[Schedule(schedule.template, schedule.knobs, stages)] = None
         found.pop(schedule, None)
         return list(found)
-
-    def _repaired(self, schedule: Schedule, name: str, value: KnobValue) -> Schedule:
-        """The schedule with one knob changed; knobs after it that are out of their ranges then take their defaults."""
-        given = {**dict(schedule.knobs), name: value}
-        chosen: dict[str, KnobValue] = {}
-        for knob in TEMPLATES[schedule.template].knobs:
-            kept = given[knob.name]
-            is_kept = kept in knob.range(self.problem, self.target, chosen)
-            chosen[knob.name] = kept if is_kept else knob.default(self.problem, self.target, chosen)
-        inside = self._inside(schedule.template, chosen)
-        stages = schedule.stages
-        if len(inside) != len(stages) or any(s not in part for part, s in zip(inside, stages, strict=True)):
-            stages = tuple(part.default() for part in inside)
-        return schedule_of(schedule.template, chosen, stages)
-
-    def default(self) -> Schedule:
-        """The schedule without search."""
-        from_templates = usual_template(self.problem, self.target, self.templates)
-        return complete(from_templates, self.problem, self.target, {})
 
 
 def _products(parts: list[Space]) -> Iterator[tuple[Schedule, ...]]:

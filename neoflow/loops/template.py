@@ -123,6 +123,26 @@ def complete(template: str, problem: Problem, target: Target, given: Mapping[str
     return schedule_of(template, knobs, tuple(inside))
 
 
+def nearest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
+    """A legal schedule of the same template: what is out of its range, or not there, takes its default.
+
+    So a schedule of one size is offered to another, and one with a knob changed is made whole.
+    """
+    row, given = TEMPLATES[schedule.template], dict(schedule.knobs)
+    chosen: dict[str, KnobValue] = {}
+    for knob in row.knobs:
+        kept = given.get(knob.name)
+        is_kept = kept is not None and kept in knob.range(problem, target, chosen)
+        chosen[knob.name] = kept if is_kept else knob.default(problem, target, chosen)
+    inside, alone = row.stages(problem, chosen), rows.alone(target)
+    stages = schedule.stages
+    if [s.template for s in stages] == [usual_template(p, alone, STAGES) for p in inside]:
+        stages = tuple(nearest(p, s, alone) for p, s in zip(inside, stages, strict=True))
+    else:
+        stages = tuple(complete(usual_template(p, alone, STAGES), p, alone, {}) for p in inside)
+    return schedule_of(schedule.template, chosen, stages)
+
+
 # --- legality
 
 
