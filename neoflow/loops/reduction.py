@@ -16,7 +16,7 @@ from neoflow.expr.ir import Axis, Expr, Reduce
 from neoflow.loops import costs
 from neoflow.loops.knob import FLAG, NUMBER, WORD, Chosen, Knob, Range, flags, one, up_to
 from neoflow.loops.nest import Nest, input_reads, is_data_dependent, stride
-from neoflow.loops.problem import FUSE, Measures, NestProblem, lanes_along, nbytes, usual_lanes
+from neoflow.loops.problem import FUSE, Measures, NestProblem, lanes_along, nbytes, one_lane, usual_lanes
 from neoflow.target import Target
 from neoflow.verdict import Verdict
 
@@ -38,6 +38,11 @@ def fits(p: NestProblem) -> Verdict:
 def reduced(nest: Nest) -> Reduce:
     assert nest.reduction is not None
     return nest.reduction
+
+
+def written(nest: Nest) -> tuple[Expr, ...]:
+    """What the outputs are."""
+    return tuple(value for _, _, value in nest.outputs)
 
 
 # --- lanes
@@ -150,9 +155,14 @@ def tasks(nest: Nest, k: Chosen) -> int:
 
 
 def _splits(p: NestProblem, target: Target, k: Chosen) -> Range:
-    axes = reduced(p.fused(k)).axes
+    nest = p.fused(k)
+    axes = reduced(nest).axes
     if not k["parallel"] or not axes:
         return one(1, "parts are reduced side by side, by threads, along a reduced axis")
+    if nest.axes and int(k["lanes"]) > 1:  # the second pass has them along the outputs
+        reason = one_lane(written(nest), nest.axes[-1], True)
+        if reason is not None:
+            return one(1, reason)
     most = min(axes[0].extent, PARTS_A_THREAD * target.threads)
     return up_to(most, f"the first reduced axis has {axes[0].extent} points, and {target.threads} threads share it")
 
@@ -162,18 +172,18 @@ def _usual_splits(p: NestProblem, target: Target, k: Chosen) -> int:
     axes = reduced(nest).axes
     if not k["parallel"] or tasks(nest, k) >= wanted or costs.points(axes) < costs.SPLIT_REDUCED:
         return 1
-    return min(wanted, axes[0].extent)
+    return min(wanted, len(_splits(p, target, k).values))
 
 
 def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
     nest, splits = p.fused(k), int(k["splits"])
     points, terms = costs.points(nest.axes), costs.points(reduced(nest).axes)
-    outputs = tuple(value for _, _, value in nest.outputs)
+    outputs = written(nest)
     work = points * (terms * costs.operations((reduced(nest).body,)) + costs.operations(outputs))
     read = nbytes(r for e in (reduced(nest).body, *outputs) for r in input_reads(e))
-    written = points * sum(dt.itemsize(e.dtype) for e in outputs)
+    stored = points * sum(dt.itemsize(e.dtype) for e in outputs)
     count, held = max(1, tasks(nest, k)) * splits, int(k["unroll"]) * int(k["rows"])
-    return Measures(points, terms, work, read, written, count, held, (read + written) / count)
+    return Measures(points, terms, work, read, stored, count, held, (read + stored) / count)
 
 
 KNOBS: tuple[Knob[NestProblem], ...] = (

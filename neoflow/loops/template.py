@@ -131,9 +131,10 @@ def nearest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
     row, given = TEMPLATES[schedule.template], dict(schedule.knobs)
     chosen: dict[str, KnobValue] = {}
     for knob in row.knobs:
-        kept = given.get(knob.name)
-        is_kept = kept is not None and kept in knob.range(problem, target, chosen)
-        chosen[knob.name] = kept if is_kept else knob.default(problem, target, chosen)
+        if knob.name in given and given[knob.name] in knob.range(problem, target, chosen):
+            chosen[knob.name] = given[knob.name]
+        else:
+            chosen[knob.name] = knob.default(problem, target, chosen)
     inside, alone = row.stages(problem, chosen), rows.alone(target)
     stages = schedule.stages
     if [s.template for s in stages] == [usual_template(p, alone, STAGES) for p in inside]:
@@ -210,7 +211,7 @@ def schedule_from_json(text: str) -> Schedule:
 def _schedule(data: object) -> Schedule:
     if not isinstance(data, dict) or not isinstance(data.get("knobs"), dict) or not data.keys() <= _KEYS:
         raise ScheduleError(f"a schedule has a template, knobs and perhaps stages, not {data!r}")
-    row = TEMPLATES.get(data.get("template", ""))
+    row = TEMPLATES.get(str(data.get("template")))
     if row is None:
         raise ScheduleError(f"there is no template {data.get('template')!r}; there are {', '.join(TEMPLATES)}")
     stages = data.get("stages", [])
