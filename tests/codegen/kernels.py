@@ -11,8 +11,7 @@ import numpy as np
 from neoflow import codegen
 from neoflow.expr.interp import evaluate
 from neoflow.expr.tensor import Compute, Tensor, topological
-from neoflow.loops import default_schedule
-from neoflow.loops.schedule import Schedule
+from neoflow.loops import KnobValue, Schedule, default_schedule, nearest, problem_of
 from neoflow.partition.subgraph import Stage, Subgraph, Value
 from neoflow.pipeline import device
 from neoflow.runtime.device.cpu import empty
@@ -49,6 +48,13 @@ def random_array(tensor: Tensor, low: float = -2.0, high: float = 2.0) -> np.nda
     else:
         array[...] = rng.uniform(low, high, tensor.shape)
     return array
+
+
+def scheduled(subgraph: Subgraph, **knobs: KnobValue) -> Schedule:
+    """The default template with these knobs where they are legal, the others by their defaults."""
+    problem = problem_of(subgraph)
+    template = default_schedule(subgraph, TARGET).template
+    return nearest(problem, Schedule(template, tuple(knobs.items())), TARGET)
 
 
 def changed(schedule: Schedule, **knobs: object) -> Schedule:

@@ -240,8 +240,8 @@ def test_reduction_schedules(splits, lane, shape):
     for op in ("sum", "argmax"):
         for axis in (0, 1):
             out = getattr(nf, op)(x, axis=axis)
-            schedule = default_schedule(k.subgraph_of([out], [x]), k.TARGET)
-            k.check(out, [x], k.changed(schedule, splits=splits, lane=lane, lanes=8, unroll=2, parallel=True))
+            knobs = {"splits": splits, "lane": lane, "lanes": 8, "unroll": 2, "parallel": True}
+            k.check(out, [x], k.scheduled(k.subgraph_of([out], [x]), **knobs))
 
 
 def test_reproducible():
@@ -311,9 +311,9 @@ SCHEDULES = [
 @pytest.mark.parametrize("knobs", SCHEDULES, ids=lambda s: f"{s['side']}-{s['order']}-{s['splits']}")
 def test_contraction_schedules(knobs):
     for _, y, inputs in contractions():
-        schedule = default_schedule(k.subgraph_of([y], inputs), k.TARGET)
+        schedule = k.scheduled(k.subgraph_of([y], inputs), **knobs, parallel=True)
         if schedule.template == "contraction":
-            k.check(y, inputs, k.changed(schedule, **knobs, parallel=True), scale=8.0)
+            k.check(y, inputs, schedule, scale=8.0)
 
 
 @pytest.mark.parametrize("order", ["panels", "tiles"])
@@ -322,17 +322,19 @@ def test_a_panel_that_ends_in_a_bit_of_a_vector(order):
     a, b = p(6, 9), p(9, 75)
     long = nf.tanh(nf.exp(b) * 0.5 + nf.sin(b) * nf.cos(b)) / (nf.sqrt(b * b + 1.0))
     y = nf.expr("y[i,j] = sum(a[i,k] * b[k,j])", a=a, b=long)
-    schedule = default_schedule(k.subgraph_of([y], [a, b]), k.TARGET)
     knobs = {"side": "right", "lanes": 8, "vectors": 10, "rows": 3, "splits": 1, "order": order, "pack": True}
-    k.check(y, [a, b], k.changed(schedule, **knobs), scale=8.0)
+    schedule = k.scheduled(k.subgraph_of([y], [a, b]), **knobs, pack_loop=True)
+    assert schedule["pack_loop"] and schedule["vectors"] == 10
+    k.check(y, [a, b], schedule, scale=8.0)
 
 
 def test_lanes_that_are_no_power_of_two():
     """What is turned in registers has a power of two of them; the panel has all twelve."""
     a, b = p(16, 64), p(96, 64)
     y = nf.expr("y[i,j] = sum(a[i,k] * b[j,k])", a=a, b=b)
-    schedule = default_schedule(k.subgraph_of([y], [a, b]), k.TARGET)
-    k.check(y, [a, b], k.changed(schedule, side="right", lanes=12, vectors=1, rows=3), scale=8.0)
+    schedule = k.scheduled(k.subgraph_of([y], [a, b]), side="right", lanes=12, vectors=2, rows=3)
+    assert schedule["lanes"] == 12 and schedule["turn"]
+    k.check(y, [a, b], schedule, scale=8.0)
 
 
 def test_contraction_with_producers_and_epilogue():

@@ -7,25 +7,16 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
-from neoflow.codegen.cpu.contraction import lower_contraction
 from neoflow.codegen.cpu.entry import body_function, entry_source
-from neoflow.codegen.cpu.map import lower_map
-from neoflow.codegen.cpu.reduction import lower_reduction
-from neoflow.codegen.cpu.rows import lower_rows
-from neoflow.codegen.cpu.scatter import lower_scatter
+from neoflow.codegen.cpu.templates import LOWERINGS
 from neoflow.codegen.tir import emit
-from neoflow.codegen.tir.frame import Frame
+from neoflow.codegen.tir.frame import Buffers
 from neoflow.codegen.tir.phases import Phases
-from neoflow.errors import ScheduleError
 from neoflow.kernel import Code, Entry, Workspace
-from neoflow.loops.nest import nest_of, scatter_of
-from neoflow.loops.rows import rows_of
-from neoflow.loops.schedule import Schedule
+from neoflow.loops import Schedule, problem_of
 from neoflow.partition.overwrite import is_shared
 from neoflow.partition.subgraph import Subgraph
 from neoflow.target import Target
-
-_TEMPLATES = {"map": lower_map, "reduction": lower_reduction, "contraction": lower_contraction}
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +40,7 @@ class Lowered:
 
 
 def lower(subgraph: Subgraph, schedule: Schedule, target: Target, name: str) -> Lowered:
-    """The kernel of `subgraph` by `schedule`; `ScheduleError` when the schedule does not fit it.
+    """The kernel of `subgraph` by `schedule`, which is legal.
 
     Its functions' names begin with `name`. Inputs and outputs are dense, aligned to an element at least. An output may
     be the memory of an input, where `partition.overwrite` allows it.
@@ -58,32 +49,8 @@ def lower(subgraph: Subgraph, schedule: Schedule, target: Target, name: str) -> 
     values = [subgraph.value(o) for o in subgraph.outputs]
     outputs = tuple(emit.buffer(math.prod(v.shape), v.dtype, f"out{n}") for n, v in enumerate(values))
     faults = emit.Faults()
-    try:
-        phases = _phases(subgraph, schedule, target, inputs, outputs, faults)
-    except KeyError as missing:
-        raise ScheduleError(f"{schedule} lacks the knob {missing}") from None
+    phases = LOWERINGS[schedule.template](problem_of(subgraph), schedule, Buffers(target, inputs, outputs, faults))
     return assemble(name, phases, (*inputs.values(), *outputs), is_shared(subgraph), faults)
-
-
-def _phases(
-    subgraph: Subgraph,
-    schedule: Schedule,
-    target: Target,
-    inputs: dict[int, tirx.Buffer],
-    outputs: tuple[tirx.Buffer, ...],
-    faults: emit.Faults,
-) -> Phases:
-    by_rows, scattered = rows_of(subgraph), scatter_of(subgraph)
-    if by_rows is not None:
-        written = dict(zip(subgraph.outputs, outputs, strict=True))
-        return lower_rows(by_rows, target, inputs, written, schedule, faults)
-    if scattered is not None:
-        return lower_scatter(scattered, inputs, outputs[0], schedule, faults)
-    frame = Frame(nest_of(subgraph).fused(), target, inputs, outputs, faults)
-    template, is_map = _TEMPLATES.get(schedule.template), frame.nest.reduction is None
-    if template is None or (schedule.template == "map") != is_map:
-        raise ScheduleError(f"template {schedule.template!r} does not fit {'a map' if is_map else 'it'}")
-    return template(frame, schedule)
 
 
 def assemble(

@@ -1,11 +1,4 @@
-"""The `reduction` template: any reducer over any body.
-
-`lane` is "output": a vector of neighbouring outputs, the reduced axes as loops; or "reduced": one output, vectors along
-the last reduced axis, the lanes combined as a tree at the end.  `unroll` vectors hide the latency of the operation,
-those of `rows` rows of outputs where a row is short.
-`splits` > 1 divides the first reduced axis into parts reduced side by side, combined in order by a second pass.  The
-order of operations depends on the schedule alone, so results are reproducible.
-"""
+"""Loops of the `reduction` template; see `loops.reduction`."""
 
 from __future__ import annotations
 
@@ -18,7 +11,6 @@ from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Frame, Strip, nested, points
 from neoflow.codegen.tir.phases import Phase, Phases, Scratch
 from neoflow.codegen.tir.reducers import Reducer, State
-from neoflow.errors import ScheduleError
 from neoflow.expr.ir import Axis
 from neoflow.loops.schedule import Schedule
 
@@ -43,12 +35,8 @@ class _Lowering:
         self.parallel, self.along_output = bool(schedule["parallel"]), schedule["lane"] == "output"
         self.reducer = Reducer(reduction)
         candidates = self.outputs if self.along_output else self.reduced
-        if not candidates and (self.along_output or self.lanes > 1):
-            raise ScheduleError(f"{schedule}: there is no such axis for the lanes")
         self.lane_axis = candidates[-1] if candidates else Axis(-3, 1)  # all reduced axes may have length 1
         self.strip = Strip(self.lane_axis, self.lanes)
-        if self.rows > 1 and len(self.outputs) < 2:
-            raise ScheduleError(f"{schedule}: there is no axis for {self.rows} rows")
         self.splits, self.part = self._parts(int(schedule["splits"]))
         self.scratch = [
             emit.buffer(self.splits * self._size, element, "partial", 64) for element in self.reducer.elements

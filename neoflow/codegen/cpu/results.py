@@ -11,20 +11,18 @@ from neoflow.codegen.cpu.tiling import Panel, Rows, Tiling, lanes_left
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Frame
 from neoflow.codegen.tir.phases import Scratch
-from neoflow.expr.ir import postorder
-from neoflow.loops.contraction import size
 from neoflow.loops.nest import stride
+from neoflow.loops.sides import size
 
 Value = emit.Value
-
-SHORT = 4
-"""Up to so many nodes, the expressions of the outputs are written out for every vector of a tile."""
 
 
 class Results:
     """The sums of a contraction, [part][batch][M][N padded to a vector] where they are partial."""
 
-    def __init__(self, frame: Frame, tiling: Tiling, element: str):
+    def __init__(self, frame: Frame, tiling: Tiling, element: str, from_registers: bool):
+        """from_registers: the outputs are written out for every vector of a tile, which is a vector of each output."""
+        self.from_registers = from_registers
         self.frame, self.tiling, self.panels, self.element = frame, tiling, tiling.panels, element
         self.row_axes = (*tiling.batch, *tiling.row_tiles.whole.m)
         self.is_partial = tiling.parts.count > 1
@@ -41,17 +39,11 @@ class Results:
         """What the registers of the tile at `env` hold: row after row, the vectors of the panel."""
         if self.is_partial:
             return self._store_partial(env, rows, panel, acc)
-        if self._is_written_out:
+        if self.from_registers:
             return self._store_registers(env, rows, panel, acc)
         return self._store_through_stack(env, rows, panel, acc)
 
     # --- outputs
-
-    @property
-    def _is_written_out(self) -> bool:
-        values = [value for _, _, value in self.frame.nest.outputs]
-        short = sum(1 for value in values for _ in postorder(value)) <= SHORT
-        return short and self._is_contiguous and self.panels.chunk == self.panels.lanes
 
     @property
     def _is_contiguous(self) -> bool:
