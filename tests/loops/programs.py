@@ -9,7 +9,7 @@ import numpy as np
 
 import neoflow as nf
 from neoflow.expr.tensor import Tensor
-from neoflow.graph import canonicalize, make_graph, pad_guards
+from neoflow.graph import make_graph, optimize
 from neoflow.nn import functional as F
 from neoflow.partition import Partition, Subgraph, partition
 from tests.strategies import random_program
@@ -45,7 +45,7 @@ def random_subgraphs(seed: int) -> tuple[Subgraph, ...]:
 
 
 def _partition(roots: list[Tensor], inputs: list[Tensor]) -> Partition:
-    return partition(canonicalize(pad_guards(canonicalize(make_graph(roots, inputs)))))
+    return partition(optimize(make_graph(roots, inputs)))
 
 
 def random_cases(seed: int) -> Iterator[Case]:
