@@ -146,8 +146,7 @@ def _rewritten_text(result: tuple[Graph, Derivation]) -> str:
 
 
 def _partition_text(p: Partition) -> str:
-    lines = [f"{what}: {v}" for what, v in p.verdicts]
-    return f"{p}\n\n" + "\n".join(lines)
+    return f"{p}\n\n" + "\n".join(map(str, p.decisions))
 
 
 def compile_program(
