@@ -47,6 +47,16 @@ DRAWS = (
     Draw("nan", special=("nan",), spreads=True),
     Draw("infinite", special=("inf", "-inf", "huge", "-huge", "largest", "-largest"), spreads=True),
 )
+LARGE_DRAWS = (
+    Draw("normal"),
+    Draw("whole", scale=3.0, whole=True),
+    Draw("special", special=("nan", "inf", "0", "-0", "-inf", "huge", "denormal", "-huge"), spreads=True),
+)
+"""for kernels that NumPy needs long for: infinities and NaN cost it most"""
+LARGE = 1 << 22
+"""evaluations of a body from which a kernel is large"""
+WITHOUT_FLOATS = 3
+"""draws of a kernel whose inputs are integers and conditions alone"""
 
 
 def _special(text: str, dtype: str) -> float:
@@ -73,7 +83,7 @@ def draw_floats(draw: Draw, shape: tuple[int, ...], dtype: str, length: int, rng
             count = max(1, int(flat.size * min(0.3, 0.5 / length)))
         else:
             count = max(min(flat.size, special.size), int(0.3 * flat.size))
-        places = rng.choice(flat.size, count, replace=False)
+        places = rng.choice(flat.size, count, replace=False) if flat.size < 4096 else rng.integers(0, flat.size, count)
         flat[places] = np.roll(np.resize(special, count), rng.integers(special.size))
     return flat.reshape(shape).astype(dt.NUMPY[dtype])
 
@@ -127,6 +137,9 @@ class Inputs:
         self.reach = max((n for n in self.numbers if n < 1 << 31), default=1)
         self.length = max((_length(t) for t in computes), default=1)
         """how many values may go into one element"""
+        self.draws: tuple[Draw, ...] = LARGE_DRAWS if sum(t.size * _length(t) for t in computes) > LARGE else DRAWS
+        if not any(dt.is_float(t.dtype) for t in self.inputs):
+            self.draws = DRAWS[:WITHOUT_FLOATS]
         self.follows_data = any(facts(t.definition).faulty or isinstance(t.definition.body, Scatter) for t in computes)
         """whether an index is data"""
         self.ranges = self._ranges(rng) if self.follows_data else {}

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from neoflow.codegen.draws import DRAWS, Inputs
+from neoflow.codegen.draws import Inputs
 from neoflow.codegen.rounding import FORMATS, error_bounds
 from neoflow.errors import CodegenError, RuntimeFault
 from neoflow.expr import dtype as dt
@@ -33,8 +33,6 @@ Run = Callable[[Sequence[np.ndarray]], None]
 
 FENCE = 256
 """bytes before and after every array"""
-WITHOUT_FLOATS = 3
-"""draws of a kernel whose inputs are integers and conditions alone"""
 PATTERNS = (0xFF, 0xA5)
 """of the fences and of what outputs hold before the run; 0xFF is NaN in every float type"""
 
@@ -83,8 +81,7 @@ def verify(subgraph: Subgraph, run: Run, name: str = "the kernel", seed: int = 0
         raise CodegenError(f"{name} cannot be checked: {fault}:\n{subgraph}") from fault
     bounds = {whole: error_bounds(outputs, whole) for whole in (False, True)}
     trial = _Trial(subgraph, run, name, seed)
-    has_floats = any(dt.is_float(t.dtype) for t in placeholders)
-    for number, draw in enumerate(DRAWS if has_floats else DRAWS[:WITHOUT_FLOATS]):
+    for number, draw in enumerate(inputs.draws):
         feeds = inputs.draw(draw, rng)
         arrays = [feeds[t] for t in placeholders]
         found = trial.outcome(draw.name, arrays, outputs, PATTERNS[number % 2])

@@ -136,6 +136,22 @@ def test_a_sum_in_too_narrow_a_type_is_caught(dtype):
         refused(PRODUCT, narrow, "computes")
 
 
+LARGE = {
+    "near": (lambda i, o: np.multiply(o[0], 1.001, out=o[0]), "draw 'normal'"),
+    "only NaN": (lambda i, o: np.nan_to_num(o[0], copy=False, nan=0.5, posinf=np.inf, neginf=-np.inf), "NumPy nan"),
+    "the last element": (lambda i, o: at(o[0], o[0].size - 1, 0.25), "computes"),
+    "one after the end": (lambda i, o: at(o[0], o[0].size, 0.25), "writes after"),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_large_kernel_has_fewer_draws_and_no_more_room(name):
+    a, b = nf.placeholder((190, 160), name="a"), nf.placeholder((170, 160), name="b")
+    product = subgraph_of(nf.nn.functional.linear(a, b), [a, b])
+    assert verify(product, numpy_kernel(product)).draws == ("normal", "whole", "special")
+    refused(product, *LARGE[name])
+
+
 def test_an_infinity_loosens_nothing_else():
     """One row is infinite; the others are held to their own bounds."""
     rows = subgraph_of(nf.sum(x, axis=1), [x])
@@ -265,15 +281,6 @@ def test_the_same_seed_draws_the_same():
     assert not np.array_equal(seen[0], seen[2], equal_nan=True)
 
 
-def test_doubt_is_rare():
-    """What rounding decides is not judged: little of it, or the judge is hollow."""
-    compared = doubtful = 0
-    for s in random_subgraphs(range(100, 108)):
-        certificate = verify(s, numpy_kernel(s))
-        compared, doubtful = compared + certificate.compared, doubtful + certificate.doubtful
-    assert doubtful < 0.01 * compared
-
-
 # ------------------------------------------------------------------------------------------------------- laws
 
 
@@ -289,11 +296,12 @@ def random_subgraphs(seeds):
                 yield s
 
 
-@pytest.mark.parametrize("start", range(0, 30, 5))
+@pytest.mark.parametrize("start", range(0, 25, 5))
 def test_the_meaning_in_its_own_types_is_accepted(start):
-    """About 350 kernels."""
-    for s in random_subgraphs(range(start, start + 5)):
-        verify(s, numpy_kernel(s), f"a kernel of program {start}")
+    """More than 300 kernels in all. Little is left in doubt, or the judge were hollow."""
+    found = [verify(s, numpy_kernel(s)) for s in random_subgraphs(range(start, start + 5))]
+    assert len(found) > 40
+    assert sum(c.doubtful for c in found) < 0.01 * sum(c.compared for c in found)
 
 
 @pytest.mark.slow
