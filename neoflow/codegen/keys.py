@@ -17,8 +17,8 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-FOLLOWED = ("expr", "graph", "partition", "loops", "codegen")
-"""Packages of neoflow that a kernel's text follows from."""
+FOLLOWED = ("expr", "graph", "partition", "loops", "codegen", "kernel.py", "target.py")
+"""Packages and files of neoflow that a kernel's text follows from."""
 VERSIONS = ("apache-tvm", "apache-tvm-ffi", "python-flint", "islpy", "numpy")
 """Distributions that it follows from."""
 
@@ -37,7 +37,8 @@ def digest(*parts: str) -> str:
 def compiler_digest() -> str:
     """What lowering follows from: every byte of the source files, and the versions of packages. Once a process."""
     root = Path(__file__).parents[1]
-    files = sorted(p for name in FOLLOWED for p in (root / name).rglob("*.*") if p.suffix in (".py", ".ll"))
+    inside = (p for name in FOLLOWED for p in (root / name).rglob("*.*") if p.suffix in (".py", ".ll"))
+    files = sorted([*inside, *(root / name for name in FOLLOWED if name.endswith(".py"))])
     found = hashlib.sha256()
     for path in files:
         data = path.read_bytes()

@@ -7,9 +7,10 @@ import sys
 import textwrap
 from pathlib import Path
 
+import grimp
 import pytest
 
-from neoflow.codegen.keys import compiler_digest, digest, kernel_key, program_digest, request_key
+from neoflow.codegen.keys import FOLLOWED, compiler_digest, digest, kernel_key, program_digest, request_key
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,6 +24,16 @@ def test_every_part_counts():
     kernels = {kernel_key(*parts) for parts in (("s", "k", "t"), ("z", "k", "t"), ("s", "z", "t"), ("s", "k", "z"))}
     assert len(requests | kernels) == 8 and all(len(key) == 64 for key in requests | kernels)
     assert compiler_digest() == compiler_digest.__wrapped__()
+
+
+def test_everything_that_lowering_imports_counts():
+    """But for what is in the target's text, the machine, and what has no say in it."""
+    graph = grimp.build_graph("neoflow")
+    silent = {"neoflow.machine", "neoflow.errors", "neoflow.imports"}
+    needed = graph.find_upstream_modules("neoflow.codegen.cpu.kernel") - silent
+    packages = {name.removesuffix(".py") for name in FOLLOWED}
+    assert {m for m in needed if m.split(".")[1] not in packages} == set()
+    assert all((ROOT / "neoflow" / name).exists() for name in FOLLOWED)
 
 
 SOURCE = '''
