@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import version
@@ -36,13 +37,16 @@ def digest(*parts: str) -> str:
 @cache
 def compiler_digest() -> str:
     """What lowering follows from: every byte of the source files, and the versions of packages. Once a process."""
-    root = Path(__file__).parents[1]
-    inside = (p for name in FOLLOWED for p in (root / name).rglob("*.*") if p.suffix in (".py", ".ll"))
-    files = sorted([*inside, *(root / name for name in FOLLOWED if name.endswith(".py"))])
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    files = [os.path.join(root, name) for name in FOLLOWED if name.endswith(".py")]
+    for name in FOLLOWED:
+        for folder, _, names in os.walk(os.path.join(root, name)):
+            files += [os.path.join(folder, n) for n in names if n.endswith((".py", ".ll"))]
     found = hashlib.sha256()
-    for path in files:
-        data = path.read_bytes()
-        found.update(f"{path.relative_to(root)} {len(data)}:".encode())
+    for path in sorted(files):
+        with open(path, "rb", buffering=0) as file:
+            data = file.read()
+        found.update(f"{path[len(root) :]} {len(data)}:".encode())
         found.update(data)
     return digest(found.hexdigest(), *(f"{name} {version(name)}" for name in VERSIONS))
 

@@ -8,10 +8,8 @@ integer that leads outside its tensor must make the kernel raise `RuntimeFault`.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
@@ -19,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from neoflow.codegen.draws import Inputs
+from neoflow.codegen.keys import program_digest
 from neoflow.codegen.rounding import FORMATS, error_bounds
 from neoflow.errors import CodegenError, RuntimeFault
 from neoflow.expr import dtype as dt
@@ -55,20 +54,13 @@ class Certificate:
     faults: int
     date: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
 
 @cache
 def verifier_version() -> str:
-    """Changes when the judge does, or the meaning it judges by: a hash of their files."""
+    """Changes when the judge does, or the meaning it judges by: of their files as programs."""
     here, meaning = Path(__file__).parent, Path(__file__).parents[1] / "expr"
     files = [here / f"{name}.py" for name in ("verify", "draws", "rounding")]
-    files += [*sorted((meaning / "interp").glob("*.py")), meaning / "functions.py"]
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+    return program_digest([*files, *(meaning / "interp").rglob("*.py"), *meaning.glob("functions.py")])[:16]
 
 
 def verify(subgraph: Subgraph, run: Run, name: str = "the kernel", seed: int = 0) -> Certificate:
