@@ -18,7 +18,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-FOLLOWED = ("expr", "graph", "partition", "loops", "codegen", "kernel.py", "target.py", "text", "verdict.py")
+FOLLOWED = ("text", "expr", "graph", "partition", "loops", "codegen", "kernel.py", "target.py", "verdict.py")
 """Packages and files of neoflow that a kernel's text follows from."""
 VERSIONS = ("apache-tvm", "apache-tvm-ffi", "python-flint", "islpy", "numpy")
 """Distributions that it follows from."""
