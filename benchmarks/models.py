@@ -16,8 +16,8 @@ import argparse
 import torch
 
 from benchmarks import results
-from neoflow.commands.bench import bench, check
-from neoflow.commands.doctor import examine
+from neoflow.report.compare import bench, check
+from neoflow.report.machine import examine
 
 MODELS = {
     "capsnet": 16,

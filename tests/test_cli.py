@@ -74,12 +74,17 @@ def run(monkeypatch, capsys):
     return call
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["bench"], ["explain"], ["doctor"]])
+@pytest.mark.parametrize("command", [[], *([name] for name in cli.COMMANDS)])
 def test_help(run, command):
     status, out, _ = run(*command, "--help")
     assert status == 0 and "Usage: " in out
     if not command:
-        assert all(name in out for name in ("train", "bench", "explain", "doctor"))
+        assert all(name in out for name in cli.COMMANDS)
+
+
+def test_each_file_of_commands_is_one():
+    files = {p.stem for p in (Path(cli.__file__).parent / "commands").glob("*.py")} - {"__init__", "options"}
+    assert set(cli.COMMANDS) == files and len(cli.COMMANDS) == len(files)
 
 
 def test_help_loads_little():
