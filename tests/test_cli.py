@@ -202,6 +202,18 @@ def test_bench_check(run, folder):
 
 
 @pytest.mark.tvm
+@pytest.mark.torch
+def test_bench_check_judges_each_gradient_by_the_peers_own(run, folder):
+    """A gradient of the peer off by one part in two thousand, in float32 as in float64: it is not rounding."""
+    pytest.importorskip("torch")
+    peer = folder / "benchmarks" / "peers" / "torch_tiny.py"
+    peer.write_text(peer.read_text().replace("self.w)[0].numpy()", "self.w)[0].numpy() * 1.0005"))
+    status, out, _ = run("bench", "tiny", "--against", "torch", "--seconds", 0.1, "--check")
+    assert status == 1 and "DISAGREES" in out
+    assert re.search(r"gradient w +5\.0e-04 of its largest entry \(at most 2e-06, too much\)", out)
+
+
+@pytest.mark.tvm
 def test_doctor(run):
     status, out, _ = run("doctor", "--json")
     machine = json.loads(out)

@@ -24,13 +24,13 @@ def bench(
     as_json: AsJson = False,
 ) -> None:
     """Time a model's step beside the same step in other frameworks: same parameters, same inputs, in turn."""
-    from neoflow.report import compare
+    from neoflow.report import agreement, compare
 
     use_threads(threads)
     peers = [p for p in against.split(",") if p]
     if check and not peers:
         raise ConfigError("--check compares with a peer: add --against torch")
-    checks = [compare.check(model, batch, peer) for peer in peers] if check else []
+    checks = [agreement.check(model, batch, peer) for peer in peers] if check else []
     result = compare.bench(model, batch, mode.value, peers, seconds)
     if as_json:
         checked = {"check": [{**asdict(c), "agrees": c.is_close} for c in checks]} if check else {}
