@@ -99,7 +99,7 @@ def test_help_loads_little():
         (["explain", "absent"], "there is no model absent: give a file, or one of .*tiny"),
         (["explain", "absent.py"], "there is no file absent.py"),
         (["explain", "tiny_narrow"], "models/tiny.py has no variant tiny_narrow; it has tiny, tiny_wide"),
-        (["bench", "tiny", "--against", "abacus"], "there is no peer 'abacus'; there is torch"),
+        (["bench", "tiny", "--against", "abacus"], "there is no peer 'abacus'; there are torch, jax"),
         (["bench", "tiny", "--check"], "--check compares with a peer"),
         (["train", "tiny", "--resume"], "--resume needs --checkpoint"),
         (["train", "tiny", "--lr", "0"], "a learning rate above 0"),

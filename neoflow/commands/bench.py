@@ -15,7 +15,7 @@ def bench(
     model: ModelName,
     batch: Annotated[int, typer.Option(min=1, help="Samples a step.")] = 16,
     mode: Annotated[Mode, typer.Option(help="A training step, or inference.")] = Mode.train,
-    against: Annotated[str, typer.Option(help="Peers, separated by commas; there is torch.")] = "",
+    against: Annotated[str, typer.Option(help="Peers, separated by commas; there are torch and jax.")] = "",
     check: Annotated[
         bool, typer.Option("--check", help="Also compare gradients and 50 SGD steps with each peer.")
     ] = False,

@@ -185,6 +185,7 @@ def examine() -> Machine:
         (nvcc, "nvcc", "generating code for NVIDIA GPUs (not there yet in neoflow)"),
         (gpu, "an NVIDIA GPU", "running on one (not there yet in neoflow)"),
         (torch, "PyTorch", "`neoflow bench --against torch` and the tests marked torch: pip install 'neoflow[torch]'"),
+        (jax, "JAX", "`neoflow bench --against jax` and the tests marked jax: pip install 'neoflow[jax]'"),
         (version_of("scikit-learn"), "scikit-learn", "training on its digits: pip install 'neoflow[models]'"),
     )
     missing.update({what: why for found, what, why in wanted if found is None})
