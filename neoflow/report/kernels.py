@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from neoflow.expr.count import count_ops
 from neoflow.pipeline import Compiled
-from neoflow.report.roofline import KernelRow
+from neoflow.report.roofline import KernelRow, Work
 from neoflow.runtime.function import Function, KernelTime
 from neoflow.runtime.parameters import get_value, set_value
 
@@ -22,14 +22,22 @@ def profile(step: Function, arrays: Sequence[object], seconds: float = 1.0) -> l
             set_value(p, value)
 
 
+def kernel_work(compiled: Compiled) -> list[Work]:
+    """The work of each distinct kernel, in the order of their numbers."""
+    found = []
+    for number, kernel in enumerate(compiled.kernels):
+        inputs, outputs = kernel.subgraph.tensors()
+        calls = sum(call.kernel == number for call in compiled.plan.calls)
+        found.append(Work(calls, count_ops(outputs).flops, sum(t.nbytes for t in (*inputs, *outputs))))
+    return found
+
+
 def kernel_rows(compiled: Compiled, times: Sequence[KernelTime]) -> list[KernelRow]:
     """A row for each distinct kernel, the longest first. times: of the plan's calls, in order."""
     total = sum(t.seconds for t in times) or 1.0
     rows = []
-    for number, kernel in enumerate(compiled.kernels):
+    for number, (kernel, work) in enumerate(zip(compiled.kernels, kernel_work(compiled), strict=True)):
         calls = [n for n, call in enumerate(compiled.plan.calls) if call.kernel == number]
-        inputs, outputs = kernel.subgraph.tensors()
-        touched = sum(t.nbytes for t in (*inputs, *outputs))
         seconds = sum(times[n].seconds for n in calls)
         rows.append(
             KernelRow(
@@ -37,9 +45,9 @@ def kernel_rows(compiled: Compiled, times: Sequence[KernelTime]) -> list[KernelR
                 names=tuple(times[n].name for n in calls),
                 seconds=seconds,
                 share=seconds / total,
-                flops=len(calls) * count_ops(outputs).flops,
-                nbytes=len(calls) * touched,
-                touched=touched,
+                flops=work.calls * work.flops,
+                nbytes=work.calls * work.nbytes,
+                touched=work.nbytes,
                 schedule=str(kernel.schedule),
                 text=str(kernel.subgraph),
             )

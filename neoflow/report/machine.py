@@ -147,7 +147,8 @@ def _first_line(*command: str) -> str | None:
     return next((line for line in lines if "release" in line), lines[0] if lines else None)
 
 
-def _processor() -> str:
+def processor() -> str:
+    """What the processor calls itself."""
     try:
         with open("/proc/cpuinfo") as file:
             return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
@@ -192,7 +193,7 @@ def examine() -> Machine:
     return Machine(
         neoflow=nf.__version__,
         python=platform.python_version(),
-        processor=_processor(),
+        processor=processor(),
         cores=available_cores(),
         threads=settings.threads,
         vector_bits=8 * target.vector_bytes if target else 0,
