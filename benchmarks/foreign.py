@@ -33,7 +33,7 @@ from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.phases import Phase, Phases
 from neoflow.models import build_model, find_peer
 from neoflow.pipeline import device, resolve_target
-from neoflow.report.machine import best_seconds, examine
+from neoflow.report.machine import examine
 from neoflow.runtime.device import Launch
 from neoflow.train.step import RATE, reset, train_step
 
@@ -154,8 +154,8 @@ def busy_table(seconds: float) -> list[str]:
     return lines
 
 
-def chain_seconds(is_parallel: bool) -> float:
-    """Seconds of one of a chain of kernels that do nothing, on all threads or on one."""
+def chain_seconds(is_parallel: bool, seconds: float) -> float:
+    """Seconds of one of a chain of kernels that do nothing, on all threads or on one: the median over runs."""
     cpu, target = device(), resolve_target("cpu")
     buffers = (emit.buffer(1, "float32", "b0"),)
     phases = Phases((Phase(target.threads, lambda _: [], is_parallel),))
@@ -171,12 +171,12 @@ def chain_seconds(is_parallel: bool) -> float:
         cpu.launch(program)
         cpu.synchronize()
 
-    return best_seconds(run, 1.0) / CHAIN
+    return timed(run, run, max(5, int(seconds / 4 / timed(run, run, 5)))) / CHAIN
 
 
 def barrier_table(seconds: float) -> list[str]:
-    """Two rows. seconds: not used, it takes two."""
-    together, alone = chain_seconds(True), chain_seconds(False)
+    """Two rows."""
+    together, alone = (chain_seconds(is_parallel, seconds) for is_parallel in (True, False))
     limit = f"{MICROSECONDS} | {mark(1e6 * together, MICROSECONDS)}"
     return [
         f"| a kernel that does nothing, in a chain of {CHAIN:,} | us | wanted | |",
