@@ -54,7 +54,8 @@ def _itself(state: Storing, t: Compute) -> Iterator[Compute]:
 
 
 def _may_inline(facts: Facts, state: Storing, t: Compute) -> Verdict:
-    """
+    """A compute is computed where it is read.
+
     memory a = exp(x)            kernel 1: b = exp(x) + 1
     kernel 1: b = a + 1    ->    kernel 2: c = exp(x) * y
     kernel 2: c = a * y
@@ -76,7 +77,8 @@ def _in_place(state: Storing, t: Compute) -> Iterator[Compute]:
 
 
 def _may_view(facts: Facts, state: Storing, t: Compute) -> Verdict:
-    """
+    """A compute is a run of what it reads.
+
     memory x: 8 x 6                          memory x: 8 x 6
     a[i] = x[2, i]                     ->    a: x from element 12 on, nothing is computed
     """
@@ -108,7 +110,8 @@ def _what_it_reads(state: Kernels, t: Compute) -> Iterator[Merge]:
 
 
 def _may_ride(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
-    """
+    """A kernel computes what reads its result at the point it has just computed.
+
     kernel 1: s[i,j] = sum[k](x[i,k] * w[k,j])    ->    kernel 1: s[i,j] = sum[k](x[i,k] * w[k,j])
     kernel 2: y[i,j] = relu(s[i,j] + b[j])                        y[i,j] = relu(s[i,j] + b[j])
     """
@@ -119,7 +122,7 @@ def _may_ride(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
         for u in state.storage.closures[t] if is_contraction(head.definition) else ():
             if (looks_up_by_element if u.shape == t.shape else looks_up)(u.definition):
                 return Verdict(False, f"{u.name} looks up each element, and a contraction writes whole vectors")
-    return _at_own_point(facts, state, merge) or Verdict(True, "it reads the kernel's result at its own point")
+    return _at_own_point(state, merge) or Verdict(True, "it reads the kernel's result at its own point")
 
 
 def _beside(state: Kernels, t: Compute) -> Iterator[Merge]:
@@ -131,7 +134,8 @@ def _beside(state: Kernels, t: Compute) -> Iterator[Merge]:
 
 
 def _may_share(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
-    """
+    """A kernel takes in another that it reads besides, without reductions: their inputs are read once.
+
     kernel 1: a[i] = exp(x[i])                      kernel 2: a[i] = exp(x[i])
     kernel 2: b[i] = log(x[i])                ->              b[i] = log(x[i])
               c[i] = a[i] + b[i]                              c[i] = a[i] + b[i]
@@ -139,10 +143,10 @@ def _may_share(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
     for m in state.merged(merge).members:
         if reduces(m):
             return Verdict(False, f"{m.name} reduces")
-    return _at_own_point(facts, state, merge) or Verdict(True, "one reads the other at its own point")
+    return _at_own_point(state, merge) or Verdict(True, "one reads the other at its own point")
 
 
-def _at_own_point(facts: Facts, state: Kernels, merge: Merge) -> Verdict | None:
+def _at_own_point(state: Kernels, merge: Merge) -> Verdict | None:
     """Why the two are no kernel that goes through its points once; None when they are."""
     first, second, storage = state.kernels[merge.first], state.kernels[merge.second], state.storage
     for t in second.members:
@@ -166,7 +170,8 @@ def _what_a_kernel_reads(state: Kernels, n: int) -> Iterator[Merge]:
 
 
 def _may_go_by_rows(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
-    """
+    """Kernels that go through the same rows do so together: what lies between them stays in the cache.
+
     kernel 1: m[i] = max[k](x[i,k])                 kernel 1: for each row i
     kernel 2: e[i,j] = exp(x[i,j] - m[i])     ->                  m = max[k](x[i,k])
                                                                   e[j] = exp(x[i,j] - m)

@@ -1,9 +1,12 @@
 """Every rule of fusion where it applies and where it is refused, with its sentence; and the laws all rules keep."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import neoflow as nf
+from neoflow import pipeline
 from neoflow.errors import PartitionError
 from neoflow.expr.tensor import Placeholder, topological
 from neoflow.graph import make_graph
@@ -252,6 +255,21 @@ def test_kernels_are_right_whatever_is_chosen():
     """What is legal is right, be it wise or not: no choice, and choices by chance."""
     applied = [law(seed, choose=coin(seed) if seed % 4 else lambda *_: None) for seed in range(200, 240)]
     assert set().union(*applied) == {rule.name for rule in RULES}
+
+
+@pytest.mark.slow
+@pytest.mark.tvm
+def test_kernels_compile_whatever_is_chosen(monkeypatch):
+    """What is legal can be compiled: no check of code generation is missing in `legal`."""
+    for seed in range(400, 440):
+        choose = coin(seed) if seed % 3 else lambda *_: None
+        monkeypatch.setattr(pipeline, "partition", partial(partition, choose=choose))
+        program = random_program(seed, jumps=False)
+        roots = program.with_gradients()
+        found = nf.compile(roots, list(program.feeds))(*program.feeds.values())
+        for value, wanted in zip(found, nf.evaluate(roots, program.feeds, dtype="float64"), strict=True):
+            scale = max(1.0, np.abs(wanted[np.isfinite(wanted)]).max(initial=0))
+            np.testing.assert_allclose(value, wanted, rtol=5e-3, atol=5e-3 * scale, err_msg=f"seed {seed}")
 
 
 @pytest.mark.slow
