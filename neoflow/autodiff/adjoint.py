@@ -25,9 +25,9 @@ from neoflow.autodiff import rules
 from neoflow.autodiff.solve import Solution, solve
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
-from neoflow.expr.check import conjuncts
 from neoflow.expr.close import define
 from neoflow.expr.functions import ARG_REDUCERS
+from neoflow.expr.guards import conjuncts
 from neoflow.expr.ir import (
     Apply,
     Axis,
@@ -44,7 +44,7 @@ from neoflow.expr.ir import (
 )
 from neoflow.expr.normal import conjunction, normal_form, opened
 from neoflow.expr.recipe import Recipe, stand_ins
-from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor, topological
+from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor, tensor_of, topological
 
 Guards = tuple[Expr, ...]
 _MAX_CLASSES = 64
@@ -157,8 +157,7 @@ def contributions(t: Compute, value: Tensor, g: Tensor, wanted: set[Tensor]) -> 
     elementwise: dict[Tensor, list[tuple[Expr, tuple[Axis, ...]]]] = {}
     result: dict[Tensor, list[Tensor]] = {}
     for (read, guards), e in terms.items():
-        source = read.source
-        assert isinstance(source, Tensor)
+        source = tensor_of(read)
         if source not in wanted:
             continue
         targets = fresh_axes(source.shape)
@@ -184,8 +183,7 @@ def _term(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...], targets
     The cheapest of: gathering, by residue classes or not; storing sums over the axes the read does not use and
     gathering these, where windows are few and most places near a border; scattering, where the index is data.
     """
-    source = read.source
-    assert isinstance(source, Tensor)
+    source = tensor_of(read)
     name = f"d_{source.name}"
     points = math.prod(a.extent for a in domain)
     solution = solve(read.indices, targets, domain, _idents)
@@ -239,8 +237,8 @@ def _scattered(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...]) ->
     indices = read.indices
     if guards:
         indices = tuple(Select(conjunction(guards), i, affine.integer(0)) for i in indices)
-    shape = read.source.shape
-    return define(shape, fresh_axes(shape), Scatter(over, indices, value), f"d_{read.source.name}")  # type: ignore[union-attr]
+    source = tensor_of(read)
+    return define(source.shape, fresh_axes(source.shape), Scatter(over, indices, value), f"d_{source.name}")
 
 
 def _summed_first(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...]) -> tuple[Read, tuple[Axis, ...]]:
@@ -252,14 +250,14 @@ def _summed_first(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...])
         e = Select(conjunction(guards), e, Const(0, e.dtype))
     if others:
         e = Reduce("sum", others, e)
-    stored = define(tuple(a.extent for a in over), over, e, f"d_{read.source.name}_terms")  # type: ignore[union-attr]
+    stored = define(tuple(a.extent for a in over), over, e, f"d_{tensor_of(read).name}_terms")
     return Read(stored, over), over
 
 
 def _cotangent_of_scattered(body: Scatter, g: Tensor) -> dict[Tensor, Tensor]:
     """t[f(i)] += v[i]   ->   dv[i] = g[f(i)]."""
-    assert isinstance(body.body, Read) and isinstance(body.body.source, Tensor)
-    source = body.body.source
+    assert isinstance(body.body, Read)
+    source = tensor_of(body.body)
     if not dt.is_float(source.dtype):
         return {}
     return {source: define(source.shape, body.axes, Read(g, body.targets), f"d_{source.name}")}

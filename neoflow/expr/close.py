@@ -21,7 +21,7 @@ from neoflow.expr.ir import (
     postorder,
     rewrite,
 )
-from neoflow.expr.tensor import Compute, Definition, Tensor
+from neoflow.expr.tensor import Compute, Definition, Tensor, tensor_of
 
 
 class _Closer:
@@ -61,8 +61,7 @@ class _Closer:
             case Axis():
                 return self.numbered[e]
             case Read():
-                assert isinstance(e.source, Tensor)
-                slot = self.slot(e.source)
+                slot = self.slot(tensor_of(e))
                 return Read(slot, tuple(affine.simplify(self.visit(i)) for i in e.indices))
             case Apply():
                 closed: Expr = Apply(e.fn, tuple(self.visit(a) for a in e.args))

@@ -19,7 +19,8 @@ are unique and it knows the line it was written on (`where`, part of its identit
 are numbered in the order of binding, tensors are slots, lines are dropped. Equal definitions are the same object
 whatever the names, so whatever is derived from one (bounds, adjoints, kernels) is derived once.
 
-Expressions and slots are here, definitions and tensors in `tensor`.
+Expressions and slots are here, definitions and tensors in `tensor`. `dsl` gives both their operators, `printer` their
+text.
 """
 
 from __future__ import annotations
@@ -35,9 +36,6 @@ from typing import TYPE_CHECKING, Any
 from neoflow.errors import ExpressionError, Location
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS
-
-if TYPE_CHECKING:
-    from neoflow.expr.tensor import Tensor
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 uids = itertools.count()
@@ -119,13 +117,6 @@ class Expr(Operators):
         """The same node over other children."""
         return self
 
-    def __str__(self) -> str:
-        from neoflow.expr.printer import print_expr
-
-        return print_expr(self)
-
-    __repr__ = __str__
-
     def __bool__(self) -> bool:
         raise ExpressionError(
             f"the truth of `{self}` is not known while the program is written; use nf.select(cond, a, b), and & | ~ "
@@ -169,13 +160,19 @@ class Axis(Expr):
         return node
 
 
-class Slot(Node):
-    """The `position`-th input of a definition."""
+class Source(Operators):
+    """What can be read: a tensor, or the slot that stands for one."""
 
-    __slots__ = ("dtype", "position", "shape")
-    position: int
+    __slots__ = ("dtype", "shape")
     shape: tuple[int, ...]
     dtype: str
+
+
+class Slot(Source):
+    """The `position`-th input of a definition."""
+
+    __slots__ = ("position",)
+    position: int
 
     def __new__(cls, position: int, shape: tuple[int, ...], dtype: str) -> Slot:
         fields = {"position": position, "shape": shape, "dtype": dtype, "where": None}
@@ -184,10 +181,10 @@ class Slot(Node):
 
 class Read(Expr):
     __slots__ = ("indices", "source")
-    source: Tensor | Slot
+    source: Source
     indices: tuple[Expr, ...]
 
-    def __new__(cls, source: Tensor | Slot, indices: tuple[Expr, ...], where: Location | None = None) -> Read:
+    def __new__(cls, source: Source, indices: tuple[Expr, ...], where: Location | None = None) -> Read:
         fields = {"source": source, "indices": indices, "dtype": source.dtype, "where": where}
         node = intern(cls, (source, indices, where), {**fields, "free": _union(indices)})
         return node

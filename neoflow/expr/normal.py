@@ -10,9 +10,9 @@ from __future__ import annotations
 from functools import cache
 
 from neoflow.expr import affine
-from neoflow.expr.check import conjuncts
 from neoflow.expr.close import define
 from neoflow.expr.functions import ARG_REDUCERS, identity
+from neoflow.expr.guards import conjuncts
 from neoflow.expr.ir import Apply, Const, Expr, Read, Reduce, Scatter, Select, Slot, rewrite, same
 from neoflow.expr.recipe import Recipe, stand_ins
 from neoflow.expr.tensor import Compute, Definition, Tensor

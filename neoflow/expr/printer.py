@@ -9,8 +9,9 @@ from collections.abc import Iterator, Set
 from functools import lru_cache
 
 from neoflow.expr import dtype as dt
+from neoflow.expr.extents import Disagreement, Empty, infer, uses
 from neoflow.expr.functions import FUNCTIONS
-from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, Slot
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, Slot, Source
 from neoflow.expr.tensor import Compute, Definition, Tensor
 
 _OUTPUT_NAMES = "ijklmnpqtuvw"
@@ -44,8 +45,6 @@ def axis_names(tensor: Compute) -> tuple[str, ...]:
 @lru_cache(maxsize=4096)
 def unsaid_extents(definition: Definition) -> frozenset[int]:
     """Idents of the axes whose extents do not follow from the shapes read, so that a text must say them: `i<4`."""
-    from neoflow.expr.extents import Disagreement, Empty, infer, uses
-
     axes = (*definition.axes, *definition.reduction_axes)
     found = uses(definition.body)
     said: dict[Axis, int] = {}
@@ -87,9 +86,10 @@ def print_expr(
     def bound(a: Axis) -> str:
         return f"{axis(a)}<{a.extent}" if a.ident in sized else axis(a)
 
-    def source(s: Slot | Tensor) -> str:
+    def source(s: Source) -> str:
         if isinstance(s, Slot):
             return sources[s.position] if s.position < len(sources) else f"${s.position}"
+        assert isinstance(s, Tensor)
         return s.name
 
     def operands(args: tuple[Expr, ...], folds: bool) -> list[str | None]:
@@ -197,3 +197,13 @@ def print_program(tensors: list[Tensor] | tuple[Tensor, ...]) -> str:
         else:
             lines.append(f"{rename[t.uid]} = {type(t).__name__.lower()}({t.shape}, {t.dtype!r})")
     return "\n".join(lines)
+
+
+def _install_text() -> None:
+    """What `str` gives, and `repr` but of tensors, which have a short one."""
+    for cls, text in ((Expr, print_expr), (Definition, print_definition), (Tensor, print_tensor)):
+        for method in ("__str__",) if cls is Tensor else ("__str__", "__repr__"):
+            setattr(cls, method, text)
+
+
+_install_text()

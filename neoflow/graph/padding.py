@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
-from neoflow.expr.check import conjuncts
 from neoflow.expr.close import build
-from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, Select, Slot, same, substitute
+from neoflow.expr.guards import conjuncts
+from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, Select, Slot, Source, same, substitute
 from neoflow.expr.normal import conjunction
 from neoflow.expr.tensor import Compute, Definition, Tensor
 from neoflow.graph.canonicalize import map_graph
@@ -88,7 +88,7 @@ def _stays_inside(read: Read) -> bool:
     return all(low >= 0 and high < n for (low, high), n in zip(ranges, read.source.shape, strict=True))
 
 
-def _size(source: Tensor | Slot) -> int:
+def _size(source: Source) -> int:
     total = 1
     for n in source.shape:
         total *= n
