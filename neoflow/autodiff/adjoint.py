@@ -45,6 +45,7 @@ from neoflow.expr.ir import (
 from neoflow.expr.normal import conjunction, normal_form, opened
 from neoflow.expr.recipe import Recipe, stand_ins
 from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor, tensor_of, topological
+from neoflow.expr.traits import is_exact
 
 Guards = tuple[Expr, ...]
 _MAX_CLASSES = 64
@@ -53,8 +54,6 @@ _MAX_SPAN = 1024
 _BORDER, _REUSE = 1.5, 16
 """Points that share a place are summed first where they are so many and gathering visits so many times all points."""
 _idents = itertools.count(1_000_000)
-_EXACT = ("maximum", "minimum", "relu", "neg", "abs")
-"""Functions whose result has the same bits however it is compiled."""
 
 
 @cache
@@ -263,18 +262,13 @@ def _cotangent_of_scattered(body: Scatter, g: Tensor) -> dict[Tensor, Tensor]:
     return {source: define(source.shape, body.axes, Read(g, body.targets), f"d_{source.name}")}
 
 
-def _is_exact(e: Expr) -> bool:
-    inner = all(_is_exact(c) for c in e.children if dt.is_float(c.dtype))
-    return inner and (not isinstance(e, (Apply, Cast)) or (isinstance(e, Apply) and e.fn in _EXACT))
-
-
 def _share_among_ties(t: Compute, body: Reduce, value: Tensor, g: Tensor) -> tuple[Expr, Expr]:
     """max/min: the cotangent goes to the elements equal to the extreme, in equal parts.
 
     What is compared must have the bits of the forward pass, so anything inexact is stored first.
     """
     inner, outputs = body.body, t.definition.axes
-    if not _is_exact(inner):
+    if not is_exact(inner):
         domain = outputs + body.axes
         used = tuple(a for a in domain if a in inner.free)
         stored = define(tuple(a.extent for a in used), used, inner, f"{t.name}_of")

@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from neoflow.expr import dtype as dt
+from neoflow.expr.functions import ARG_REDUCERS
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, Slot
 
 INF = 1 << 62
@@ -48,7 +49,7 @@ def _bounds(e: Expr) -> tuple[int, int]:
             return bounds(e.arg)
         case Reduce() if e.op in ("max", "min"):
             return bounds(e.body)
-        case Reduce() if e.op.startswith("arg"):
+        case Reduce() if e.op in ARG_REDUCERS:
             return 0, e.axes[0].extent - 1
     return (0, 1) if e.dtype == "bool" else (-INF, INF)
 

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 from neoflow.errors import ExpressionError, Location
 from neoflow.expr import dtype as dt
-from neoflow.expr.functions import FUNCTIONS
+from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 uids = itertools.count()
@@ -275,7 +275,7 @@ class Reduce(Binder):
     op: str
 
     def __new__(cls, op: str, axes: tuple[Axis, ...], body: Expr, where: Location | None = None) -> Reduce:
-        dtype = dt.INDEX if op.startswith("arg") else body.dtype
+        dtype = dt.INDEX if op in ARG_REDUCERS else body.dtype
         fields = {"op": op, "axes": axes, "body": body, "dtype": dtype, "where": where}
         return intern(cls, (op, axes, body, where), {**fields, "free": body.free.difference(axes)})
 

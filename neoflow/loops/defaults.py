@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Apply, Axis, Expr, Read, Reduce, Select, postorder
 from neoflow.loops.contraction import (
     Contraction,
@@ -36,9 +37,6 @@ PARALLEL_WORK = 32_768
 """Elementary operations below which a parallel region (1-2 us) costs more than it saves."""
 IN_PLACE_BYTES, IN_PLACE_TILES = 1 << 21, 200
 """A side that all tasks share is read in place, where it can be, up to so many bytes a batch and passes over it."""
-ONE_LANE = ("tanh", "erf")
-"""Functions that in float64 are calls of the C library, one lane at a time."""
-_COSTLY = ("exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "pow", "floordiv", "mod")
 
 
 def _schedule(template: str, **knobs: Knob) -> Schedule:
@@ -82,13 +80,13 @@ def _points(axes: tuple[Axis, ...]) -> int:
 def _cost(expressions: tuple[Expr, ...]) -> int:
     """Elementary operations of a point, roughly."""
     nodes = {n for e in expressions for n in postorder(e)}
-    return sum(10 if isinstance(n, Apply) and n.fn in _COSTLY else 1 for n in nodes)
+    return sum(FUNCTIONS[n.fn].instructions if isinstance(n, Apply) else 1 for n in nodes)
 
 
 def _must_be_scalar(expressions: tuple[Expr, ...], lane_axis: Axis) -> bool:
     """Whether something in the body exists for one lane only."""
     nodes = {n for e in expressions for n in postorder(e)}
-    one_lane = any(isinstance(n, Apply) and n.fn in ONE_LANE and n.dtype == "float64" for n in nodes)
+    one_lane = any(isinstance(n, Apply) and n.dtype in FUNCTIONS[n.fn].one_lane for n in nodes)
     return one_lane or _looks_up_by_lane(expressions, lane_axis)
 
 

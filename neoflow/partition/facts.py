@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from neoflow.expr import affine
+from neoflow.expr import affine, traits
 from neoflow.expr import dtype as dt
+from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Apply, Binder, Cast, Const, Expr, Read, Reduce, Scatter, Select, postorder
 from neoflow.expr.tensor import Compute, Definition, Tensor
-
-_EXPENSIVE = frozenset(
-    ("exp", "log", "tanh", "sigmoid", "sqrt", "rsqrt", "erf", "sin", "cos", "pow", "div", "floordiv", "mod")
-)
 
 
 def reduces(t: Tensor) -> bool:
@@ -20,11 +17,11 @@ def reduces(t: Tensor) -> bool:
 
 @cache
 def flops(e: Expr) -> int:
-    """Rough cost of evaluating a body once: index arithmetic is free, a transcendental function costs ten."""
+    """Rough cost of evaluating a body once: index arithmetic is free, a function costs what its row says."""
     total = 0
     for node in postorder(e):
         if isinstance(node, Apply) and node.dtype != dt.INDEX and not all(a.dtype == dt.INDEX for a in node.args):
-            total += 10 if node.fn in _EXPENSIVE else 1
+            total += FUNCTIONS[node.fn].cost
         elif isinstance(node, (Select, Cast)):
             total += 1
     return total
@@ -42,12 +39,8 @@ def compared(definition: Definition) -> frozenset[int]:
 
 @cache
 def is_exact(definition: Definition) -> bool:
-    """Whether the value has the same bits however it is compiled: moves, comparisons, no arithmetic."""
-    return all(
-        n.dtype in (dt.INDEX, "bool") or n.fn in ("neg", "relu", "abs")
-        for n in postorder(definition.body)
-        if isinstance(n, Apply)
-    )
+    """Whether the value has the same bits however it is compiled."""
+    return traits.is_exact(definition.body)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The modules of `expr` say at their top what they need (that they need no circle is a contract in `pyproject.toml`)."""
+"""The modules of `expr` say at their top what they need; that it is no circle is a contract in `pyproject.toml`."""
 
 import ast
 from pathlib import Path

@@ -20,6 +20,7 @@ from neoflow.codegen.tir.functions import apply_function, divide_index
 from neoflow.errors import CodegenError, ScheduleError
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
+from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, postorder
 from neoflow.loops.nest import is_data_dependent, is_index, stride
 
@@ -27,7 +28,7 @@ Value = emit.Value
 Guard = Value | None
 
 
-_FOLDED = ("add", "sub", "mul", "div", "lt", "le", "gt", "ge", "eq", "ne", "maximum", "minimum")
+_FOLDED = {f.name for f in FUNCTIONS.values() if f.arity == 2 and f.typing in ("arith", "real", "compare")}
 """Functions that TVM folds where an operand is a constant."""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from neoflow.errors import RuntimeFault
-from neoflow.expr.functions import FUNCTIONS, REDUCERS
+from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS, REDUCERS
 from neoflow.expr.interp.contraction import Product, as_product, contract, pairing, total
 from neoflow.expr.interp.facts import Guards, facts
 from neoflow.expr.interp.types import Types
@@ -234,10 +234,10 @@ class Body:
         """The reduction of the whole body's array, in pieces when it is large."""
         used = sorted(a.ident for a in body.free if self.length(a.ident) > 1)
         size = math.prod(self.length(d) for d in used)
-        is_arg = e.op.startswith("arg")
+        is_arg = e.op in ARG_REDUCERS
         cuts = [d for d in used if not (is_arg and d in dims)]
         if size > LIMIT and cuts:
-            combine = REDUCERS[e.op] if cuts[0] in dims else None
+            combine = REDUCERS[e.op].numpy if cuts[0] in dims else None
             return self._in_pieces(cuts[0], size, lambda piece: piece._direct(e, dims, body, guards), combine)
         array = self.value(body, guards)
         shape = [self.length(d) if d in dims else n for d, n in enumerate(array.shape)]
@@ -247,7 +247,7 @@ class Body:
             return np.asarray(pick(array, axis=dims[0], keepdims=True), np.int64)
         if e.op == "sum":
             return total(array, dims)
-        return REDUCERS[e.op].reduce(array, axis=dims, keepdims=True, dtype=array.dtype)
+        return REDUCERS[e.op].numpy.reduce(array, axis=dims, keepdims=True, dtype=array.dtype)
 
     def _sum_of_products(
         self, e: Reduce, dims: tuple[int, ...], body: Expr, product: Product, guards: Guards
