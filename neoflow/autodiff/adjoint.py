@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from functools import cache
 
 from neoflow.autodiff import rules
 from neoflow.autodiff.solve import Solution, solve
@@ -42,6 +41,7 @@ from neoflow.expr.ir import (
     rewrite,
     substitute,
 )
+from neoflow.expr.memo import remembered
 from neoflow.expr.normal import conjunction, normal_form, opened
 from neoflow.expr.recipe import Recipe, stand_ins
 from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor, tensor_of, topological
@@ -56,7 +56,7 @@ _BORDER, _REUSE = 1.5, 16
 _idents = itertools.count(1_000_000)
 
 
-@cache
+@remembered
 def adjoint(definition: Definition, positions: frozenset[int]) -> Recipe:
     """Contributions to the slots at `positions`, over inputs (slots..., value y, cotangent g); None: no gradient."""
     forward = normal_form(definition)
@@ -80,7 +80,7 @@ def adjoint(definition: Definition, positions: frozenset[int]) -> Recipe:
     return Recipe((*forward.inputs, y, g), outputs)
 
 
-@cache
+@remembered
 def adjoint_of_padded(definition: Definition, position: int, padding: Definition) -> Recipe | None:
     """The contribution to x, where `definition` is a sum that reads  `padding` of x  at `position`; None for others.
 

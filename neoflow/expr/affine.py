@@ -6,17 +6,17 @@ Axes carry their extents, so what an expression can be is known from itself. `fl
 from __future__ import annotations
 
 import math
+from operator import attrgetter
 
 import numpy as np
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import ARG_REDUCERS
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, Slot
+from neoflow.expr.memo import from_below
 
 INF = 1 << 62
 """Stands for "unbounded" in intervals."""
-
-_simplified: dict[int, Expr] = {}
 
 
 def integer(value: int) -> Const:
@@ -27,6 +27,11 @@ _RANGES = {d: (int(np.iinfo(d).min), int(np.iinfo(d).max)) for d in dt.INTS if d
 """The values of the integer types whose arithmetic may wrap around before an index notices."""
 
 
+def _integers(e: Expr) -> list[Expr]:
+    return [c for c in e.children if not dt.is_float(c.dtype)]
+
+
+@from_below(_integers)
 def bounds(e: Expr) -> tuple[int, int]:
     """An interval (low, high), ends included, that holds every value of an integer expression."""
     found = _bounds(e)
@@ -195,20 +200,9 @@ def from_linear(form: Linear) -> Expr:
     return result
 
 
+@from_below(attrgetter("children"), is_final=True)
 def simplify(e: Expr) -> Expr:
     """A canonical equal of an integer index expression or of a condition over such; idempotent."""
-    known = _simplified.get(e.uid)
-    if known is not None and known.dtype == e.dtype:
-        return known
-    result = _simplify(e)
-    _simplified[e.uid] = result
-    _simplified[result.uid] = result
-    if len(_simplified) > 1_000_000:
-        _simplified.clear()
-    return result
-
-
-def _simplify(e: Expr) -> Expr:
     match e:
         case Axis(extent=1):
             return integer(0)

@@ -16,10 +16,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, postorder
+from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Compute, Definition, Tensor, topological
 
 
@@ -61,7 +61,7 @@ def count_ops(tensors: Tensor | Sequence[Tensor]) -> OpCount:
     return total + OpCount(bytes_read=sum(t.nbytes for t in read))
 
 
-@lru_cache(maxsize=65536)
+@remembered
 def count_definition(definition: Definition) -> OpCount:
     """Arithmetic of one compute, over all its points."""
     cost = _Counter(definition.body).cost(definition.body, set())

@@ -54,9 +54,11 @@ def caller() -> Location | None:
 class Node:
     """A frozen, interned object: two with the same fields are the same object."""
 
-    __slots__ = ("__weakref__", "uid", "where")
+    __slots__ = ("__weakref__", "memo", "uid", "where")
     uid: int
     where: Location | None
+    memo: dict[Any, Any]
+    """what `memo.remembered` functions found out about it"""
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is frozen")

@@ -7,17 +7,19 @@ a tensor.
 
 from __future__ import annotations
 
-from functools import cache
+from operator import attrgetter
 
 from neoflow.expr import affine
 from neoflow.expr.close import define
 from neoflow.expr.functions import ARG_REDUCERS, identity
 from neoflow.expr.guards import conjuncts
 from neoflow.expr.ir import Apply, Const, Expr, Read, Reduce, Scatter, Select, Slot, rewrite, same
+from neoflow.expr.memo import from_below, remembered
 from neoflow.expr.recipe import Recipe, stand_ins
 from neoflow.expr.tensor import Compute, Definition, Tensor
 
 
+@remembered
 def is_normal(definition: Definition) -> bool:
     body = definition.body
     if isinstance(body, Scatter):
@@ -32,7 +34,7 @@ def _is_own_read(body: Scatter) -> bool:
     return isinstance(e, Read) and same(e.indices, tuple(affine.simplify(a) for a in body.axes))
 
 
-@cache
+@from_below(attrgetter("children"))
 def _contains_reduction(e: Expr) -> bool:
     return isinstance(e, Reduce) or any(_contains_reduction(c) for c in e.children)
 
@@ -91,7 +93,7 @@ class _Hoister:
         return Read(tensor, axes)
 
 
-@cache
+@remembered
 def normal_form(definition: Definition) -> Recipe:
     """The definition's value over its slots, as computes in normal form.
 
@@ -112,13 +114,11 @@ def normal_form(definition: Definition) -> Recipe:
     return Recipe(inputs, (result,))
 
 
+@remembered
 def normalize(tensor: Compute) -> Compute:
-    """The same value, in normal form; the same object when it is so already. Remembered on the tensor."""
-    known = tensor.__dict__.get("normal")
-    if known is None:
-        known = tensor
-        if not is_normal(tensor.definition):
-            (known,) = normal_form(tensor.definition).instantiate(tensor.inputs, (tensor.name,))
-            assert isinstance(known, Compute)
-        tensor.__dict__["normal"] = known
-    return known
+    """The same value, in normal form; the same object when it is so already."""
+    if is_normal(tensor.definition):
+        return tensor
+    (normal,) = normal_form(tensor.definition).instantiate(tensor.inputs, (tensor.name,))
+    assert isinstance(normal, Compute)
+    return normal

@@ -6,12 +6,12 @@ import itertools
 import keyword
 import math
 from collections.abc import Iterator, Set
-from functools import lru_cache
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.extents import Disagreement, Empty, infer, uses
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, Slot, Source
+from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Compute, Definition, Tensor
 
 _OUTPUT_NAMES = "ijklmnpqtuvw"
@@ -42,7 +42,7 @@ def axis_names(tensor: Compute) -> tuple[str, ...]:
     return default
 
 
-@lru_cache(maxsize=4096)
+@remembered
 def unsaid_extents(definition: Definition) -> frozenset[int]:
     """Idents of the axes whose extents do not follow from the shapes read, so that a text must say them: `i<4`."""
     axes = (*definition.axes, *definition.reduction_axes)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import build
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, rewrite, same
+from neoflow.expr.memo import remembered
 from neoflow.expr.normal import normalize
 from neoflow.expr.tensor import Compute, Definition, Tensor
 from neoflow.graph.graph import Graph
@@ -90,7 +89,7 @@ def _constant(t: Tensor) -> Const | None:
     return body if isinstance(body, Const) else None
 
 
-@cache
+@remembered
 def fold(definition: Definition, constants: tuple[Const | None, ...]) -> Expr:
     """The body with constant inputs put in and what follows from it; only rules that are exact for every value."""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 from neoflow.expr import affine, traits
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Apply, Binder, Cast, Const, Expr, Read, Reduce, Scatter, Select, postorder
+from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Compute, Definition, Tensor
 
 
@@ -15,7 +14,7 @@ def reduces(t: Tensor) -> bool:
     return isinstance(t, Compute) and isinstance(t.definition.body, Binder)
 
 
-@cache
+@remembered
 def flops(e: Expr) -> int:
     """Rough cost of evaluating a body once: index arithmetic is free, a function costs what its row says."""
     total = 0
@@ -27,7 +26,7 @@ def flops(e: Expr) -> int:
     return total
 
 
-@cache
+@remembered
 def compared(definition: Definition) -> frozenset[int]:
     """Slots whose value is compared for equality: a recomputed value may differ in its last bit."""
     found = set()
@@ -37,13 +36,13 @@ def compared(definition: Definition) -> frozenset[int]:
     return frozenset(found)
 
 
-@cache
+@remembered
 def is_exact(definition: Definition) -> bool:
     """Whether the value has the same bits however it is compiled."""
     return traits.is_exact(definition.body)
 
 
-@cache
+@remembered
 def points(definition: Definition) -> int:
     """How often the body is evaluated."""
     total = 1
@@ -54,7 +53,7 @@ def points(definition: Definition) -> int:
     return total
 
 
-@cache
+@remembered
 def is_contraction(definition: Definition) -> bool:
     """A float sum of a product of two or more reads with reuse: each operand is read more than once."""
     body = definition.body
@@ -74,20 +73,20 @@ def _elements(read: Read) -> int:
     return total
 
 
-@cache
+@remembered
 def is_view(definition: Definition) -> bool:
     """One read at other indices, known before the program runs: nothing is computed."""
     body = definition.body
     return isinstance(body, Read) and not any(isinstance(n, Read) for i in body.indices for n in postorder(i))
 
 
-@cache
+@remembered
 def looks_up(definition: Definition) -> bool:
     """Whether a read has an index that is itself read from a tensor."""
     return any(_is_data(i) for read in definition.reads for i in read.indices)
 
 
-@cache
+@remembered
 def looks_up_by_element(definition: Definition) -> bool:
     """Whether neighbours in memory look up elements of their own, or look up under conditions: one at a time."""
     last = len(definition.shape) - 1
@@ -100,7 +99,7 @@ def _is_data(index: Expr) -> bool:
     return any(isinstance(n, Read) for n in postorder(index))
 
 
-@cache
+@remembered
 def is_move(definition: Definition) -> bool:
     """One read at other indices, or 0 where a condition on the indices fails: a slice, a transpose, a padding."""
     body = definition.body
@@ -109,7 +108,7 @@ def is_move(definition: Definition) -> bool:
     return isinstance(moved, Read) and len(reads) == 1
 
 
-@cache
+@remembered
 def reads_columns(definition: Definition, rows: int) -> bool:
     """Whether a read that goes along a row strides through memory, neighbours belonging to other rows."""
 
@@ -122,7 +121,7 @@ def reads_columns(definition: Definition, rows: int) -> bool:
     return False
 
 
-@cache
+@remembered
 def contiguous_offset(definition: Definition) -> int | None:
     """Where in its source a compute that is a contiguous run of it begins, in elements; None for any other compute."""
     body = definition.body

@@ -9,11 +9,10 @@ computes them, so only rounding differs.
 
 from __future__ import annotations
 
-from functools import cache
-
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import build
 from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Slot, postorder, same
+from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Compute, Definition, Tensor
 from neoflow.graph import Graph
 from neoflow.graph.canonicalize import map_graph
@@ -47,7 +46,7 @@ def chain_sums(graph: Graph) -> Graph:
     return map_graph(graph, new)
 
 
-@cache
+@remembered
 def _terms(definition: Definition) -> tuple[Expr, ...]:
     """The operands of a tree of float additions; nothing for another body."""
     if not dt.is_float(definition.body.dtype):
@@ -63,7 +62,7 @@ def _terms(definition: Definition) -> tuple[Expr, ...]:
     return tuple(terms)
 
 
-@cache
+@remembered
 def _single_terms(definition: Definition) -> tuple[int, ...]:
     """Inputs that are a term by themselves, read at the compute's own point and in no other term."""
     terms = _terms(definition)

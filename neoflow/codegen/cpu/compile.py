@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 import tvm
@@ -44,7 +44,7 @@ def _without_checks(s: ts.Stmt) -> ts.Stmt:
     return s
 
 
-@cache
+@lru_cache(maxsize=8)
 def _tvm_target(mcpu: str) -> tvm.target.Target:
     return tvm.target.Target({"kind": "llvm", "mcpu": mcpu, "opt-level": 2})
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
 
 import numpy as np
 import tvm
@@ -22,6 +21,7 @@ from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, postorder
+from neoflow.expr.memo import remembered
 from neoflow.loops.nest import is_data_dependent, is_index, stride
 
 Value = emit.Value
@@ -279,7 +279,7 @@ def _plus(a: Value, b: Value) -> Value:
     return tirx.Ramp(base, sum([v.stride for v in ramps[1:]], ramps[0].stride), lanes)
 
 
-@cache
+@remembered
 def _is_narrow(e: Expr) -> bool:
     """Whether index arithmetic never leaves int32 on the way; where it does it is done as on data, in int64."""
     for node in postorder(e):
