@@ -43,7 +43,7 @@ from neoflow.expr.ir import (
 )
 from neoflow.expr.memo import remembered
 from neoflow.expr.normal import conjunction, normal_form, opened
-from neoflow.expr.recipe import Recipe, stand_ins
+from neoflow.expr.recipe import Name, Recipe, derived, stand_ins
 from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor, tensor_of, topological
 from neoflow.expr.traits import is_exact
 
@@ -74,9 +74,9 @@ def adjoint(definition: Definition, positions: frozenset[int]) -> Recipe:
         if not isinstance(t, Compute) or t not in cotangents or not dt.is_float(t.dtype):
             continue
         value = y if t is result else t
-        for source, terms in contributions(t, value, accumulate(cotangents[t], f"d_{t.name}"), wanted).items():
+        for source, terms in contributions(t, value, accumulate(cotangents[t], _d(t)), wanted).items():
             cotangents.setdefault(source, []).extend(terms)
-    outputs = tuple(accumulate(cotangents[s], f"d_{s.name}") if s in cotangents else None for s in forward.inputs)
+    outputs = tuple(accumulate(cotangents[s], _d(s)) if s in cotangents else None for s in forward.inputs)
     return Recipe((*forward.inputs, y, g), outputs)
 
 
@@ -90,7 +90,7 @@ def adjoint_of_padded(definition: Definition, position: int, padding: Definition
     """
     if not (isinstance(definition.body, Reduce) and definition.body.op == "sum" and _is_padding(padding)):
         return None
-    x = Placeholder(padding.slots[0].shape, padding.slots[0].dtype, f"${position}", None)
+    x = Placeholder(padding.slots[0].shape, padding.slots[0].dtype, Name("", position, ""), None)
     inputs = stand_ins(definition)
     element, padded = opened(padding.body, (x,)), inputs[position]
 
@@ -118,6 +118,11 @@ def _is_padding(definition: Definition) -> bool:
             is_shift = all(isinstance(a, Axis) and terms[a] == 1 and len(terms) == 1 for terms in forms for a in terms)
             return is_shift and len(set(places)) == len(places)
     return False
+
+
+def _d(t: Tensor, suffix: str = "") -> str:
+    """The name of the cotangent of t."""
+    return derived(t.name, "d_", suffix)
 
 
 def accumulate(terms: list[Tensor], name: str) -> Tensor:
@@ -172,7 +177,7 @@ def contributions(t: Compute, value: Tensor, g: Tensor, wanted: set[Tensor]) -> 
             e = substitute(e, dict(zip(targets, axes, strict=True)))
             total = e if total is None else rules.add(total, e)
         assert total is not None
-        result.setdefault(source, []).append(define(source.shape, axes, total, f"d_{source.name}"))
+        result.setdefault(source, []).append(define(source.shape, axes, total, _d(source)))
     return result
 
 
@@ -183,7 +188,7 @@ def _term(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...], targets
     gathering these, where windows are few and most places near a border; scattering, where the index is data.
     """
     source = tensor_of(read)
-    name = f"d_{source.name}"
+    name = _d(source)
     points = math.prod(a.extent for a in domain)
     solution = solve(read.indices, targets, domain, _idents)
     if solution.matches and source.size * solution.trips > 2 * (source.size + points):
@@ -237,7 +242,7 @@ def _scattered(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...]) ->
     if guards:
         indices = tuple(Select(conjunction(guards), i, affine.integer(0)) for i in indices)
     source = tensor_of(read)
-    return define(source.shape, fresh_axes(source.shape), Scatter(over, indices, value), f"d_{source.name}")
+    return define(source.shape, fresh_axes(source.shape), Scatter(over, indices, value), _d(source))
 
 
 def _summed_first(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...]) -> tuple[Read, tuple[Axis, ...]]:
@@ -249,7 +254,7 @@ def _summed_first(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...])
         e = Select(conjunction(guards), e, Const(0, e.dtype))
     if others:
         e = Reduce("sum", others, e)
-    stored = define(tuple(a.extent for a in over), over, e, f"d_{tensor_of(read).name}_terms")
+    stored = define(tuple(a.extent for a in over), over, e, _d(tensor_of(read), "_terms"))
     return Read(stored, over), over
 
 
@@ -259,7 +264,7 @@ def _cotangent_of_scattered(body: Scatter, g: Tensor) -> dict[Tensor, Tensor]:
     source = tensor_of(body.body)
     if not dt.is_float(source.dtype):
         return {}
-    return {source: define(source.shape, body.axes, Read(g, body.targets), f"d_{source.name}")}
+    return {source: define(source.shape, body.axes, Read(g, body.targets), _d(source))}
 
 
 def _share_among_ties(t: Compute, body: Reduce, value: Tensor, g: Tensor) -> tuple[Expr, Expr]:
@@ -271,12 +276,12 @@ def _share_among_ties(t: Compute, body: Reduce, value: Tensor, g: Tensor) -> tup
     if not is_exact(inner):
         domain = outputs + body.axes
         used = tuple(a for a in domain if a in inner.free)
-        stored = define(tuple(a.extent for a in used), used, inner, f"{t.name}_of")
+        stored = define(tuple(a.extent for a in used), used, inner, derived(t.name, suffix="_of"))
         inner = Read(stored, used)
     one, zero = Const(1, t.dtype), Const(0, t.dtype)
     wins = Apply("eq", (inner, Read(value, outputs)))
-    count = define(t.shape, outputs, Reduce("sum", body.axes, Select(wins, one, zero)), f"{t.name}_ties")
-    share = define(t.shape, outputs, Apply("div", (Read(g, outputs), Read(count, outputs))), f"d_{t.name}_share")
+    count = define(t.shape, outputs, Reduce("sum", body.axes, Select(wins, one, zero)), derived(t.name, suffix="_ties"))
+    share = define(t.shape, outputs, Apply("div", (Read(g, outputs), Read(count, outputs))), _d(t, "_share"))
     return body.body, Select(wins, Read(share, outputs), zero)
 
 
@@ -398,7 +403,7 @@ def split_by_residue(
         body = gather(narrowed, substitute(e, place), tuple(substitute(c, place) for c in guards))
         if isinstance(body, Const):
             continue
-        part = define(tuple(a.extent for a in own), own, body, name + "_" + "".join(map(str, residues)))
+        part = define(tuple(a.extent for a in own), own, body, derived(name, suffix="_" + "".join(map(str, residues))))
         parts.append((chosen, part))
         work += part.size * narrowed.trips
     if work * 1.2 > whole:

@@ -10,7 +10,7 @@ from neoflow.expr import dsl, extents
 from neoflow.expr.close import define
 from neoflow.expr.guards import guarded_reads
 from neoflow.expr.ir import Axis, Const, Expr, Select, substitute
-from neoflow.expr.notation.reader import Bindings, Reader, bare
+from neoflow.expr.notation.reader import Bindings, Reader
 from neoflow.expr.notation.syntax import names_in
 from neoflow.expr.notation.text import Parsed, Source
 from neoflow.expr.tensor import Compute, tensor_of
@@ -39,7 +39,7 @@ class Statement:
             return define(tuple(a.extent for a in outer), outer, closed, name, self.source.where)
         except ExpressionError as e:
             places = {substitute(read, sized): node for read, node in reader.reads.items()}
-            reader.fail(_culprit(closed, places) or self.parsed.target, bare(e))
+            reader.fail(_culprit(closed, places) or self.parsed.target, e.message)
 
     def _extents(self, body: Expr) -> dict[str, int]:
         """The extent of every index: said, or inferred from the shapes read."""
