@@ -7,6 +7,7 @@ from neoflow.expr.ir import Apply, Expr, Read, Select
 
 Guards = tuple[Expr, ...]
 """Conditions that all hold, outermost first."""
+_OPPOSITE = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
 
 
 def guarded_reads(body: Expr) -> list[tuple[Read, Guards]]:
@@ -35,12 +36,19 @@ def guarded_reads(body: Expr) -> list[tuple[Read, Guards]]:
 
 def conjuncts(cond: Expr, positive: bool) -> Guards:
     """`cond` (or its negation) as a conjunction of simpler conditions."""
-    if isinstance(cond, Apply):
-        if cond.fn == "not":
-            return conjuncts(cond.args[0], not positive)
-        if cond.fn == ("and" if positive else "or"):
-            return conjuncts(cond.args[0], positive) + conjuncts(cond.args[1], positive)
-        opposite = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}.get(cond.fn)
-        if not positive and opposite and cond.args[0].dtype == dt.INDEX:
-            return (Apply(opposite, cond.args),)
-    return (cond,) if positive else (Apply("not", (cond,)),)
+    found: list[Expr] = []
+    stack = [(cond, positive)]
+    while stack:
+        cond, positive = stack.pop()
+        fn = cond.fn if isinstance(cond, Apply) else ""
+        if fn == "not":
+            stack.append((cond.children[0], not positive))
+        elif fn == ("and" if positive else "or"):
+            stack += [(c, positive) for c in reversed(cond.children)]
+        elif positive:
+            found.append(cond)
+        elif fn in _OPPOSITE and cond.children[0].dtype == dt.INDEX:
+            found.append(Apply(_OPPOSITE[fn], cond.children))
+        else:
+            found.append(Apply("not", (cond,)))
+    return tuple(found)

@@ -338,21 +338,23 @@ def postorder(root: Expr) -> Iterator[Expr]:
             stack.extend((c, False) for c in reversed(node.children))
 
 
-def rewrite(root: Expr, rule: Callable[[Expr], Expr | None], memo: dict[Expr, Expr] | None = None) -> Expr:
+def rewrite(root: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
     """Rebuild `root` bottom-up: each node over its rewritten children, then replaced by `rule` of it unless None."""
-    memo = {} if memo is None else memo
-
-    def visit(node: Expr) -> Expr:
-        done = memo.get(node)
-        if done is None:
-            old = node.children
-            new = tuple(visit(c) for c in old)
-            rebuilt = node if all(a is b for a, b in zip(old, new, strict=True)) else node.rebuild(new)
-            done = rule(rebuilt)
-            memo[node] = done = rebuilt if done is None else done
-        return done
-
-    return visit(root)
+    new: dict[int, Expr] = {}
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        waiting = [c for c in node.children if c.uid not in new]
+        if waiting:
+            stack.extend(reversed(waiting))
+            continue
+        stack.pop()
+        if node.uid not in new:
+            children = tuple([new[c.uid] for c in node.children])
+            rebuilt = node if same(node.children, children) else node.rebuild(children)
+            replaced = rule(rebuilt)
+            new[node.uid] = rebuilt if replaced is None else replaced
+    return new[root.uid]
 
 
 def substitute(root: Expr, mapping: Mapping[Any, Expr]) -> Expr:
