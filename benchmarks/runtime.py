@@ -23,19 +23,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from tvm import tirx
 
 import neoflow as nf
 from benchmarks.results import write
 from neoflow import codegen
-from neoflow.codegen.cpu.kernel import Lowered
+from neoflow.codegen.cpu.kernel import Lowered, assemble
 from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.phases import Phase, Phases
 from neoflow.commands.bench import RATE, measure, train_step
 from neoflow.commands.doctor import examine
 from neoflow.commands.models import build_model, find_peer
 from neoflow.expr import dtype as dt
-from neoflow.pipeline import Compiled
-from neoflow.runtime import native
+from neoflow.pipeline import Compiled, device, parameter_store
+from neoflow.runtime.executor import load_kernel
 from neoflow.runtime.function import Function
 from neoflow.runtime.plan import Plan
 
@@ -51,7 +51,7 @@ MIB = 2**20
 
 def aligned(array: np.ndarray) -> np.ndarray:
     """A copy that a step takes as it is."""
-    copy = native.empty(array.shape, array.dtype)
+    copy = device().allocate(array.shape, array.dtype)
     copy[...] = array
     return copy
 
@@ -59,18 +59,17 @@ def aligned(array: np.ndarray) -> np.ndarray:
 def empty_kernel(arguments: int) -> Lowered:
     """A kernel with so many arguments that does nothing."""
     name = f"nf_empty_{arguments}"
-    buffers = [emit.buffer(1, "float32", f"b{n}") for n in range(arguments)]
-    func = tirx.PrimFunc(buffers, emit.sequence([])).with_attr("global_symbol", name)
-    return Lowered(name, func.with_attr("tirx.noalias", True))
+    buffers = tuple(emit.buffer(1, "float32", f"b{n}") for n in range(arguments))
+    return assemble(name, Phases((Phase(1, lambda _: []),)), buffers, False, emit.Faults())
 
 
 def emptied(compiled: Compiled) -> Function:
     """The same calls on the same memory, but of kernels that do nothing."""
-    arguments = {call.kernel: len(call.arguments) for call in compiled.plan.calls}
+    arguments = {call.kernel: len(call.arguments) + len(call.workspaces) for call in compiled.plan.calls}
     lowered = {count: empty_kernel(count) for count in arguments.values()}
-    module = native.load(codegen.build(list(lowered.values()), compiled.target))
-    kernels = [module.get(lowered[arguments[n]].name) for n in range(len(compiled.plan.kernels))]
-    return Function(compiled, kernels, compiled.target.threads)
+    library = device().load(codegen.build(list(lowered.values()), compiled.target))
+    kernels = [load_kernel(lowered[arguments[n]].code, library) for n in range(len(compiled.plan.kernels))]
+    return Function(compiled, kernels, parameter_store(), compiled.target.threads)
 
 
 def mark(value: float, limit: float) -> str:

@@ -18,6 +18,7 @@ from neoflow.errors import (
     PartitionError,
     RuntimeFault,
     ScheduleError,
+    TextError,
 )
 from neoflow.expr.count import count_ops
 from neoflow.expr.dsl import (
@@ -114,6 +115,7 @@ __all__ = [
     "RuntimeFault",
     "ScheduleError",
     "Tensor",
+    "TextError",
     "Trainer",
     "__version__",
     "abs",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from neoflow.errors import ConfigError
+from neoflow.machine import available_cores
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,6 @@ def _integer(name: str, default: int, low: int) -> int:
     if not text.isdecimal() or int(text) < low:
         raise ConfigError(f"{name}={text!r} must be a whole number of at least {low}")
     return int(text)
-
-
-def available_cores() -> int:
-    """Cores this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def load() -> Config:

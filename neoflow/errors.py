@@ -16,6 +16,7 @@ __all__ = [
     "PartitionError",
     "RuntimeFault",
     "ScheduleError",
+    "TextError",
 ]
 
 Location = tuple[str, int]
@@ -71,3 +72,11 @@ class ConfigError(NeoflowError):
 
 class CheckpointError(NeoflowError):
     """A checkpoint or parameter file that cannot be read or does not fit."""
+
+
+class TextError(NeoflowError):
+    """A text that does not parse to what it is said to be. `line` and `column` are from 1."""
+
+    def __init__(self, message: str, line: int, column: int):
+        self.line, self.column = line, column
+        super().__init__(f"line {line}, column {column}: {message}")

@@ -1,18 +1,17 @@
 """The compiler: the stages in order, each run, timed and recorded; nothing else knows the order.
 
-expressions -> graph -> canonical -> padded -> canonical -> chained -> canonical -> kernels -> order -> schedules
--> code -> plan -> Function
+expressions -> graph -> the passes of `graph.PASSES` -> kernels -> order -> schedules -> code -> plan -> Function
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -21,12 +20,17 @@ from neoflow.errors import CodegenError, ConfigError
 from neoflow.expr import dtype as dt
 from neoflow.expr.interp import evaluate
 from neoflow.expr.tensor import Tensor
-from neoflow.graph import Graph, canonicalize, make_graph, pad_guards
+from neoflow.graph import PASSES, Derivation, Graph, make_graph, run
+from neoflow.kernel import Code, Kernel
 from neoflow.loops import Schedule, default_schedule
-from neoflow.partition import KernelCall, Partition, Subgraph, chain_sums, is_shared, order_calls, partition
-from neoflow.runtime import native
-from neoflow.runtime.cache import KernelCache
+from neoflow.machine import available_cores
+from neoflow.partition import KernelCall, Partition, Subgraph, is_shared, order_calls, partition
+from neoflow.runtime.cache import Entry, KernelCache
+from neoflow.runtime.device.cpu import CPU, Cpu
+from neoflow.runtime.device.library import Library
+from neoflow.runtime.executor import Loaded, load_kernel, run_kernel
 from neoflow.runtime.function import Function
+from neoflow.runtime.parameters import STORE, ParameterStore
 from neoflow.runtime.plan import Plan, make_plan
 from neoflow.target import Target, cpu_target
 from neoflow.trace import Trace
@@ -34,7 +38,7 @@ from neoflow.trace import Trace
 
 @dataclass(frozen=True)
 class Compiled:
-    """What a compilation made: the plan, each distinct kernel with its schedule and key, and the record of stages.
+    """What a compilation made: the plan, its distinct kernels by their number in the plan, and the record of stages.
 
     built: kernels that were compiled now; cached: kernels that came from the cache.
     """
@@ -42,9 +46,7 @@ class Compiled:
     graph: Graph
     calls: tuple[KernelCall, ...]
     plan: Plan
-    subgraphs: tuple[Subgraph, ...]
-    schedules: tuple[Schedule, ...]
-    keys: tuple[str, ...]
+    kernels: tuple[Kernel, ...]
     target: Target
     built: int
     cached: int
@@ -52,10 +54,7 @@ class Compiled:
 
     def source(self, format: str = "tir") -> str:
         """The code of every distinct kernel."""
-        lowered = [
-            codegen.lower(s, schedule, self.target, kernel_symbol(key))
-            for s, schedule, key in zip(self.subgraphs, self.schedules, self.keys, strict=True)
-        ]
+        lowered = [codegen.lower(k.subgraph, k.schedule, k.target, k.symbol) for k in self.kernels]
         return codegen.source(lowered, self.target, format)
 
     def explain(self, stage: str | None = None) -> str:
@@ -70,10 +69,6 @@ class Compiled:
         )
 
 
-def kernel_symbol(key: str) -> str:
-    return f"nf_{key[:16]}"
-
-
 def kernel_key(subgraph: Subgraph, schedule: Schedule, target: Target) -> str:
     """What a compiled kernel is found by: everything its code depends on."""
     parts = (subgraph.digest, schedule.to_json(), str(target), codegen.CODEGEN_VERSION)
@@ -85,9 +80,38 @@ def _cache(settings: config.Config) -> KernelCache:
     return KernelCache(settings.cache_dir, settings.cache_bytes)
 
 
-@lru_cache(maxsize=256)
-def _module(settings: config.Config, name: str) -> Any:
-    return native.load(_cache(settings).data(name))
+_libraries: WeakValueDictionary[str, Library] = WeakValueDictionary()
+"""Loaded modules by the hash of their content, as long as something uses them."""
+
+
+def _library(settings: config.Config, name: str) -> Library:
+    library = _libraries.get(name)
+    if library is None:
+        library = _libraries[name] = CPU.load(_cache(settings).data(name))
+    return library
+
+
+def device() -> Cpu:
+    """The CPU, ready to run kernels: its thread team comes from the cache, or is compiled."""
+
+    def team() -> bytes:
+        cache, key = _cache(config.load()), codegen.team_key()
+        entry = cache.find(key)
+        if entry is None:
+            cache.publish(codegen.build_team(), {key: Code(())})
+            entry = cache.find(key)
+        if entry is None:
+            raise CodegenError("the thread team vanished from the cache while it was loaded; try again")
+        return cache.data(entry.module)
+
+    CPU.install(team)
+    return CPU
+
+
+def parameter_store() -> ParameterStore:
+    """Where parameters live, on a device that is ready."""
+    device()
+    return STORE
 
 
 def resolve_target(target: str) -> Target:
@@ -100,12 +124,8 @@ def resolve_target(target: str) -> Target:
 def stages(graph: Graph, trace: Trace) -> tuple[Graph, Partition]:
     """The rewriting stages: from the graph as written to its division into kernels."""
 
-    def count(g: Graph) -> str:
-        return f"{len(g.nodes)} computes"
-
-    graph = trace.run("canonicalize", lambda: canonicalize(graph), count)
-    graph = trace.run("pad guards", lambda: canonicalize(pad_guards(graph)), count)
-    graph = trace.run("chain sums", lambda: canonicalize(chain_sums(graph)), count)
+    for row in PASSES:
+        graph, _ = trace.run(row.name, partial(run, graph, row), _rewritten_summary, _rewritten_text)
     kernels = trace.run(
         "partition",
         lambda: partition(graph),
@@ -115,8 +135,18 @@ def stages(graph: Graph, trace: Trace) -> tuple[Graph, Partition]:
     return graph, kernels
 
 
+def _rewritten_summary(result: tuple[Graph, Derivation]) -> str:
+    graph, derivation = result
+    return f"{len(graph.nodes)} computes after {len(derivation.steps)} steps: {derivation.stopped}"
+
+
+def _rewritten_text(result: tuple[Graph, Derivation]) -> str:
+    graph, derivation = result
+    return f"{graph}\n\n{derivation}"
+
+
 def _partition_text(p: Partition) -> str:
-    lines = [f"{what}: {'yes' if v.ok else 'no'}, {v.reason}" for what, v in p.verdicts]
+    lines = [f"{what}: {v}" for what, v in p.verdicts]
     return f"{p}\n\n" + "\n".join(lines)
 
 
@@ -131,81 +161,78 @@ def compile_program(
     graph = trace.run(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
     )
-    graph, kernels = stages(graph, trace)
+    graph, parts = stages(graph, trace)
     calls, in_place = trace.run(
         "order",
-        lambda: order_calls(graph, kernels),
+        lambda: order_calls(graph, parts),
         lambda r: f"{len(r[1])} of {len(graph.updates)} updates in place",
         lambda r: "\n".join(c.name for c in r[0]),
     )
-    subgraphs = tuple({c.subgraph.digest: c.subgraph for c in calls}.values())
+    subgraphs = {c.subgraph.digest: c.subgraph for c in calls}
     schedules = trace.run(
         "schedules",
-        lambda: tuple(default_schedule(s, machine) for s in subgraphs),
+        lambda: tuple(default_schedule(s, machine) for s in subgraphs.values()),
         lambda s: f"{len(s)} default schedules",
         lambda s: "\n".join(map(str, s)),
     )
-    keys = tuple(kernel_key(s, schedule, machine) for s, schedule in zip(subgraphs, schedules, strict=True))
-    missing = [n for n, key in enumerate(keys) if _cache(settings).find(key) is None]
+    kernels = tuple(
+        Kernel(s, schedule, machine, kernel_key(s, schedule, machine))
+        for s, schedule in zip(subgraphs.values(), schedules, strict=True)
+    )
+    missing = [k for k in kernels if _cache(settings).find(k.key) is None]
     trace.run(
         "code",
-        lambda: _build(subgraphs, schedules, keys, missing, machine, settings),
-        lambda _: f"{len(missing)} kernels compiled, {len(keys) - len(missing)} from the cache",
-        lambda _: "\n".join(f"{kernel_symbol(k)} {s.digest[:8]}" for k, s in zip(keys, subgraphs, strict=True)),
+        lambda: _build(missing, machine, settings),
+        lambda _: f"{len(missing)} kernels compiled, {len(kernels) - len(missing)} from the cache",
+        lambda _: "\n".join(f"{k.symbol} {k.subgraph.digest[:8]}" for k in kernels),
     )
+    codes = {k.subgraph.digest: _entry(settings, k).code for k in kernels}
     plan = trace.run(
         "plan",
-        lambda: make_plan(graph, calls, in_place, kernels.views),
+        lambda: make_plan(graph, calls, in_place, parts.views, codes, machine.threads),
         lambda p: f"{p.arena_bytes} bytes of temporaries",
     )
     built = len(missing)
-    return Compiled(graph, calls, plan, subgraphs, schedules, keys, machine, built, len(keys) - built, trace)
+    return Compiled(graph, calls, plan, kernels, machine, built, len(kernels) - built, trace)
 
 
-def _build(
-    subgraphs: tuple[Subgraph, ...],
-    schedules: tuple[Schedule, ...],
-    keys: tuple[str, ...],
-    missing: list[int],
-    target: Target,
-    settings: config.Config,
-) -> None:
+def _build(missing: list[Kernel], target: Target, settings: config.Config) -> None:
     """Compile the missing kernels into a few modules and publish them.
 
     Modules are built by threads, as LLVM runs without the interpreter's lock, while this one lowers the next.
     """
-    workers = len(os.sched_getaffinity(0))
+    workers = available_cores()
     size = max(1, -(-len(missing) // (4 * workers)))
-    alike = [[n for n in missing if is_shared(subgraphs[n]) == shared] for shared in (False, True)]
+    alike = [[k for k in missing if is_shared(k.subgraph) == shared] for shared in (False, True)]
     parts = [group[start : start + size] for group in alike for start in range(0, len(group), size)]
     with ThreadPoolExecutor(workers, "neoflow-build") as pool:
         builds = []
         for part in parts:
-            symbols = {keys[n]: kernel_symbol(keys[n]) for n in part}
-            lowered = [codegen.lower(subgraphs[n], schedules[n], target, symbols[keys[n]]) for n in part]
-            builds.append((part, symbols, pool.submit(codegen.build, lowered, target)))
-        for part, symbols, build in builds:
+            lowered = [codegen.lower(k.subgraph, k.schedule, target, k.symbol) for k in part]
+            codes = {k.key: code.code for k, code in zip(part, lowered, strict=True)}
+            builds.append((part, codes, pool.submit(codegen.build, lowered, target)))
+        for part, codes, build in builds:
             data = build.result()
             if settings.check:
-                module = native.load(data)
-                native.use_threads(target.threads)
-                for n in part:
-                    check_kernel(subgraphs[n], module.get(symbols[keys[n]]))
-            _cache(settings).publish(data, symbols)
+                library = device().load(data)
+                for k in part:
+                    check_kernel(k, load_kernel(codes[k.key], library))
+            _cache(settings).publish(data, codes)
 
 
-def check_kernel(subgraph: Subgraph, kernel: Any, seed: int = 0) -> None:
+def check_kernel(kernel: Kernel, loaded: Loaded, seed: int = 0) -> None:
     """Compare a compiled kernel with NumPy on random inputs. Raises `CodegenError` with the worst element."""
+    subgraph = kernel.subgraph
     rng = np.random.default_rng(seed)
     inputs, outputs = subgraph.tensors()
     arrays = []
     for p in inputs:
-        array = native.empty(p.shape, p.dtype)
+        array = device().allocate(p.shape, p.dtype)
         array[...] = rng.standard_normal(p.shape) if dt.is_float(p.dtype) else rng.integers(0, 2, p.shape)
         arrays.append(array)
     feeds: dict[Tensor, Any] = dict(zip(inputs, arrays, strict=True))
-    results = [native.empty(t.shape, t.dtype) for t in outputs]
-    kernel(*(native.as_argument(a) for a in (*arrays, *results)))
+    results = [device().allocate(t.shape, t.dtype) for t in outputs]
+    run_kernel(device(), loaded, [*arrays, *results], kernel.target.threads)
     exact = evaluate(list(outputs), feeds, dtype="float64")
     for t, found, wanted in zip(outputs, results, exact, strict=True):
         difference = np.abs(found.astype(np.float64) - wanted.astype(np.float64))
@@ -219,18 +246,21 @@ def check_kernel(subgraph: Subgraph, kernel: Any, seed: int = 0) -> None:
             )
 
 
+def _entry(settings: config.Config, kernel: Kernel) -> Entry:
+    entry = _cache(settings).find(kernel.key)
+    if entry is None:
+        raise CodegenError(
+            f"kernel {kernel.key} vanished from the cache {settings.cache_dir} while it was loaded; try again"
+        )
+    return entry
+
+
 def bind(compiled: Compiled) -> Function:
     """Load the kernels and bind them to memory."""
     settings = config.load()
-    kernels = []
-    for key in compiled.keys:
-        entry = _cache(settings).find(key)
-        if entry is None:
-            raise CodegenError(
-                f"kernel {key} vanished from the cache {settings.cache_dir} while it was loaded; try again"
-            )
-        kernels.append(_module(settings, entry.module).get(entry.symbol))
-    return Function(compiled, kernels, compiled.target.threads)
+    entries = [_entry(settings, k) for k in compiled.kernels]
+    loaded = [load_kernel(e.code, _library(settings, e.module)) for e in entries]
+    return Function(compiled, loaded, parameter_store(), compiled.target.threads)
 
 
 def compile(

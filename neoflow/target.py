@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from dataclasses import dataclass
 
 from neoflow.errors import CodegenError
+from neoflow.machine import available_cores
+from neoflow.text import read_record, write_record
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,15 @@ class Target:
     def registers(self) -> int:
         """Vector registers the instruction set names."""
         return 32 if self.vector_bytes == 64 else 16
+
+    def to_text(self) -> str:
+        """The target as `from_text` reads it back."""
+        return write_record(self, "target")
+
+    @classmethod
+    def from_text(cls, text: str) -> Target:
+        """The target that `to_text` wrote. Raises `TextError`."""
+        return read_record(cls, text, "target")
 
     def __str__(self) -> str:
         sizes = f"vector={self.vector_bytes}, l2={self.l2_bytes}, fma={self.fma_units}"
@@ -84,7 +94,7 @@ def cpu_target(threads: int | None = None) -> Target:
     vendor, family = info.get("vendor_id", ""), int(info.get("cpu family", 0))
     generic = "x86-64-v4" if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags else "x86-64-v3"
     model = next((m for v, f, need, m in _MODELS if v == vendor and f == family and need in flags), generic)
-    count = threads if threads is not None else len(os.sched_getaffinity(0))
+    count = threads if threads is not None else available_cores()
     if count < 1:
         raise CodegenError(f"a target has at least one thread, not {count}")
     units = 1 if model == "znver4" else 2  # Zen 4 passes the two halves of a 512-bit operation through its units

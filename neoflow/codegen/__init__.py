@@ -1,49 +1,87 @@
 """Code generation: a subgraph and a schedule become machine code.  Only this package imports tvm, and when used.
 
-`lower`, `build` and `source` load the compiler.
+`lower`, `build` and `source` load the compiler of the target's kind: a folder here, and a row of `DEVICES`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from neoflow.errors import CodegenError, ScheduleError
 from neoflow.imports import without_torch
+from neoflow.loops import Schedule, legal, problem_of
+from neoflow.partition import Subgraph
+from neoflow.target import Target
+
+if TYPE_CHECKING:
+    from neoflow.codegen.cpu import Lowered
 
 __all__ = [
     "CODEGEN_VERSION",
+    "DEVICES",
     "Lowered",
     "build",
+    "build_team",
     "fma_kernel",
     "lower",
     "source",
+    "team_key",
 ]
 
-_LAZY = {
-    "Lowered": "cpu.kernel",
-    "lower": "cpu.kernel",
-    "build": "cpu.compile",
-    "fma_kernel": "cpu.peak",
-    "source": "cpu.compile",
-}
+DEVICES = {"cpu": "neoflow.codegen.cpu"}
+"""The package of each kind of target, with `lower`, `build` and `source`."""
+_OF_CPU = ("Lowered", "build_team", "fma_kernel")
+
+
+def _device(kind: str) -> Any:
+    """The package for a kind of targets, imported when it is first asked for."""
+    if kind not in DEVICES:
+        raise CodegenError(f"there is no code for a target of kind {kind!r}; there is for {', '.join(DEVICES)}")
+    with without_torch():
+        return importlib.import_module(DEVICES[kind])
+
+
+def lower(subgraph: Subgraph, schedule: Schedule, target: Target, name: str) -> Lowered:
+    """The kernel of `subgraph` by `schedule`, named `name`. Raises `ScheduleError` when the schedule is not legal."""
+    verdict = legal(problem_of(subgraph), schedule, target)
+    if not verdict.ok:
+        raise ScheduleError(verdict.reason)
+    return _device(target.kind).lower(subgraph, schedule, target, name)
+
+
+def build(kernels: Sequence[Lowered], target: Target) -> bytes:
+    """A shared library with the kernels, which are alike in `is_shared`."""
+    return _device(target.kind).build(kernels, target)
+
+
+def source(kernels: Sequence[Lowered], target: Target, format: str = "tir") -> str:
+    """The kernels as text: "tir" before the passes, "llvm" IR or "asm" after optimisation."""
+    return _device(target.kind).source(kernels, target, format)
 
 
 def _version() -> str:
     """Changes when generated code may: a hash of this package's files and of TVM's version."""
     digest = hashlib.sha256(version("apache-tvm").encode())
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
+    for path in sorted(Path(__file__).parent.rglob("*.*")):
+        if path.suffix in (".py", ".ll"):
+            digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
 CODEGEN_VERSION = _version()
 
 
+def team_key() -> str:
+    """What the thread team's library is found by."""
+    return hashlib.sha256(f"team {CODEGEN_VERSION}".encode()).hexdigest()
+
+
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        with without_torch():
-            return getattr(importlib.import_module(f"neoflow.codegen.{_LAZY[name]}"), name)
+    if name in _OF_CPU:
+        return getattr(_device("cpu"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,8 +17,9 @@ import psutil
 import neoflow as nf
 from neoflow import codegen, config
 from neoflow.errors import NeoflowError
-from neoflow.pipeline import compile, resolve_target
-from neoflow.runtime import native
+from neoflow.machine import available_cores
+from neoflow.pipeline import compile, device, resolve_target
+from neoflow.runtime.executor import load_kernel, run_kernel
 from neoflow.target import Target
 
 
@@ -96,13 +97,11 @@ def best_seconds(run: Callable[[], object], seconds: float = 0.8) -> float:
 def fma_gflops(target: Target, seconds: float = 0.8) -> float:
     """Billions of float32 operations a second of `codegen.fma_kernel`, a multiply-add being two."""
     lowered, operations = codegen.fma_kernel(target, 200_000)
-    native.use_threads(target.threads)
-    kernel = native.load(codegen.build([lowered], target)).get(lowered.name)
-    x = native.empty((target.lanes("float32"),), "float32")
+    cpu = device()
+    kernel = load_kernel(lowered.code, cpu.load(codegen.build([lowered], target)))
+    x, y = cpu.allocate((target.lanes("float32"),), "float32"), cpu.allocate((operations // 400_000,), "float32")
     x[...] = 0.5
-    y = native.empty((operations // 400_000,), "float32")
-    arguments = native.as_argument(x), native.as_argument(y)
-    return operations / best_seconds(lambda: kernel(*arguments), seconds) / 1e9
+    return operations / best_seconds(lambda: run_kernel(cpu, kernel, [x, y], target.threads), seconds) / 1e9
 
 
 def bandwidth_gb_s(nbytes: int, seconds: float = 0.8) -> float:
@@ -172,7 +171,7 @@ def examine() -> Machine:
         neoflow=nf.__version__,
         python=platform.python_version(),
         processor=_processor(),
-        cores=config.available_cores(),
+        cores=available_cores(),
         threads=settings.threads,
         vector_bits=8 * target.vector_bytes if target else 0,
         memory_bytes=psutil.virtual_memory().total,

@@ -60,7 +60,7 @@ def explain(
         r.name: (r.summary, r.text, r.seconds) for r in trace.records
     }
     if format is not None:
-        found[format] = (f"the code of {len(compiled.keys)} kernels", lambda: compiled.source(format), None)
+        found[format] = (f"the code of {len(compiled.kernels)} kernels", lambda: compiled.source(format), None)
     if stage is not None and stage not in found:
         raise ConfigError(f"there is no stage {stage!r}; there are {', '.join(found)}")
     return [Stage(n, s, text(), t) for n, (s, text, t) in found.items() if stage in (None, n)]

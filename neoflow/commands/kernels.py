@@ -48,9 +48,9 @@ def kernel_rows(compiled: Compiled, times: Sequence[KernelTime]) -> list[KernelR
     """A row for each distinct kernel, the longest first. times: of the plan's calls, in order."""
     total = sum(t.seconds for t in times) or 1.0
     rows = []
-    for number, (subgraph, schedule) in enumerate(zip(compiled.subgraphs, compiled.schedules, strict=True)):
+    for number, kernel in enumerate(compiled.kernels):
         calls = [n for n, call in enumerate(compiled.plan.calls) if call.kernel == number]
-        inputs, outputs = subgraph.tensors()
+        inputs, outputs = kernel.subgraph.tensors()
         touched = sum(t.nbytes for t in (*inputs, *outputs))
         seconds = sum(times[n].seconds for n in calls)
         rows.append(
@@ -62,8 +62,8 @@ def kernel_rows(compiled: Compiled, times: Sequence[KernelTime]) -> list[KernelR
                 flops=len(calls) * count_ops(outputs).flops,
                 nbytes=len(calls) * touched,
                 touched=touched,
-                schedule=str(schedule),
-                text=str(subgraph),
+                schedule=str(kernel.schedule),
+                text=str(kernel.subgraph),
             )
         )
     return sorted(rows, key=lambda r: -r.seconds)

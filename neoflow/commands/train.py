@@ -252,7 +252,7 @@ def make_report(
         Fact(
             "Kernels",
             f"{summary.built + summary.cached}",
-            f"{summary.built} compiled, {summary.cached} cached; {len(program.keys)} in a step",
+            f"{summary.built} compiled, {summary.cached} cached; {len(program.kernels)} in a step",
         ),
         Fact("Memory", f"{summary.peak_bytes / mib:.0f} MiB", held),
     )

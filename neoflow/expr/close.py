@@ -120,7 +120,7 @@ def _constant_right(e: Expr) -> Expr:
     return e
 
 
-def _first_met(body: Expr) -> tuple[list[Slot], list[Axis]]:
+def first_met(body: Expr) -> tuple[list[Slot], list[Axis]]:
     """Slots and reduction axes in the order in which a reader of a closed body meets them."""
     slots: dict[Slot, None] = {}
     axes: dict[Axis, None] = {}
@@ -148,7 +148,7 @@ def _close(axes: tuple[Axis, ...], body: Expr) -> tuple[Expr, tuple[Tensor, ...]
     while True:
         closer = _Closer(axes)
         closed = run(closer.closed(body))
-        slots, bound = _first_met(closed)
+        slots, bound = first_met(closed)
         in_order = [a.ident for a in bound] == list(range(len(axes), len(closer.names)))
         if in_order and [s.position for s in slots] == list(range(len(closer.slots))):
             return closed, tuple(closer.slots), tuple(closer.names)

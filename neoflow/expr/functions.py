@@ -22,7 +22,8 @@ class Function:
     """A row of the table.
 
     cost: the time of one value, that of an addition being one: what recomputing it costs.
-    instructions: of one vector, roughly: a division is one, though a slow one; a polynomial is ten.
+    instructions: of one vector, roughly: a division is one, though a slow one; a polynomial or a division of
+    integers is ten (exp has 9 multiply-adds).
     exact: whether a float result has the same bits however it is compiled (integers and conditions always have).
     symbol, precedence: how it is printed between its operands; higher binds tighter.
     one_lane: element types in which there is no vector code but a call of the C library, one lane at a time.

@@ -26,6 +26,7 @@ text.
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import struct
 import sys
@@ -139,6 +140,8 @@ class Const(Expr):
 
     def __new__(cls, value: float, dtype: str, where: Location | None = None) -> Const:
         value = bool(value) if dtype == "bool" else float(value) if dt.is_float(dtype) else int(value)
+        if isinstance(value, float) and math.isnan(value):
+            value = math.nan  # its sign and payload mean nothing
         key = struct.pack("<d", value) if isinstance(value, float) else value
         return intern(cls, (key, dtype, where), {"value": value, "dtype": dtype, "free": frozenset(), "where": where})
 

@@ -1,5 +1,5 @@
 """Normal form: a definition has no reduction, or is one `Reduce` at the root over a reduction-free body, or scatters
-a tensor.
+a tensor or a constant.
 
     y[i] = exp(x[i]) / sum[k](exp(x[k]))    ->    s[]  = sum[k](exp(x[k]))
                                                   y[i] = exp(x[i]) / s[]
@@ -17,14 +17,16 @@ from neoflow.expr.guards import conjuncts
 from neoflow.expr.ir import Apply, Const, Expr, Read, Reduce, Scatter, Select, Slot, rewrite, same
 from neoflow.expr.memo import from_below, remembered
 from neoflow.expr.recipe import Recipe, stand_ins
-from neoflow.expr.tensor import Compute, Definition, Tensor
+from neoflow.expr.tensor import Definition, Tensor
 
 
 @remembered
 def is_normal(definition: Definition) -> bool:
     body = definition.body
     if isinstance(body, Scatter):
-        return _is_own_read(body) and not any(_contains_reduction(t) for t in body.targets)
+        return (isinstance(body.body, Const) or _is_own_read(body)) and not any(
+            _contains_reduction(t) for t in body.targets
+        )
     inner = body.body if isinstance(body, Reduce) else body
     return not definition.has_reduction or (isinstance(body, Reduce) and not _contains_reduction(inner))
 
@@ -117,13 +119,3 @@ def normal_form(definition: Definition) -> Recipe:
         stripped = hoister.strip(body)
     result = define(definition.shape, definition.axes, stripped, "y")
     return Recipe(inputs, (result,))
-
-
-@remembered
-def normalize(tensor: Compute) -> Compute:
-    """The same value, in normal form; the same object when it is so already."""
-    if is_normal(tensor.definition):
-        return tensor
-    (normal,) = normal_form(tensor.definition).instantiate(tensor.inputs, (tensor.name,))
-    assert isinstance(normal, Compute)
-    return normal

@@ -1,7 +1,40 @@
-"""From root tensors to an ordered, canonical graph, and rewrites of it that keep every value."""
+"""From root tensors to an ordered, canonical graph, and rewrites of it that keep every value.
 
-from neoflow.graph.canonicalize import canonicalize
-from neoflow.graph.graph import Graph, make_graph
-from neoflow.graph.padding import pad_guards
+A `Rewrite` is a row: `match` finds the places that have its form, `legal` proves that nothing changes there, or says
+why not, and `apply` gives what replaces what; its docstring draws it. A `Pass` is a table of rewrites, `PASSES` the
+table of passes. The engine (`run`) goes through a graph from its inputs, lets `choose` take one of the legal places at
+a compute, and comes back to what a replacement touched, until nothing is left. The `Editor` under it keeps readers,
+order and reachability up to date. What was done is a `Derivation`: printed by `explain`, replayed on an equal graph.
 
-__all__ = ["Graph", "canonicalize", "make_graph", "pad_guards"]
+graph (`Graph`) · edit (`Editor`) · rewrite (the nouns) · engine · canonical, padding, chains (the rewrites) · algebra
+(the laws of folding) · passes (the table) · facts
+"""
+
+from neoflow.graph.edit import Editor
+from neoflow.graph.engine import Limits, Pass, run
+from neoflow.graph.facts import is_contraction, points, reads_at_own_point
+from neoflow.graph.graph import Graph, make_graph, same_graph
+from neoflow.graph.passes import PASSES, canonicalize, optimize
+from neoflow.graph.rewrite import Derivation, Match, Rewrite, Site, Step, sites
+
+__all__ = [
+    "PASSES",
+    "Derivation",
+    "Editor",
+    "Graph",
+    "Limits",
+    "Match",
+    "Pass",
+    "Rewrite",
+    "Site",
+    "Step",
+    "canonicalize",
+    "is_contraction",
+    "make_graph",
+    "optimize",
+    "points",
+    "reads_at_own_point",
+    "run",
+    "same_graph",
+    "sites",
+]

@@ -9,6 +9,8 @@ from functools import cached_property
 from neoflow.errors import GraphError
 from neoflow.expr.printer import print_program
 from neoflow.expr.tensor import Compute, Parameter, Placeholder, Tensor, structural_hash, topological
+from neoflow.graph.edit import Editor
+from neoflow.graph.text import program_labels, read_program, write_program
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,51 @@ class Graph:
                     f"parameter {p.name} is {p.dtype}{p.shape} but its update is {value.dtype}{value.shape}", p.where
                 )
 
+    @cached_property
+    def leaves(self) -> dict[str, Placeholder]:
+        """Every input and parameter by its label in the text."""
+        found = program_labels(self.inputs, self.outputs, self.updates)
+        return {label: t for t, label in found.items() if isinstance(t, Placeholder)}
+
+    def to_text(self) -> str:
+        """The graph as `from_text` reads it back: structure, names and places. What a parameter begins with (`init`) is
+        an array or a function and is no part of it."""
+        return write_program(self.inputs, self.outputs, self.updates)
+
+    @classmethod
+    def from_text(cls, text: str, leaves: Mapping[str, Placeholder] | None = None) -> Graph:
+        """The graph that `to_text` wrote, checked, over new placeholders and parameters (these begin with zeros).
+
+        leaves: tensors to take in place of new ones, by label, of the same kind, shape and dtype: with the `leaves` of
+        the graph that was written, the one that is read is the `same_graph`. Raises `TextError`.
+        """
+        return read_program(text, leaves or {}, lambda *parts: _checked(cls(*parts)))
+
+    def with_roots(self, roots: Sequence[Tensor]) -> Graph:
+        """The graph that returns and writes other tensors in place of its own."""
+        count = len(self.outputs)
+        updates = tuple((p, v) for (p, _), v in zip(self.updates, roots[count:], strict=True))
+        return Graph(self.inputs, tuple(roots[:count]), updates)
+
+    def replace(self, edit: Mapping[Tensor, Tensor]) -> Graph:
+        """The graph in which what reads a key reads its value instead, all at once. Raises `GraphError`."""
+        editor = Editor(self.roots, self.order)
+        editor.replace(edit)
+        return self.with_roots(editor.finish())
+
     def __str__(self) -> str:
         return print_program(self.order)
+
+
+def _checked(graph: Graph) -> Graph:
+    graph.check()
+    return graph
+
+
+def same_graph(a: Graph, b: Graph) -> bool:
+    """Whether two graphs compute the same, under the same names, from the same placeholders and parameters."""
+    same_leaves = a.leaves.keys() == b.leaves.keys() and all(t is b.leaves[label] for label, t in a.leaves.items())
+    return same_leaves and a.to_text() == b.to_text()
 
 
 def make_graph(

@@ -1,41 +1,33 @@
 """Guards of a contraction become zeros around an operand, so that the contraction itself has no condition.
 
-    d[z] = sum[r](select(0 <= z - r & z - r < n, g[z - r] * w[r], 0))
-        ->  p[u] = select(lo <= u < lo + n, g[u - lo], 0);   d[z] = sum[r](p[z - r + lo] * w[r])
-
-Exact when w is finite; where w is not, 0 * w differs from the masked 0. So it is only done where every other factor is
-a plain read: what an infinite weight gives is then NaN in either reading of "zero padding", as in every library.
-All contractions that read one tensor through the same window share one padded copy.
+Exact when the other factors are finite; where one is not, 0 * w differs from the masked 0. So it is only done where
+every other factor is a plain read: what an infinite weight gives is then NaN in either reading of "zero padding", as in
+every library.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import build
 from neoflow.expr.guards import conjuncts
-from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, Select, Slot, Source, same, substitute
+from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, Select, Slot, substitute
+from neoflow.expr.memo import remembered
 from neoflow.expr.normal import conjunction
 from neoflow.expr.tensor import Compute, Definition, Tensor
-from neoflow.graph.canonicalize import map_graph
-from neoflow.graph.graph import Graph
+from neoflow.graph.edit import Editor
+from neoflow.graph.rewrite import Edit, Match, Rewrite
+from neoflow.verdict import Verdict
 
 Window = tuple[tuple[int, int], ...]
 """For each dimension the indices [low, high) where the tensor counts; outside it stands for zero."""
 
-
-@dataclass
-class _Padding:
-    """How far the reads of one (tensor, window) reach."""
-
-    low: list[int]
-    high: list[int]
-    tensor: Tensor | None = field(default=None)
-
-    def widen(self, dim: int, low: int, high: int) -> None:
-        self.low[dim], self.high[dim] = min(self.low[dim], low), max(self.high[dim], high)
+LARGER, SMALL = 4, 4096
+"""A padded copy has at most so many times the elements of its source, or so many elements at all."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +39,56 @@ class _Masked:
     window: Window
 
 
+@dataclass(frozen=True)
+class PadGuards(Rewrite):
+    """All contractions that read one tensor through the same window read one padded copy of it instead.
+
+    d[z] = sum[r](select(0 <= z - r & z - r < n, g[z - r] * w[r], 0))
+        ->  p[u] = select(lo <= u < lo + n, g[u - lo], 0);   d[z] = sum[r](p[z - r + lo] * w[r])
+    """
+
+    name: str = "pad guards"
+
+    def match(self, editor: Editor, t: Compute) -> Iterator[Match]:
+        """A guarded sum of products, and those that read the same operand through the same window."""
+        if not _is_guarded(t.definition):
+            return
+        masked = _masked(t.definition)
+        if not isinstance(masked, _Masked):
+            yield Match((t,))
+            return
+        source = editor.inputs(t)[masked.read.slot]
+        others = [
+            r
+            for r in editor.readers(source)
+            if r is not t
+            and isinstance(m := _masked(r.definition), _Masked)
+            and m.window == masked.window
+            and editor.inputs(r)[m.read.slot] is source
+        ]
+        yield Match((t, *sorted(others, key=editor.place)))
+
+    def legal(self, editor: Editor, match: Match) -> Verdict:
+        t = match.tensors[0]
+        masked = _masked(t.definition)
+        if isinstance(masked, str):
+            return Verdict(False, masked)
+        source = editor.inputs(t)[masked.read.slot]
+        is_whole = masked.window == tuple((0, n) for n in source.shape)
+        window = "its extents" if is_whole else " x ".join(f"[{low}, {high})" for low, high in masked.window)
+        return Verdict(True, f"its guards say no more than that {source.name} is zero outside {window}")
+
+    def apply(self, editor: Editor, match: Match) -> Edit:
+        found = [(t, m) for t in match.tensors if isinstance(m := _masked(t.definition), _Masked)]
+        first, masked = found[0]
+        window = masked.window
+        reached = [[affine.bounds(i) for i in m.read.indices] for _, m in found]
+        low = [min(own, *(r[d][0] for r in reached)) for d, (own, _) in enumerate(window)]
+        high = [max(own, *(r[d][1] + 1 for r in reached)) for d, (_, own) in enumerate(window)]
+        padded = _padded(editor.inputs(first)[masked.read.slot], window, low, high)
+        return {t: _unmasked(t, m, editor.inputs(t), padded, low) for t, m in found}
+
+
 def factors(e: Expr) -> list[Expr]:
     """The operands of a tree of products."""
     if isinstance(e, Apply) and e.fn == "mul":
@@ -54,45 +96,52 @@ def factors(e: Expr) -> list[Expr]:
     return [e]
 
 
-def _masked(definition: Definition) -> _Masked | None:
+def _is_guarded(definition: Definition) -> bool:
+    """Whether a float sum of products has a guard: where it does not hold, zero is added."""
     body = definition.body
     if not (isinstance(body, Reduce) and body.op == "sum" and isinstance(body.body, Select)):
-        return None
+        return False
     choice = body.body
-    if not (isinstance(choice.other, Const) and choice.other.value == 0 and dt.is_float(body.dtype)):
-        return None
-    reads = factors(choice.then)
-    if len(reads) < 2 or not all(isinstance(r, (Read, Const)) for r in reads):
-        return None
+    is_zero = isinstance(choice.other, Const) and choice.other.value == 0 and dt.is_float(body.dtype)
+    return is_zero and isinstance(choice.then, Apply) and choice.then.fn == "mul"
+
+
+@remembered
+def _masked(definition: Definition) -> _Masked | str:
+    """How the guards mask one operand of a guarded sum of products; or why they do not."""
+    if not _is_guarded(definition):
+        return "it is no guarded sum of products"
+    assert isinstance(definition.body, Reduce) and isinstance(definition.body.body, Select)
+    choice = definition.body.body
+    parts = factors(choice.then)
+    if not all(isinstance(e, (Read, Const)) for e in parts):
+        return "a factor is more than a read: where it is infinite, 0 times it is no 0"
     guards = conjuncts(choice.cond, True)
-    for read in sorted((r for r in reads if isinstance(r, Read)), key=lambda r: _size(r.source)):
+    reads = [e for e in parts if isinstance(e, Read)]
+    reason = "its guards are no window on a single operand"
+    for read in sorted(reads, key=lambda r: math.prod(r.source.shape)):
         window = _window(read, guards)
-        others = [r for r in reads if isinstance(r, Read) and r is not read]
-        if window is not None and _is_worth_padding(read) and all(_stays_inside(r) for r in others):
+        if window is None:
+            continue
+        if not _is_worth_padding(read):
+            reason = f"what it reaches is more than {LARGER} times the operand"
+        elif not all(_stays_inside(r) for r in reads if r is not read):
+            reason = "another operand leaves its tensor where the guards do not hold"
+        else:
             return _Masked(choice.then, read, window)
-    return None
+    return reason
 
 
 def _is_worth_padding(read: Read) -> bool:
     """Whether what the indices reach is known and not much larger than the tensor."""
-    reach = 1
-    for index in read.indices:
-        low, high = affine.bounds(index)
-        reach *= high - low + 1
-    return reach <= max(4 * _size(read.source), 4096)
+    bounds = [affine.bounds(index) for index in read.indices]
+    return math.prod(high - low + 1 for low, high in bounds) <= max(LARGER * math.prod(read.source.shape), SMALL)
 
 
 def _stays_inside(read: Read) -> bool:
     """Whether a read stays inside its tensor without any guard."""
     ranges = [affine.bounds(index) for index in read.indices]
     return all(low >= 0 and high < n for (low, high), n in zip(ranges, read.source.shape, strict=True))
-
-
-def _size(source: Source) -> int:
-    total = 1
-    for n in source.shape:
-        total *= n
-    return total
 
 
 def _window(read: Read, guards: tuple[Expr, ...]) -> Window | None:
@@ -119,42 +168,14 @@ def _window(read: Read, guards: tuple[Expr, ...]) -> Window | None:
     return tuple((low, high) for low, high in window)
 
 
-def pad_guards(graph: Graph) -> Graph:
-    """Replace guarded contractions by contractions over padded operands. See the module's text."""
-    masked = {t: m for t in graph.nodes if (m := _masked(t.definition)) is not None}
-    paddings: dict[tuple[Tensor, Window], _Padding] = {}
-    for t, m in masked.items():
-        source = t.inputs[m.read.slot]
-        key = (source, m.window)
-        if key not in paddings:
-            paddings[key] = _Padding([low for low, _ in m.window], [high for _, high in m.window])
-        for dim, index in enumerate(m.read.indices):
-            low, high = affine.bounds(index)
-            paddings[key].widen(dim, low, high + 1)
-    new: dict[Tensor, Tensor] = {}
-    for t in graph.nodes:
-        inputs = tuple(new.get(i, i) for i in t.inputs)
-        if t in masked:
-            m = masked[t]
-            position = m.read.slot
-            padding = paddings[(t.inputs[position], m.window)]
-            if padding.tensor is None:
-                padding.tensor = _padded(inputs[position], m.window, padding)
-            new[t] = _unmasked(t, m, inputs, padding)
-        elif not same(inputs, t.inputs):
-            new[t] = Compute(t.definition, inputs, t.name, t.axis_names, t.where)
-    return map_graph(graph, new)
-
-
-def _padded(source: Tensor, window: Window, padding: _Padding) -> Tensor:
-    shape = tuple(h - low for low, h in zip(padding.low, padding.high, strict=True))
+def _padded(source: Tensor, window: Window, low: list[int], high: list[int]) -> Tensor:
+    """The elements of `source` in its window, zero around it, from `low` to `high`; itself where nothing is around."""
+    shape = tuple(h - n for n, h in zip(low, high, strict=True))
     axes = tuple(Axis(d, n) for d, n in enumerate(shape))
-    indices = tuple(
-        affine.simplify(Apply("add", (a, affine.integer(low)))) for a, low in zip(axes, padding.low, strict=True)
-    )
+    indices = tuple(affine.simplify(Apply("add", (a, affine.integer(n)))) for a, n in zip(axes, low, strict=True))
     conditions: list[Expr] = []
-    for index, (low, high) in zip(indices, window, strict=True):
-        for bound in (Apply("ge", (index, affine.integer(low))), Apply("lt", (index, affine.integer(high)))):
+    for index, (start, stop) in zip(indices, window, strict=True):
+        for bound in (Apply("ge", (index, affine.integer(start))), Apply("lt", (index, affine.integer(stop)))):
             c = affine.simplify(bound)
             if not (isinstance(c, Const) and c.value):
                 conditions.append(c)
@@ -165,12 +186,11 @@ def _padded(source: Tensor, window: Window, padding: _Padding) -> Tensor:
     return build(shape, body, (source,), f"{source.name}_padded")
 
 
-def _unmasked(t: Compute, m: _Masked, inputs: tuple[Tensor, ...], padding: _Padding) -> Tensor:
-    padded = padding.tensor
-    assert padded is not None and isinstance(t.definition.body, Reduce)
-    shift = [-low for low in padding.low]
+def _unmasked(t: Compute, m: _Masked, inputs: tuple[Tensor, ...], padded: Tensor, low: list[int]) -> Tensor:
+    """The contraction without its guards, over the padded operand, whose first element stands at `low`."""
+    assert isinstance(t.definition.body, Reduce)
     indices = tuple(
-        affine.simplify(Apply("add", (i, affine.integer(s)))) for i, s in zip(m.read.indices, shift, strict=True)
+        affine.simplify(Apply("add", (i, affine.integer(-n)))) for i, n in zip(m.read.indices, low, strict=True)
     )
     slot = Slot(len(inputs), padded.shape, padded.dtype)
     product = substitute(m.product, {m.read: Read(slot, indices)})

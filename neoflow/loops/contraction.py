@@ -1,150 +1,477 @@
-"""A sum of products as a contraction: two sides, and the groups of axes they share or do not.
+"""The `contraction` template: a register tile of `rows` x `vectors` accumulators over packed or direct operands.
 
-    out[batch, M, N] = sum over K of left[batch, M, K] * right[batch, N, K]
+    pack what is packed globally
+    for task in parallel(batch x splits x owner):       owner: panels of N, or blocks of row tiles of M
+        pack what this task owns
+        for each panel of N, each row tile of M:
+            acc = 0; for k in K: acc[r][v] += left[r, k] * right[k, v]
+            outputs at the tile = epilogue(acc)           in partial sums first when splits > 1
 
-Pure analysis of a nest, without tvm: schedules are chosen from it, kernels are made from it.
+The side with N lies in panels [K][vectors * lanes], or is read in place where it is contiguous along N; the side with
+M is read in place where its address is linear, or packed in tiles [K][rows].
+
+The default takes the side and the vectors whose estimated cycles are fewest.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
-from neoflow.expr import affine
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Apply, Axis, Const, Expr, Read
-from neoflow.loops.nest import Nest, input_reads, is_data_dependent, is_index, stride
+from neoflow.expr.ir import Expr, Read, postorder
+from neoflow.loops import costs
+from neoflow.loops.knob import FLAG, INDEX, NUMBER, WORD, Chosen, Knob, Range, completed, flags, one, up_to
+from neoflow.loops.nest import Nest, input_reads, stride
+from neoflow.loops.problem import FUSE, Measures, NestProblem, is_turnable, looks_up_beside_choices, nbytes, one_lane
+from neoflow.loops.sides import (
+    Contraction,
+    block_lanes,
+    chunk_lanes,
+    contiguous_run,
+    contractions_of,
+    direct_read,
+    ordered,
+    row_box,
+    size,
+    usual_last_k,
+    usual_last_n,
+    vector_read,
+)
+from neoflow.target import Target
+from neoflow.verdict import Verdict
+
+SIDES, ORDERS, STORES = ("right", "left"), ("panels", "tiles"), ("registers", "stack")
+MOST_ACCUMULATORS, MOST_VECTORS = 64, 16
+"""Vectors of the largest register tile, and of one of its rows: beyond, each step spills most of them."""
+UNROLLS = (1, 2, 4, 8)
+LEAST_TURNED = 4
+"""Lanes of a square from which turning it in registers takes fewer instructions than gathering."""
 
 
-def size(axes: tuple[Axis, ...]) -> int:
-    """Points of a product of axes."""
-    return math.prod(a.extent for a in axes)
+def fits(p: NestProblem) -> Verdict:
+    if _splits_of(p, {"fuse": p.all_fused}):
+        return Verdict(True, "a sum of products with two sides")
+    return Verdict(False, "a contraction does not fit: it is no sum of products with two sides")
+
+
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """A contraction in the order of its loops, and what its knobs ask of it."""
+
+    nest: Nest
+    c: Contraction
+    element: str
+
+    @cached_property
+    def written(self) -> tuple[Expr, ...]:
+        return tuple(value for _, _, value in self.nest.outputs)
+
+    @cached_property
+    def left_read(self) -> Read | None:
+        """The side with M, where it can be read in place."""
+        return direct_read(self.c.left, self.element)
+
+    @cached_property
+    def right_read(self) -> Read | None:
+        """The side with N, where its address is linear."""
+        return direct_read(self.c.right, self.element)
+
+    @cached_property
+    def right_is_contiguous(self) -> bool:
+        """Whether every read of the side with N is contiguous along N."""
+        axis = self.c.n[-1]
+        reads = [r for r in input_reads(self.c.right) if axis in r.free]
+        return bool(reads) and all(stride(r.indices[0], axis) == 1 for r in reads)
+
+    @cached_property
+    def is_written_along_n(self) -> bool:
+        """Whether every output is contiguous along N."""
+        return all(stride(address, self.c.n[-1]) == 1 for _, address, _ in self.nest.outputs)
+
+    @cached_property
+    def one_lane(self) -> str | None:
+        """Why what lies along N is computed one point at a time."""
+        return one_lane((*self.written, self.c.right), self.c.n[-1], True)
+
+    @cached_property
+    def left_lanes(self) -> str | None:
+        """Why the side with M is computed one point at a time."""
+        return one_lane((self.c.left,), self.c.k[-1], False)
+
+    @cached_property
+    def work(self) -> tuple[int, int, int]:
+        """Elementary operations of a point of the left side, the right one, the outputs."""
+        left = 0 if self.left_read is not None else costs.operations((self.c.left,))
+        right = 0 if self.right_read is not None else costs.operations((self.c.right,))
+        return left, right, costs.operations(self.written)
+
+    @cached_property
+    def right_nodes(self) -> int:
+        return sum(1 for _ in postorder(self.c.right))
+
+    @cached_property
+    def written_nodes(self) -> int:
+        return sum(1 for value in self.written for _ in postorder(value))
+
+    def in_place(self, lanes: int) -> Read | None:
+        """The side with N, where vectors of it lie in its memory as they are."""
+        return vector_read(self.c.right, self.c.n, lanes, self.element)
+
+    def chunk(self, lanes: int) -> int:
+        return chunk_lanes(self.c.n, lanes)
+
+
+def _element(p: NestProblem) -> str:
+    """What the sums are kept in."""
+    assert p.nest.reduction is not None
+    return "float64" if p.nest.reduction.body.dtype == "float64" else "float32"
+
+
+def _splits_of(p: NestProblem, k: Chosen) -> tuple[Contraction, ...]:
+    return p.memo.once(("contractions", k["fuse"]), lambda: contractions_of(p.fused(k)))
+
+
+def _sided(p: NestProblem, k: Chosen) -> Contraction:
+    """The factors on the sides that the knobs say, in the order of the nest."""
+    found = _splits_of(p, k)[int(k["split"])]
+    return found if k["side"] == "right" else found.swapped()
+
+
+def sides(p: NestProblem, k: Chosen) -> Sides:
+    """The contraction that the knobs fuse, split, side, last_n and last_k say."""
+    nest, last_n, last_k = p.fused(k), int(k["last_n"]), int(k["last_k"])
+    key = ("sides", k["fuse"], k["split"], k["side"], last_n, last_k)
+    address = nest.outputs[0][1]
+    return p.memo.once(key, lambda: Sides(nest, ordered(_sided(p, k), address, last_n, last_k), _element(p)))
 
 
 @dataclass(frozen=True)
-class Contraction:
-    """Axes of each group in the order of the nest; `left` is the side with M, `right` the one with N."""
+class Pieces:
+    """How many there are: points of the batch, M, N and K; rows of a tile, tiles, panels."""
 
-    batch: tuple[Axis, ...]
-    m: tuple[Axis, ...]
-    n: tuple[Axis, ...]
-    k: tuple[Axis, ...]
-    left: Expr
-    right: Expr
+    batch: int
+    m: int
+    n: int
+    k: int
+    rows: int
+    tiles: int
+    panels: int
 
-    def swapped(self) -> Contraction:
-        return Contraction(self.batch, self.n, self.m, self.k, self.right, self.left)
-
-    @property
-    def flops(self) -> int:
-        return 2 * size(self.batch) * size(self.m) * size(self.n) * size(self.k)
+    def owners(self, order: str) -> int:
+        """Tasks for one part of K, row tiles not taken together."""
+        return self.batch * (self.panels if order == "panels" else self.tiles)
 
 
-def factors_of(body: Expr) -> list[Expr]:
-    """The factors of a product; a negation is a factor -1."""
-    if isinstance(body, Apply) and body.fn == "mul":
-        return factors_of(body.args[0]) + factors_of(body.args[1])
-    if isinstance(body, Apply) and body.fn == "neg":
-        return [Const(-1.0, body.dtype), *factors_of(body.args[0])]
-    return [body]
+def pieces(p: NestProblem, k: Chosen) -> Pieces:
+    c = sides(p, k).c
+    n = size(c.n)
+    position, count = row_box(c.m, int(k["rows"]))
+    tiles = size(c.m[:position]) * math.ceil(c.m[position].extent / count)
+    panels = math.ceil(n / (int(k["lanes"]) * int(k["vectors"])))
+    return Pieces(size(c.batch), size(c.m), n, size(c.k), count * size(c.m[position + 1 :]), tiles, panels)
 
 
-def _product(factors: list[Expr]) -> Expr:
-    result = factors[0]
-    for f in factors[1:]:
-        result = Apply("mul", (result, f))
-    return result
+# --- the sides
 
 
-def find_contraction(nest: Nest) -> Contraction | None:
-    """The split of the body's factors into two sides that reuses most, or None when none is worth a register tile."""
-    reduction = nest.reduction
-    if reduction is None or reduction.op != "sum" or not dt.is_float(reduction.body.dtype) or not reduction.axes:
-        return None
-    factors = factors_of(reduction.body)
-    if not 2 <= len(factors) <= 6 or any(is_data_dependent(r) for r in input_reads(reduction.body)):
-        return None
-    best: tuple[float, Contraction] | None = None
-    for sides in itertools.product((False, True), repeat=len(factors) - 1):
-        left = [factors[0], *(f for f, right in zip(factors[1:], sides, strict=True) if not right)]
-        right = [f for f, is_right in zip(factors[1:], sides, strict=True) if is_right]
-        if not right:
-            continue
-        found = _grouped(nest, _product(left), _product(right))
-        if found is None:
-            continue
-        m, n, k = size(found.m), size(found.n), size(found.k)
-        reuse = m * n * k / (m * k + n * k + m * n)
-        if min(m, n) >= 2 and m * n >= 16 and (best is None or reuse > best[0]):
-            best = reuse, found
-    return best[1] if best is not None else None
+def _split(p: NestProblem, _: Target, k: Chosen) -> Range:
+    count = len(_splits_of(p, k))
+    return Range(range(count), f"{count} ways to divide the factors among two sides, that which reuses most first")
 
 
-def _grouped(nest: Nest, left: Expr, right: Expr) -> Contraction | None:
-    assert nest.reduction is not None
-    group: dict[tuple[bool, bool], list[Axis]] = {}
-    for a in nest.axes:
-        group.setdefault((a in left.free, a in right.free), []).append(a)
-    if (False, False) in group:  # a result repeated along an axis
-        return None
-    axes = {key: tuple(found) for key, found in group.items()}
-    batch, m, n = (axes.get(key, ()) for key in ((True, True), (True, False), (False, True)))
-    return Contraction(batch, m, n, nest.reduction.axes, left, right)
+def _usual_side(p: NestProblem, target: Target, k: Chosen) -> str:
+    """The side of the fewest cycles; lanes go along a side only where all of it can be computed in lanes."""
+    best = {side: _best(p, target, {**_before(k), "side": side}) for side in SIDES}
+    usable = {side: choice for side, choice in best.items() if choice.is_usable}
+    return min(usable or best, key=lambda side: best[side].cycles)
 
 
-def arranged(c: Contraction, address: Expr, element: str) -> Contraction:
-    """N and K in the order of the loops.
-
-    Last in N is the axis along which the output is most nearly contiguous.  Last in K is one along which the rows of a
-    tile, read in place, do not overlap: LLVM would share what neighbouring steps both read and run out of registers.
-    """
-    n = tuple(sorted(c.n, key=lambda a: -(stride(address, a) or 1 << 40)))
-    k = list(c.k)
-    read = direct_read(c.left, element)
-    if read is not None:
-        steps = {stride(read.indices[0], a) for a in c.m}
-        free = [i for i, a in enumerate(k) if stride(read.indices[0], a) not in steps]
-        if free:
-            k.append(k.pop(free[-1]))
-    return Contraction(c.batch, c.m, n, tuple(k), c.left, c.right)
+def _before(k: Chosen) -> dict:
+    return {name: k[name] for name in ("fuse", "split")}
 
 
-def direct_read(side: Expr, element: str) -> Read | None:
-    """The side itself, when it is one in-bounds read with a linear address: it needs no packing."""
-    if not isinstance(side, Read) or side.dtype != element or element not in ("float32", "float64"):
-        return None
-    if is_data_dependent(side) or not is_index(side.indices[0]):
-        return None
-    low, high = affine.bounds(side.indices[0])
-    linear = all(isinstance(atom, Axis) for atom in affine.linear(side.indices[0])[0])
-    return side if linear and low >= 0 and high < math.prod(side.source.shape) else None
+@dataclass(frozen=True)
+class _Choice:
+    """Vectors for one side and their estimated cycles of one core."""
+
+    cycles: float
+    vectors: int
+    is_usable: bool
 
 
-def vector_read(side: Expr, n: tuple[Axis, ...], lanes: int, element: str) -> Read | None:
-    """The side itself, when vectors of `lanes` points of N lie in its memory as they are: it needs no packing."""
-    read = direct_read(side, element)
-    if read is None or chunk_lanes(n, lanes) != lanes or stride(read.indices[0], n[-1]) != 1:
-        return None
-    return read
+def _best(p: NestProblem, target: Target, given: dict) -> _Choice:
+    def choose() -> _Choice:
+        tried = [completed(KNOBS, p, target, {**given, "vectors": v}) for v in costs.TILE_VECTORS]
+        found = [(_cycles(p, target, k), int(k["vectors"])) for k in tried]
+        cycles, vectors = min(found, key=lambda f: f[0])
+        s = sides(p, tried[0])
+        is_usable = s.one_lane is None and not looks_up_beside_choices(s.written, s.c.n[-1])
+        return _Choice(cycles, vectors, is_usable)
+
+    return p.memo.once(("best", target, *sorted(given.items())), choose)
 
 
-def chunk_lanes(n: tuple[Axis, ...], lanes: int) -> int:
-    """Widest vector along the last N axis that never crosses its end; with one N axis the end is masked instead."""
-    if len(n) == 1:
-        return lanes
-    return math.gcd(n[-1].extent, lanes)
+def is_usable(p: NestProblem, target: Target) -> bool:
+    """Whether lanes can go along one of the sides, so that the template is the default one."""
+    before = completed(KNOBS[:2], p, target, {})
+    return any(_best(p, target, {**before, "side": side}).is_usable for side in SIDES)
 
 
-def row_box(m: tuple[Axis, ...], limit: int) -> tuple[int, int]:
-    """(position, length): rows of a tile are `length` of the axis at `position` times all of the axes after it.
+def _last_n(p: NestProblem, _: Target, k: Chosen) -> Range:
+    count = len(_sided(p, k).n)
+    return Range(range(count), f"the place of one of {count} axes of N")
 
-    At most `limit` rows; the length is balanced, so that the last tile is not much shorter than the others.
-    """
-    position, inner = len(m) - 1, 1
-    while position > 0 and inner * m[position].extent <= limit:
-        inner *= m[position].extent
-        position -= 1
-    extent = m[position].extent
-    longest = max(1, min(extent, limit // inner))
-    return position, math.ceil(extent / math.ceil(extent / longest))
+
+def _last_k(p: NestProblem, _: Target, k: Chosen) -> Range:
+    count = len(_sided(p, k).k)
+    return Range(range(count), f"the place of one of {count} axes of K")
+
+
+def _usual_last_n(p: NestProblem, _: Target, k: Chosen) -> int:
+    key = ("last n", k["fuse"], k["split"], k["side"])
+    return p.memo.once(key, lambda: usual_last_n(_sided(p, k), p.fused(k).outputs[0][1]))
+
+
+def _usual_last_k(p: NestProblem, _: Target, k: Chosen) -> int:
+    key = ("last k", k["fuse"], k["split"], k["side"])
+    return p.memo.once(key, lambda: usual_last_k(_sided(p, k), _element(p)))
+
+
+# --- the register tile
+
+
+def _lanes(p: NestProblem, target: Target, k: Chosen) -> Range:
+    s = sides(p, k)
+    most = min(2 * target.lanes(s.element), _filled(s))
+    values = tuple(v for v in (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64) if v <= most)
+    if s.one_lane is None:
+        return Range(values, f"so many of the {size(s.c.n)} points of N, in two registers at most")
+    return Range(tuple(v for v in values if s.chunk(v) == 1), s.one_lane)
+
+
+def _filled(s: Sides) -> int:
+    return 1 << (size(s.c.n) - 1).bit_length()
+
+
+def _usual_lanes(p: NestProblem, target: Target, k: Chosen) -> int:
+    s = sides(p, k)
+    usual = min(target.lanes(s.element), _filled(s))
+    return usual if s.one_lane is None or s.chunk(usual) == 1 else 1
+
+
+def _vectors(_: NestProblem, __: Target, ___: Chosen) -> Range:
+    return up_to(MOST_VECTORS, f"a row has at most {MOST_VECTORS} vectors: more are no register tile")
+
+
+def _rows(p: NestProblem, _: Target, k: Chosen) -> Range:
+    m = size(sides(p, k).c.m)
+    reason = f"a register tile has at most {MOST_ACCUMULATORS} accumulators, and M {m} points: more is no register tile"
+    return up_to(min(m, MOST_ACCUMULATORS // int(k["vectors"])), reason)
+
+
+def _usual_rows(p: NestProblem, target: Target, k: Chosen) -> int:
+    vectors = int(k["vectors"])
+    rows = max(1, (target.registers - costs.SPARE_REGISTERS - vectors) // vectors)
+    return min(rows, costs.TILE_ROWS, size(sides(p, k).c.m), MOST_ACCUMULATORS // vectors)
+
+
+def _unroll(_: NestProblem, __: Target, ___: Chosen) -> Range:
+    return Range(UNROLLS, "more points of K written out only make the code longer")
+
+
+# --- operands and tasks
+
+
+def _pack(p: NestProblem, _: Target, k: Chosen) -> Range:
+    if sides(p, k).left_read is not None:
+        return Range((False, True), "")
+    return one(True, "the side with M is not one read at linear addresses of what is computed with")
+
+
+def _usual_pack(p: NestProblem, _: Target, k: Chosen) -> bool:
+    cut = pieces(p, k)
+    return sides(p, k).left_read is None or (cut.panels >= costs.REPACKED_PANELS and cut.tiles > 1)
+
+
+def _run(p: NestProblem, target: Target, k: Chosen) -> Range:
+    s = sides(p, k)
+    if not k["pack"]:
+        return one(False, "the side with M is not packed")
+    if s.left_lanes is not None:
+        return one(False, s.left_lanes)
+    along = contiguous_run(s.c.left, s.c.k, target.lanes(s.element))
+    return flags(along is not None, "the side with M is not contiguous along an axis of K that fills half a vector")
+
+
+def _parallel(_: NestProblem, target: Target, __: Chosen) -> Range:
+    return flags(target.threads > 1, "there is one thread")
+
+
+def _is_worth_sharing(p: NestProblem, target: Target, k: Chosen) -> bool:
+    return target.threads > 1 and sides(p, k).c.flops >= costs.PARALLEL_FLOPS
+
+
+def _wanted(target: Target, k: Chosen) -> int:
+    """Tasks that keep every thread busy."""
+    return costs.CONTRACTION_TASKS * target.threads if k["parallel"] else 1
+
+
+def _usual_order(p: NestProblem, target: Target, k: Chosen) -> str:
+    """Panels packed by the task that owns them when there are enough tasks, or too much to pack to keep it all."""
+    c, address, cut, wanted = sides(p, k).c, p.fused(k).outputs[0][1], pieces(p, k), _wanted(target, k)
+    few = not k["pack"] or cut.tiles <= costs.OWN_PANEL_TILES
+    by_panels = cut.batch * cut.panels >= wanted and (few or cut.batch * cut.k * cut.n > costs.KEPT_ELEMENTS)
+    # a batch inside the rows: tasks by rows write one region after the other
+    inner_batch = max((stride(address, a) or 0 for a in c.batch), default=0)
+    is_inside = bool(c.batch) and inner_batch < max(stride(address, a) or 0 for a in c.m)
+    if is_inside and cut.batch * cut.n * cut.k <= costs.INNER_BATCH_ELEMENTS:
+        by_panels = False
+    if not by_panels and k["parallel"] and cut.owners("tiles") < wanted:
+        by_panels = cut.panels > cut.tiles
+    return "panels" if by_panels else "tiles"
+
+
+def _pack_panels(p: NestProblem, _: Target, k: Chosen) -> Range:
+    if sides(p, k).in_place(int(k["lanes"])) is not None:
+        return Range((False, True), "")
+    return one(True, "the side with N is not one read whose vectors lie in memory as they are")
+
+
+def _usual_pack_panels(p: NestProblem, _: Target, k: Chosen) -> bool:
+    cut = pieces(p, k)
+    is_small = 4 * cut.k * cut.n <= costs.IN_PLACE_BYTES and cut.tiles <= costs.IN_PLACE_TILES
+    return sides(p, k).in_place(int(k["lanes"])) is None or k["order"] == "panels" or not is_small
+
+
+def _turn(p: NestProblem, _: Target, k: Chosen) -> Range:
+    s, lanes = sides(p, k), int(k["lanes"])
+    read, chunk, n = s.right_read, s.chunk(lanes), size(s.c.n)
+    if not k["pack_panels"] or read is None:
+        return one(False, "the side with N is not packed from one read")
+    width = lanes * int(k["vectors"])
+    valid = [v for v in (width if n >= width else 0, n % width) if v]
+    for axis in s.c.k:
+        block = block_lanes(axis, chunk)
+        if block >= LEAST_TURNED and any(v % block == 0 for v in valid) and is_turnable(read, s.c.n[-1], axis):
+            return flags(True, "")
+    return one(False, "no axis of K has squares of points along which the side with N is contiguous")
+
+
+def _pack_loop(p: NestProblem, _: Target, k: Chosen) -> Range:
+    chunks = int(k["lanes"]) * int(k["vectors"]) // sides(p, k).chunk(int(k["lanes"]))
+    if not k["pack_panels"] or k["turn"]:
+        return one(False, "panels are not packed in chunks")
+    return flags(chunks > costs.MANY_CHUNKS, f"a panel of {chunks} chunks is written out")
+
+
+def _usual_pack_loop(p: NestProblem, target: Target, k: Chosen) -> bool:
+    return bool(_pack_loop(p, target, k).values[-1]) and sides(p, k).right_nodes > costs.LONG
+
+
+def _splits(p: NestProblem, _: Target, k: Chosen) -> Range:
+    extent = sides(p, k).c.k[0].extent
+    return up_to(extent, f"the first axis of K has {extent} points")
+
+
+def _usual_splits(p: NestProblem, target: Target, k: Chosen) -> int:
+    cut, wanted = pieces(p, k), _wanted(target, k)
+    tasks = cut.owners(str(k["order"]))
+    splits = math.ceil(wanted / tasks) if k["parallel"] and tasks < wanted and cut.k >= costs.SPLIT_K else 1
+    part_bytes = 4 * cut.k * int(k["lanes"]) * int(k["vectors"])
+    splits = max(splits, math.ceil(part_bytes / (target.l2_bytes // costs.PANEL_CACHE_SHARE)))
+    return min(splits, sides(p, k).c.k[0].extent)
+
+
+def _tiles(p: NestProblem, _: Target, k: Chosen) -> Range:
+    if k["order"] == "panels":
+        return one(1, "a task owns a panel, and no row tiles")
+    return up_to(pieces(p, k).tiles, f"there are {pieces(p, k).tiles} row tiles")
+
+
+def _usual_tiles(p: NestProblem, target: Target, k: Chosen) -> int:
+    tiles, enough = pieces(p, k).tiles, costs.BLOCKS_A_TASK * _wanted(target, k)
+    if k["order"] == "panels" or sides(p, k).c.batch or tiles <= enough:
+        return 1
+    return max(1, min(costs.MOST_TILES_A_BLOCK, tiles // enough))
+
+
+def _store(p: NestProblem, _: Target, k: Chosen) -> Range:
+    s, lanes = sides(p, k), int(k["lanes"])
+    if int(k["splits"]) > 1:
+        return one("stack", "partial sums are added row by row, through memory")
+    if not s.is_written_along_n or s.chunk(lanes) != lanes:
+        return one("stack", "a vector of N is not one of every output")
+    return Range(STORES, "")
+
+
+def _usual_store(p: NestProblem, target: Target, k: Chosen) -> str:
+    is_short = sides(p, k).written_nodes <= costs.SHORT
+    return "registers" if is_short and "registers" in _store(p, target, k) else "stack"
+
+
+def _cycles(p: NestProblem, target: Target, k: Chosen) -> float:
+    """Estimated cycles of one core: the register tiles, packing, writing."""
+    s, cut = sides(p, k), pieces(p, k)
+    lanes, vectors = int(k["lanes"]), int(k["vectors"])
+    chunk = s.chunk(lanes)
+    left_work, right_work, written_work = s.work
+    # multiply-adds, or what limits them: loading the operands, the latency of few accumulators; then the loops
+    registers = cut.rows * vectors
+    limit = max(1.0, target.fma_units * max((cut.rows + vectors) / 2, costs.LATENCY) / registers)
+    multiply = cut.batch * cut.k * cut.m * math.ceil(cut.n / lanes) / target.fma_units * limit
+    each = costs.STEP_CYCLES * cut.k + costs.TILE_CYCLES + costs.REGISTER_CYCLES * registers
+    multiply += cut.batch * cut.tiles * cut.panels * each
+    a_point = (costs.PACK_CHUNK + right_work) / chunk if s.right_is_contiguous else costs.PACK_ELEMENT + right_work
+    pack_right = cut.batch * cut.k * cut.n * a_point if k["pack_panels"] else 0.0
+    a_point = costs.PACK_ELEMENT + left_work / costs.PACK_LANES
+    pack_left = cut.batch * cut.k * cut.m * a_point if k["pack"] else 0.0
+    is_contiguous = stride(s.nest.outputs[0][1], s.c.n[-1]) == 1
+    a_point = costs.WRITE_CHUNK / chunk if is_contiguous else costs.WRITE_CHUNK
+    write = cut.batch * cut.m * cut.n * a_point * written_work
+    write += cut.batch * cut.m * cut.panels * costs.WRITE_PIECE  # a piece of a row each
+    return multiply + pack_right + pack_left + write
+
+
+def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
+    """The working set is what one row tile and one panel need of a part of K."""
+    s, cut, splits = sides(p, k), pieces(p, k), int(k["splits"])
+    points, size_each = cut.batch * cut.m * cut.n, dt.itemsize(s.element)
+    written_work = s.work[2]
+    read = nbytes(r for e in (s.c.left, s.c.right, *s.written) for r in input_reads(e))
+    written = points * sum(dt.itemsize(e.dtype) for e in s.written)
+    tile = cut.rows + int(k["lanes"]) * int(k["vectors"])
+    tasks = math.ceil(cut.owners(str(k["order"])) * splits / int(k["tiles"]))
+    held = cut.rows * int(k["vectors"])
+    work = s.c.flops + points * written_work
+    return Measures(points, cut.k, work, read, written, tasks, held, size_each * tile * cut.k / splits)
+
+
+KNOBS: tuple[Knob[NestProblem], ...] = (
+    FUSE,
+    Knob("split", INDEX, "which factors are the left side", _split, lambda _, __, ___: 0),
+    Knob("side", WORD, "the side with the lanes", lambda _, __, ___: Range(SIDES, "there are two"), _usual_side, SIDES),
+    Knob("last_n", INDEX, "the axis of N with the lanes", _last_n, _usual_last_n),
+    Knob("last_k", INDEX, "the innermost axis of K", _last_k, _usual_last_k),
+    Knob("lanes", NUMBER, "points of N in a vector", _lanes, _usual_lanes),
+    Knob(
+        "vectors",
+        NUMBER,
+        "vectors of a row of the register tile",
+        _vectors,
+        lambda p, t, k: _best(p, t, {**_before(k), "side": k["side"]}).vectors,
+    ),
+    Knob("rows", NUMBER, "rows of the register tile at most", _rows, _usual_rows),
+    Knob("unroll", NUMBER, "points of the innermost K written out", _unroll, lambda _, __, ___: costs.UNROLLED_K),
+    Knob("pack", FLAG, "the side with M is packed", _pack, _usual_pack),
+    Knob("run", FLAG, "it is packed in vectors along K", _run, lambda p, t, k: _run(p, t, k).values[-1]),
+    Knob("parallel", FLAG, "threads share the tasks", _parallel, _is_worth_sharing),
+    Knob("order", WORD, "what a task owns", lambda _, __, ___: Range(ORDERS, "panels or tiles"), _usual_order, ORDERS),
+    Knob("pack_panels", FLAG, "the side with N is packed", _pack_panels, _usual_pack_panels),
+    Knob("turn", FLAG, "it is packed in squares turned in registers", _turn, lambda p, t, k: _turn(p, t, k).values[-1]),
+    Knob("pack_loop", FLAG, "it is packed in a loop over chunks", _pack_loop, _usual_pack_loop),
+    Knob("splits", NUMBER, "parts of K", _splits, _usual_splits),
+    Knob("tiles", NUMBER, "row tiles that a task owns", _tiles, _usual_tiles),
+    Knob("store", WORD, "how a tile gets from the registers to the outputs", _store, _usual_store, STORES),
+)

@@ -20,6 +20,9 @@ from neoflow.partition.subgraph import Subgraph
 FIRST_FUSED = 1 << 20
 """Idents of fused axes start here, above every axis of a definition."""
 
+Boundary = tuple[bool, int]
+"""Where two axes meet: whether both are reduced, and the position of the first."""
+
 
 @dataclass(frozen=True)
 class Nest:
@@ -39,29 +42,42 @@ class Nest:
         body = (self.reduction.body,) if self.reduction is not None else ()
         return body + tuple(e for _, address, value in self.outputs for e in (address, value))
 
-    def fused(self) -> Nest:
-        """The same kernel over fewer, longer axes.
+    def fused(self, apart: frozenset[Boundary] = frozenset()) -> Nest:
+        """The same kernel over fewer, longer axes; axes stay apart at the boundaries of `apart`.
 
         Neighbours a, b become f with a = f // |b|, b = f % |b| wherever every address stays free of // and % of f.
         """
-        nest = self._fuse(self.axes, lambda n, axes: replace(n, axes=axes))
-        if nest.reduction is not None:
-            nest = nest._fuse(nest.reduction.axes, _with_reduction_axes)
-        return nest
+        return self.fusing(apart)[0]
 
-    def _fuse(self, axes: tuple[Axis, ...], put: Callable[[Nest, tuple[Axis, ...]], Nest]) -> Nest:
+    def fusing(self, apart: frozenset[Boundary]) -> tuple[Nest, tuple[Boundary, ...]]:
+        """`fused`, and the boundaries at which two axes, each longer than 1, became one."""
+        met: list[Boundary] = []
+        nest = self._fuse(self.axes, False, apart, met, lambda n, axes: replace(n, axes=axes))
+        if nest.reduction is not None:
+            nest = nest._fuse(nest.reduction.axes, True, apart, met, _with_reduction_axes)
+        return nest, tuple(sorted(met))
+
+    def _fuse(
+        self,
+        axes: tuple[Axis, ...],
+        reduced: bool,
+        apart: frozenset[Boundary],
+        met: list[Boundary],
+        put: Callable[[Nest, tuple[Axis, ...]], Nest],
+    ) -> Nest:
         nest, done = self, list(axes)
-        n = len(done) - 2
-        while n >= 0:
-            if n + 1 < len(done):
-                outer, inner = done[n], done[n + 1]
-                fused = _fresh(nest, outer.extent * inner.extent)
-                mapping = _split(fused, outer, inner)
-                addresses = _index_roots(nest.expressions)
-                if all(_is_smooth(affine.simplify(substitute(e, mapping)), fused) for e in addresses):
-                    nest = nest.substituted(mapping)
-                    done[n : n + 2] = [fused]
-            n -= 1
+        for n in reversed(range(len(done) - 1)):
+            outer, inner = done[n], done[n + 1]
+            decides = outer.extent > 1 and inner.extent > 1
+            if decides and (reduced, n) in apart:
+                continue
+            fused = _fresh(nest, outer.extent * inner.extent)
+            mapping = _split(fused, outer, inner)
+            addresses = _index_roots(nest.expressions)
+            if all(_is_smooth(affine.simplify(substitute(e, mapping)), fused) for e in addresses):
+                nest = nest.substituted(mapping)
+                done[n : n + 2] = [fused]
+                met += [(reduced, n)] if decides else []
         ones: dict[Expr, Expr] = {a: affine.integer(0) for a in done if a.extent == 1}
         if ones:
             nest, done = nest.substituted(ones), [a for a in done if a.extent > 1]

@@ -2,126 +2,180 @@
 
     for row in parallel: stage 0 of the row -> local buffer; stage 1 of the row -> local buffer or output; ...
 
-A stage is lowered by the `map` or the `reduction` template over the axes inside the row. It is stored where it reduces,
-is an output, or is read more often than it has elements; otherwise it is computed where it is read.
-Knobs: parallel, and those of each stored stage, prefixed by its number.
+A stage that reduces or is an output is stored; of the others `stored` says which, the rest are computed where they are
+read.  Each stored stage is a nest over the axes inside the row, with a schedule of its own, for one thread.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
-from neoflow.errors import ScheduleError
+from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Axis, Expr, Read, Reduce, Slot, rewrite
-from neoflow.loops.nest import Nest, flat_address, kernel_read, replaced, rounded, simplified
-from neoflow.loops.schedule import Knob, Schedule
-from neoflow.partition.subgraph import Subgraph
+from neoflow.loops import costs
+from neoflow.loops.knob import FLAG, MASK, Chosen, Knob, Range, flags
+from neoflow.loops.nest import Nest, flat_address, input_reads, kernel_read, replaced, rounded, simplified
+from neoflow.loops.problem import Measures, Memo, NestProblem, nbytes
+from neoflow.partition.subgraph import Stage, Subgraph
 from neoflow.target import Target
+from neoflow.verdict import Verdict
 
 
 @dataclass(frozen=True)
 class RowStage:
-    """A stored stage: its value number, and its nest over the axes inside a row; row axes are free in it."""
+    """A stored stage: its value number, and its problem over the axes inside a row; row axes are free in it."""
 
     number: int
-    nest: Nest
+    problem: NestProblem
     is_output: bool
     size: int
     dtype: str
 
 
-@dataclass(frozen=True)
-class RowNest:
-    """A row kernel: `axes` number the rows, `stages` are stored in order."""
+@dataclass(frozen=True, eq=False)
+class RowProblem:
+    """A row kernel: `axes` number the rows; values are numbered as in its subgraph, `first` is the first stage's."""
 
     axes: tuple[Axis, ...]
-    stages: tuple[RowStage, ...]
+    first: int
+    definitions: tuple[Stage, ...]
+    outputs: tuple[int, ...]
+    required: frozenset[int]
+    """stages that reduce or are outputs"""
+    optional: tuple[int, ...]
+    """stages of a row that may be stored, or computed where they are read: a bit each of the knob `stored`"""
+    memo: Memo = field(default_factory=lambda: Memo(64), repr=False)
+
+    def stages(self, mask: int) -> tuple[RowStage, ...]:
+        """The stages that are stored, in order, when those of `mask` are."""
+        return self.memo.once(mask, lambda: _stages(self, mask))
+
+    @cached_property
+    def reused(self) -> int:
+        """The mask of stages that are read more often than they have elements: they would be computed again."""
+        return sum(1 << n for n, number in enumerate(self.optional) if _is_reused(self, number))
 
 
-def rows_of(subgraph: Subgraph) -> RowNest | None:
-    """The stages of a row kernel; None for any other subgraph."""
+def row_problem(subgraph: Subgraph) -> RowProblem | None:
+    """The problem of a row kernel; None for any other subgraph."""
     if subgraph.rows is None:
         return None
-    first, rows = len(subgraph.inputs), subgraph.rows
-    stored = _stored(subgraph)
+    first = len(subgraph.inputs)
+    inside = [n for n in range(first, first + len(subgraph.stages)) if subgraph.depends(n)]
+    required = frozenset(
+        n for n in inside if n in subgraph.outputs or subgraph.stages[n - first].definition.has_reduction
+    )
+    axes = tuple(Axis(d, n) for d, n in enumerate(subgraph.row_shape))
+    optional = tuple(n for n in inside if n not in required)
+    return RowProblem(axes, first, subgraph.stages, subgraph.outputs, required, optional)
+
+
+def _stages(p: RowProblem, mask: int) -> tuple[RowStage, ...]:
+    rows = len(p.axes)
+    stored = p.required | {number for n, number in enumerate(p.optional) if mask >> n & 1}
     bodies: dict[int, Expr] = {}
     stages: list[RowStage] = []
-    for number, stage in enumerate(subgraph.stages, first):
+    for number, stage in enumerate(p.definitions, p.first):
         definition = stage.definition
 
         def rule(node: Expr, inputs: tuple[int, ...] = stage.inputs) -> Expr | None:
             if not isinstance(node, Read):
                 return None
             source = inputs[node.slot]
-            if source < first:
+            if source < p.first:
                 return kernel_read(source, node)
             if source in stored:
-                return _local_read(subgraph, source, node)
-            producer = subgraph.stages[source - first].definition
+                return _local_read(p, source, node)
+            producer = p.definitions[source - p.first].definition
             return rounded(replaced(bodies[source], dict(zip(producer.axes, node.indices, strict=True))))
 
         body = bodies[number] = simplified(rewrite(definition.body, rule))
         if number not in stored:
             continue
         own = Read(Slot(number, (), definition.body.dtype), ())
-        is_output = number in subgraph.outputs
+        is_output = number in p.outputs
         shape, axes = definition.shape, definition.axes
         address = flat_address(shape, axes) if is_output else flat_address(shape[rows:], axes[rows:])
         reduction = body if isinstance(body, Reduce) else None
         value = body if reduction is None else own
         nest = Nest(axes[rows:], reduction, None if reduction is None else own, ((number, address, value),))
         size = math.prod(shape[rows:])
-        stages.append(RowStage(number, nest.fused(), is_output, size, definition.body.dtype))
-    row_axes = tuple(Axis(d, n) for d, n in enumerate(subgraph.row_shape))
-    return RowNest(row_axes, tuple(stages))
+        stages.append(RowStage(number, NestProblem(nest), is_output, size, definition.body.dtype))
+    return tuple(stages)
 
 
-def _local_read(subgraph: Subgraph, source: int, read: Read) -> Read:
+def _local_read(p: RowProblem, source: int, read: Read) -> Read:
     """A read of a stored stage: of its output, or of the row's local buffer."""
     shape, indices = read.source.shape, read.indices
-    if source not in subgraph.outputs:
-        shape, indices = shape[subgraph.rows :], indices[subgraph.rows :]
+    if source not in p.outputs:
+        shape, indices = shape[len(p.axes) :], indices[len(p.axes) :]
     return Read(Slot(source, (math.prod(shape),), read.dtype), (flat_address(shape, indices),))
 
 
-def _stored(subgraph: Subgraph) -> set[int]:
-    """Stages that reduce, are outputs, or would be computed again and again."""
-    first, rows = len(subgraph.inputs), subgraph.rows or 0
-    found: set[int] = set()
-    for number, stage in enumerate(subgraph.stages, first):
-        definition = stage.definition
-        if not subgraph.depends(number):
-            continue
-        readers = [s for s in subgraph.stages if number in s.inputs]
-        points = [math.prod(s.definition.shape[rows:]) * _trips(s.definition.body) for s in readers]
-        again = sum(points) > math.prod(definition.shape[rows:]) and not isinstance(definition.body, Read)
-        if definition.has_reduction or number in subgraph.outputs or again:
-            found.add(number)
-    return found
+def _is_reused(p: RowProblem, number: int) -> bool:
+    definition, rows = p.definitions[number - p.first].definition, len(p.axes)
+    readers = [s.definition for s in p.definitions if number in s.inputs]
+    points = [math.prod(d.shape[rows:]) * _trips(d.body) for d in readers]
+    return sum(points) > math.prod(definition.shape[rows:]) and not isinstance(definition.body, Read)
 
 
 def _trips(body: Expr) -> int:
     return math.prod(a.extent for a in body.axes) if isinstance(body, Reduce) else 1
 
 
-def rows_schedule(nest: RowNest, target: Target, inner: Callable[[Nest, Target], Schedule], parallel: bool) -> Schedule:
-    """`inner` chooses the schedule of a stage for one thread."""
-    alone = replace(target, threads=1)
-    knobs: dict[str, Knob] = {"parallel": parallel}
-    for n, stage in enumerate(nest.stages):
-        chosen = inner(stage.nest, alone)
-        knobs[f"{n}.template"] = chosen.template
-        knobs.update({f"{n}.{name}": value for name, value in chosen.knobs})
-    return Schedule("rows", tuple(sorted(knobs.items())))
+def fits(_: RowProblem) -> Verdict:
+    return Verdict(True, "rows go through all stages")
 
 
-def stage_schedule(schedule: Schedule, n: int) -> Schedule:
-    """The schedule of the n-th stored stage."""
-    prefix = f"{n}."
-    knobs = {name[len(prefix) :]: value for name, value in schedule.knobs if name.startswith(prefix)}
-    template = knobs.pop("template", None)
-    if not isinstance(template, str):
-        raise ScheduleError(f"{schedule} lacks the knob '{prefix}template'")
-    return Schedule(template, tuple(sorted(knobs.items())))
+def stages(p: RowProblem, k: Chosen) -> tuple[RowStage, ...]:
+    """The stages that the knob `stored` says, in order."""
+    return p.stages(int(k["stored"]))
+
+
+def problems(p: RowProblem, k: Chosen) -> tuple[NestProblem, ...]:
+    """What is scheduled inside."""
+    return tuple(s.problem for s in stages(p, k))
+
+
+def alone(target: Target) -> Target:
+    """What a stage is scheduled for: a row belongs to one thread."""
+    return replace(target, threads=1)
+
+
+def _stored(p: RowProblem, _: Target, __: Chosen) -> Range:
+    reason = f"a bit for each of the {len(p.optional)} stages that need not be stored"
+    return Range(range(1 << len(p.optional)), reason)
+
+
+def _parallel(_: RowProblem, target: Target, __: Chosen) -> Range:
+    return flags(target.threads > 1, "there is one thread")
+
+
+def _is_worth_sharing(p: RowProblem, target: Target, k: Chosen) -> bool:
+    work = costs.points(p.axes) * sum(s.size * costs.operations(_expressions(s)) for s in stages(p, k))
+    return target.threads > 1 and work >= costs.PARALLEL_WORK
+
+
+def _expressions(stage: RowStage) -> tuple[Expr, ...]:
+    return stage.problem.fused({"fuse": stage.problem.all_fused}).expressions
+
+
+def measures(p: RowProblem, _: Target, k: Chosen) -> Measures:
+    """Of all rows; the working set is what lies between the stages of one."""
+    count, stored = costs.points(p.axes), stages(p, k)
+    bodies = [s.problem.nest.expressions for s in stored]
+    reads = [r for body in bodies for e in body for r in input_reads(e) if r.slot < p.first]
+    size = {s.number: s.size * dt.itemsize(s.dtype) for s in stored}
+    written = count * sum(size[n] for n in p.outputs)
+    between = sum(size[s.number] for s in stored if not s.is_output)
+    work = count * sum(s.size * costs.operations(body) for s, body in zip(stored, bodies, strict=True))
+    points = count * sum(s.size for s in stored)
+    return Measures(points, 1, work, nbytes(reads), written, count, 1, between)
+
+
+KNOBS: tuple[Knob[RowProblem], ...] = (
+    Knob("stored", MASK, "stages stored that need not be", _stored, lambda p, _, __: p.reused),
+    Knob("parallel", FLAG, "threads share the rows", _parallel, _is_worth_sharing),
+)

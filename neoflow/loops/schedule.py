@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-Knob = int | str | bool
+from neoflow.text import read_record, write_record
+
+KnobValue = int | str | bool
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The template that lowers a subgraph (`contraction`, `reduction`, `map`, ...) and the values of its knobs."""
+    """The template that lowers a subgraph (`contraction`, `reduction`, `map`, ...) and the values of its knobs.
+
+    stages: the schedules of what a row kernel stores, in order; a schedule of any other template has none.
+    """
 
     template: str
-    knobs: tuple[tuple[str, Knob], ...] = ()
+    knobs: tuple[tuple[str, KnobValue], ...] = ()
+    stages: tuple[Schedule, ...] = ()
 
-    def __getitem__(self, name: str) -> Knob:
+    def __getitem__(self, name: str) -> KnobValue:
         for key, value in self.knobs:
             if key == name:
                 return value
@@ -23,7 +29,26 @@ class Schedule:
 
     def to_json(self) -> str:
         """Canonical JSON: equal schedules give equal text."""
-        return json.dumps({"template": self.template, "knobs": dict(self.knobs)}, sort_keys=True)
+        return json.dumps(self._data(), sort_keys=True)
+
+    def _data(self) -> dict:
+        data = {"template": self.template, "knobs": dict(self.knobs)}
+        return {**data, "stages": [s._data() for s in self.stages]} if self.stages else data
+
+    def to_text(self) -> str:
+        """The schedule as `from_text` reads it back."""
+        return write_record(self, "schedule")
+
+    @classmethod
+    def from_text(cls, text: str) -> Schedule:
+        """The schedule that `to_text` wrote. Raises `TextError`."""
+        return read_record(cls, text, "schedule")
 
     def __str__(self) -> str:
-        return f"{self.template}({', '.join(f'{k}={v}' for k, v in self.knobs)})"
+        inside = [*(f"{k}={v}" for k, v in self.knobs), *map(str, self.stages)]
+        return f"{self.template}({', '.join(inside)})"
+
+
+def schedule_of(template: str, knobs: dict[str, KnobValue], stages: tuple[Schedule, ...] = ()) -> Schedule:
+    """A schedule with its knobs in the order of their names, so that equal ones are equal."""
+    return Schedule(template, tuple(sorted(knobs.items())), stages)

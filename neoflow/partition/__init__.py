@@ -1,11 +1,11 @@
 """From a graph to kernels: what is stored, what is inlined, what rides along, and why."""
 
-from neoflow.partition.calls import KernelCall, Partition, Verdict, View
+from neoflow.partition.calls import KernelCall, Partition, View
 from neoflow.partition.fuse import partition
 from neoflow.partition.order import order_calls
 from neoflow.partition.overwrite import can_overwrite, is_shared
 from neoflow.partition.subgraph import Stage, Subgraph, Value
-from neoflow.partition.sums import chain_sums
+from neoflow.verdict import Verdict
 
 __all__ = [
     "KernelCall",
@@ -16,7 +16,6 @@ __all__ = [
     "Verdict",
     "View",
     "can_overwrite",
-    "chain_sums",
     "is_shared",
     "order_calls",
     "partition",

@@ -7,14 +7,7 @@ from dataclasses import dataclass
 
 from neoflow.expr.tensor import Tensor
 from neoflow.partition.subgraph import Subgraph
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Whether something may be done, and the sentence that says why or why not."""
-
-    ok: bool
-    reason: str
+from neoflow.verdict import Verdict
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from neoflow.expr import affine, traits
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS
-from neoflow.expr.ir import Apply, Binder, Cast, Const, Expr, Read, Reduce, Scatter, Select, postorder
+from neoflow.expr.ir import Apply, Binder, Cast, Const, Expr, Read, Select, postorder
 from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Compute, Definition, Tensor
 
@@ -40,37 +40,6 @@ def compared(definition: Definition) -> frozenset[int]:
 def is_exact(definition: Definition) -> bool:
     """Whether the value has the same bits however it is compiled."""
     return traits.is_exact(definition.body)
-
-
-@remembered
-def points(definition: Definition) -> int:
-    """How often the body is evaluated."""
-    total = 1
-    for n in () if isinstance(definition.body, Scatter) else definition.shape:
-        total *= n
-    for a in definition.reduction_axes:
-        total *= a.extent
-    return total
-
-
-@remembered
-def is_contraction(definition: Definition) -> bool:
-    """A float sum of a product of two or more reads with reuse: each operand is read more than once."""
-    body = definition.body
-    if not (isinstance(body, Reduce) and body.op == "sum" and dt.is_float(body.dtype)):
-        return False
-    product = body.body.then if isinstance(body.body, Select) else body.body
-    reads = [n for n in postorder(product) if isinstance(n, Read)]
-    is_product = isinstance(product, Apply) and product.fn == "mul"
-    total = points(definition)
-    return is_product and len(reads) >= 2 and all(total >= 4 * max(1, _elements(r)) for r in reads)
-
-
-def _elements(read: Read) -> int:
-    total = 1
-    for n in read.source.shape:
-        total *= n
-    return total
 
 
 @remembered

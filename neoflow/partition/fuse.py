@@ -14,23 +14,22 @@ from dataclasses import dataclass, field
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Scatter
 from neoflow.expr.tensor import Compute, Tensor
-from neoflow.graph import Graph
-from neoflow.partition.calls import KernelCall, Partition, Verdict, View, in_order
+from neoflow.graph import Graph, is_contraction, points, reads_at_own_point
+from neoflow.partition.calls import KernelCall, Partition, View, in_order
 from neoflow.partition.facts import (
     compared,
     contiguous_offset,
     flops,
-    is_contraction,
     is_exact,
     is_move,
     is_view,
     looks_up,
     looks_up_by_element,
-    points,
     reads_columns,
     reduces,
 )
-from neoflow.partition.subgraph import Stage, Subgraph, Value, reads_at_own_point, reads_at_own_row
+from neoflow.partition.subgraph import Stage, Subgraph, Value, reads_at_own_row
+from neoflow.verdict import Verdict
 
 _MAX_STAGES = 24
 _MAX_OUTPUTS = 4

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Tensor
+from neoflow.graph import reads_at_own_point
 from neoflow.partition.calls import KernelCall
-from neoflow.partition.subgraph import Subgraph, reads_at_own_point, reads_at_own_row
+from neoflow.partition.subgraph import Subgraph, reads_at_own_row
 
 
 def can_overwrite(call: KernelCall, t: Tensor, output: Tensor) -> bool:

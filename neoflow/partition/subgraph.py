@@ -11,13 +11,9 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Axis, Binder, Const, Read, same
 from neoflow.expr.printer import default_names, print_expr
 from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor
-
-
-def reads_at_own_point(read: Read, shape: tuple[int, ...]) -> bool:
-    """Whether a read in a compute of `shape` is of the element at the same indices of a tensor of that shape."""
-    if read.source.shape != shape:
-        return False
-    return same(read.indices, tuple(Const(0, dt.INDEX) if n == 1 else Axis(d, n) for d, n in enumerate(shape)))
+from neoflow.graph import reads_at_own_point
+from neoflow.partition.family import Family, family_of
+from neoflow.partition.text import read_subgraph, write_subgraph
 
 
 def reads_at_own_row(read: Read, shape: tuple[int, ...], rows: int) -> bool:
@@ -119,11 +115,15 @@ class Subgraph:
 
     def depends(self, number: int) -> bool:
         """Whether a value of a row kernel follows from one that reduces or is stored: it belongs to a row."""
-        first = len(self.inputs)
-        if number < first:
-            return False
-        stage = self.stages[number - first]
-        return number in self.outputs or stage.definition.has_reduction or any(self.depends(i) for i in stage.inputs)
+        return number in self._dependent
+
+    @cached_property
+    def _dependent(self) -> frozenset[int]:
+        found: set[int] = set()
+        for number, stage in enumerate(self.stages, len(self.inputs)):
+            if number in self.outputs or stage.definition.has_reduction or not found.isdisjoint(stage.inputs):
+                found.add(number)
+        return frozenset(found)
 
     def _check_row(self, n: int, stage: Stage) -> None:
         number, rows = len(self.inputs) + n, self.rows or 0
@@ -143,6 +143,35 @@ class Subgraph:
         for n, stage in enumerate(self.stages):
             values.append(Compute(stage.definition, tuple(values[i] for i in stage.inputs), f"v{len(inputs) + n}"))
         return inputs, tuple(values[o] for o in self.outputs)
+
+    def to_text(self) -> str:
+        """The subgraph as `from_text` reads it back."""
+        return write_subgraph(self._shaped, self._staged, self.outputs, self.rows)
+
+    @classmethod
+    def from_text(cls, text: str) -> Subgraph:
+        """The subgraph that `to_text` wrote, checked. Raises `TextError`."""
+        scanner, inputs, stages, outputs, rows = read_subgraph(text)
+        values = tuple(Value(shape, dtype) for shape, dtype in inputs)
+        found = cls(values, tuple(Stage(d, reads) for d, reads in stages), outputs, rows)
+        try:
+            found.check()
+        except PartitionError as e:
+            scanner.refuse(str(e))
+        return found
+
+    @cached_property
+    def family(self) -> Family:
+        """The structure with extents erased: equal for the same operator at other sizes, see `partition.family`."""
+        return family_of(self._shaped, self._staged, self.outputs, self.rows)
+
+    @property
+    def _shaped(self) -> list[tuple[tuple[int, ...], str]]:
+        return [(v.shape, v.dtype) for v in self.inputs]
+
+    @property
+    def _staged(self) -> list[tuple[Definition, tuple[int, ...]]]:
+        return [(s.definition, s.inputs) for s in self.stages]
 
     def __str__(self) -> str:
         lines = [f"in{n}: {v.dtype}{list(v.shape)}" for n, v in enumerate(self.inputs)]

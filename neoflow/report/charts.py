@@ -155,7 +155,7 @@ def lifetimes(plan: Plan) -> dict[int, tuple[int, int]]:
     """First and last call that touch each temporary buffer; a view counts as its base."""
     found: dict[int, tuple[int, int]] = {}
     for n, call in enumerate(plan.calls):
-        for number in call.arguments:
+        for number in (*call.arguments, *call.workspaces):
             buffer = plan.buffers[number]
             base = buffer.base if buffer.kind == "view" else number
             if plan.buffers[base].kind == "temporary":

@@ -1,7 +1,7 @@
 """The kernel cache: compiled modules on disk, found by what they were made from.
 
     <root>/modules/<sha256 of the file>.o      a module of many kernels
-    <root>/index/<kernel key>.json             {"module": sha256, "symbol": name}
+    <root>/index/<kernel key>.json             {"module": sha256, "code": how it is called}
 
 A key is a hash of subgraph, schedule, target and code generator, so an entry never changes its meaning. Files appear by
 atomic rename; a module is verified by its SHA-256 when it is loaded, and a damaged one is dropped with one warning and
@@ -23,6 +23,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from neoflow.errors import ConfigError
+from neoflow.kernel import Code
 from neoflow.runtime.parameters import write_atomically
 
 
@@ -32,10 +33,10 @@ class CacheWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a kernel is: the module's content and the name of the function in it."""
+    """Where a kernel is: the module's content, and how the kernel in it is called."""
 
     module: str
-    symbol: str
+    code: Code
 
 
 class KernelCache:
@@ -54,7 +55,7 @@ class KernelCache:
         path = self.root / "index" / f"{key}.json"
         try:
             data = json.loads(path.read_text())
-            entry = Entry(str(data["module"]), str(data["symbol"]))
+            entry = Entry(str(data["module"]), Code.from_json(data["code"]))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError):
@@ -92,12 +93,12 @@ class KernelCache:
         """The verified content of a module."""
         return self._verified[module]
 
-    def publish(self, data: bytes, symbols: Mapping[str, str]) -> str:
-        """Store a module and the symbol of each kernel key in it; returns the module's name."""
+    def publish(self, data: bytes, codes: Mapping[str, Code]) -> str:
+        """Store a module and the code of each kernel key in it; returns the module's name."""
         module = hashlib.sha256(data).hexdigest()
         write_atomically(self.module_path(module), data)
-        for key, symbol in symbols.items():
-            text = json.dumps({"module": module, "symbol": symbol})
+        for key, code in codes.items():
+            text = json.dumps({"module": module, "code": code.to_json()})
             write_atomically(self.root / "index" / f"{key}.json", text.encode())
         self._verified[module] = data
         self._evict()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import math
-import re
+import os
 import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,12 +15,12 @@ import numpy as np
 
 from neoflow.errors import RuntimeFault
 from neoflow.expr import dtype as dt
-from neoflow.expr.tensor import Parameter, Placeholder
+from neoflow.expr.tensor import Placeholder
 from neoflow.graph import Graph
+from neoflow.runtime.executor import Executor, Loaded
 from neoflow.runtime.memory import ALIGNMENT
-from neoflow.runtime.native import as_argument, empty, use_threads
-from neoflow.runtime.parameters import STORE
-from neoflow.runtime.plan import Call, Plan
+from neoflow.runtime.parameters import ParameterStore
+from neoflow.runtime.plan import Plan
 
 log = logging.getLogger("neoflow")
 
@@ -35,7 +34,7 @@ class KernelTime:
     share: float
 
 
-class Program(Protocol):
+class Compilation(Protocol):
     """What a function needs to know of its compilation; built, cached: kernels compiled now, and from the cache."""
 
     @property
@@ -55,82 +54,16 @@ class Program(Protocol):
     def explain(self, stage: str | None = None) -> str: ...
 
 
-class Executor:
-    """A plan bound to kernels and memory. Not thread-safe by itself: `Function` holds the lock."""
+_FUNCTIONS: weakref.WeakSet[Function] = weakref.WeakSet()
 
-    def __init__(self, plan: Plan, kernels: Sequence[Callable[..., Any]], parameters: Sequence[Parameter]):
-        self.plan = plan
-        self.arena = empty((max(plan.arena_bytes, 1),), "int8")
-        self.arrays: list[np.ndarray | None] = [None] * len(plan.buffers)
-        for n, b in enumerate(plan.buffers):
-            if b.kind == "temporary":
-                nbytes = math.prod(b.shape) * dt.itemsize(b.dtype)
-                self.arrays[n] = self.arena[b.offset : b.offset + nbytes].view(dt.NUMPY[b.dtype]).reshape(b.shape)
-        for number, p in zip(plan.parameters, parameters, strict=True):
-            self.arrays[number] = STORE.array(p)
-        self.views: dict[int, list[tuple[int, slice]]] = {}
-        """by base: the buffers inside it, and where, in elements"""
-        for n, b in enumerate(plan.buffers):
-            if b.kind == "view":
-                start = b.offset // dt.itemsize(b.dtype)
-                where = slice(start, start + math.prod(b.shape))
-                base = self.arrays[b.base]
-                self.arrays[n] = None if base is None else base.reshape(-1)[where].reshape(b.shape)
-                self.views.setdefault(b.base, []).append((n, where))
-        views = [None if a is None else as_argument(a) for a in self.arrays]
-        self.steps: list[tuple[Callable[..., Any], list[Any]]] = []
-        self.patches: dict[int, list[tuple[list[Any], int]]] = {}
-        for call in plan.calls:
-            arguments = [views[b] for b in call.arguments]
-            for position, number in enumerate(call.arguments):
-                if views[number] is None:
-                    self.patches.setdefault(number, []).append((arguments, position))
-            self.steps.append((kernels[call.kernel], arguments))
 
-    def bind(self, number: int, array: np.ndarray) -> None:
-        """Use `array` as the buffer of this number in the next run."""
-        self.arrays[number] = array
-        places = self.patches.get(number)
-        if places:
-            view = as_argument(array)
-            for arguments, position in places:
-                arguments[position] = view
-        flat = array.reshape(-1)
-        for n, where in self.views.get(number, ()):
-            self.bind(n, flat[where].reshape(self.plan.buffers[n].shape))
+def _unlock() -> None:
+    """In a child of `fork` nobody is inside a function, whoever was in the parent."""
+    for f in _FUNCTIONS:
+        f._lock = threading.Lock()
 
-    def run(self) -> None:
-        self._copy(self.plan.saves)
-        number = 0
-        try:
-            for number, (kernel, arguments) in enumerate(self.steps):  # noqa: B007
-                kernel(*arguments)
-        except Exception as error:
-            raise self._fault(self.plan.calls[number], error) from error
-        self._copy(self.plan.copies)
 
-    def _fault(self, call: Call, error: Exception) -> RuntimeFault:
-        """What a kernel says of its inputs, with the names they have in this call."""
-        names = [self.plan.buffers[b].name for b in call.arguments]
-        text = re.sub(r"\binput (\d+)", lambda found: names[int(found[1])], str(error))
-        return RuntimeFault(f"kernel {call.name} failed: {text}")
-
-    def _copy(self, pairs: Sequence[tuple[int, int]]) -> None:
-        for source, target in pairs:
-            a, b = self.arrays[source], self.arrays[target]
-            assert a is not None and b is not None
-            np.copyto(b, a)
-
-    def run_timed(self) -> list[float]:
-        """Seconds of each call."""
-        seconds = []
-        self._copy(self.plan.saves)
-        for kernel, arguments in self.steps:
-            start = time.perf_counter()
-            kernel(*arguments)
-            seconds.append(time.perf_counter() - start)
-        self._copy(self.plan.copies)
-        return seconds
+os.register_at_fork(after_in_child=_unlock)
 
 
 def _references(array: np.ndarray | None) -> tuple[int, int]:
@@ -148,8 +81,9 @@ class Function:
 
     def __init__(
         self,
-        program: Program,
-        kernels: Sequence[Callable[..., Any]],
+        program: Compilation,
+        kernels: Sequence[Loaded],
+        store: ParameterStore,
         threads: int,
     ):
         plan = self.plan = program.plan
@@ -157,8 +91,9 @@ class Function:
         self.program = program
         self.inputs = program.graph.inputs
         self.parameters = program.graph.parameters
-        self._executor = Executor(plan, kernels, self.parameters)
+        self._executor = Executor(plan, kernels, [store.memory(p) for p in self.parameters], store.device, threads)
         self._lock = threading.Lock()
+        _FUNCTIONS.add(self)
         self._copied: set[str] = set()
         self._held: dict[int, tuple[int, int]] = {}
         self._fresh = [n for n, b in enumerate(plan.buffers) if b.kind == "output"]
@@ -171,7 +106,6 @@ class Function:
             return self._results()
 
     def _bind(self, arrays: Sequence[Any]) -> None:
-        use_threads(self.threads)
         if len(arrays) != len(self.inputs):
             names = ", ".join(t.name for t in self.inputs)
             raise RuntimeFault(f"the program takes {len(self.inputs)} arrays ({names}), got {len(arrays)}")
@@ -182,7 +116,7 @@ class Function:
         for number in self._fresh:
             if self._held.get(number) != _references(bound[number]):
                 b = self.plan.buffers[number]
-                self._executor.bind(number, empty(b.shape, b.dtype))
+                self._executor.bind(number, self._executor.device.allocate(b.shape, b.dtype))
                 self._held[number] = _references(bound[number])
 
     def _results(self) -> list[np.ndarray]:
@@ -210,7 +144,7 @@ class Function:
             log.info(
                 "input %s is copied at every call: kernels take contiguous, writable arrays aligned to 64 bytes", t.name
             )
-        copy = empty(t.shape, t.dtype)
+        copy = self._executor.device.allocate(t.shape, t.dtype)
         copy[...] = array
         return copy
 

@@ -15,54 +15,63 @@ import numpy as np
 from neoflow.errors import CheckpointError, RuntimeFault
 from neoflow.expr import dtype as dt
 from neoflow.expr.tensor import Parameter
-from neoflow.runtime.native import empty
+from neoflow.runtime.device import Device, Memory
+from neoflow.runtime.device.cpu import CPU
 
 
 class ParameterStore:
-    """Aligned arrays by parameter, at first from its `init`: an array or a function (shape, generator) -> array."""
+    """A device's memory by parameter, at first from its `init`: an array or a function (shape, generator) -> array."""
 
-    def __init__(self) -> None:
-        self._arrays: dict[int, np.ndarray] = {}  # by id, since `==` of tensors is an expression
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._memory: dict[int, Memory] = {}  # by id, since `==` of tensors is an expression
 
-    def array(self, p: Parameter) -> np.ndarray:
-        """The live array of a parameter (not a copy)."""
+    def memory(self, p: Parameter) -> Memory:
+        """The live memory of a parameter (not a copy)."""
         self.initialize(p, 0)
-        return self._arrays[id(p)]
+        return self._memory[id(p)]
+
+    def get(self, p: Parameter) -> np.ndarray:
+        """A copy of a parameter's value."""
+        value = np.empty(p.shape, dt.NUMPY[p.dtype])
+        self.device.synchronize()
+        self.device.copy(value, self.memory(p))
+        return value
 
     def initialize(self, p: Parameter, seed: int) -> None:
         """Give a parameter that has no value yet its first one, drawn with `seed` where it is random."""
-        if id(p) not in self._arrays:
-            array = empty(p.shape, p.dtype)
-            array[...] = _initial(p, seed)
-            self._arrays[id(p)] = array
-            weakref.finalize(p, self._arrays.pop, id(p), None)
+        if id(p) not in self._memory:
+            memory = self.device.allocate(p.shape, p.dtype)
+            self.device.copy(memory, np.broadcast_to(_initial(p, seed), p.shape))
+            self._memory[id(p)] = memory
+            weakref.finalize(p, self._memory.pop, id(p), None)
 
     def set(self, p: Parameter, value: np.ndarray) -> None:
         """Overwrite a parameter's value. Raises `RuntimeFault` for another shape."""
         value = np.asarray(value)
         if value.shape != p.shape:
             raise RuntimeFault(f"parameter {p.name} has shape {p.shape}, the value {value.shape}", p.where)
-        self.array(p)[...] = value
+        self.device.copy(self.memory(p), value)
 
 
-STORE = ParameterStore()
+STORE = ParameterStore(CPU)
 """The process's parameters on the CPU."""
 
 
-def _initial(p: Parameter, seed: int) -> np.ndarray | float:
+def _initial(p: Parameter, seed: int) -> np.ndarray:
     if p.init is None:
-        return 0.0
+        return np.zeros(())
     generator = np.random.default_rng((seed, zlib.crc32(p.name.encode())))
     value = p.init(p.shape, generator) if callable(p.init) else p.init
     value = np.asarray(value)
     if value.shape != p.shape and value.size != 1:
         raise RuntimeFault(f"the initial value of parameter {p.name} has shape {value.shape}, not {p.shape}", p.where)
-    return value
+    return value if value.shape == p.shape else value.reshape(())
 
 
 def get_value(p: Parameter) -> np.ndarray:
     """A copy of a parameter's present value."""
-    return STORE.array(p).copy()
+    return STORE.get(p)
 
 
 def set_value(p: Parameter, value: np.ndarray) -> None:

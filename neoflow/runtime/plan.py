@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from neoflow.expr import dtype as dt
 from neoflow.expr.tensor import Parameter, Placeholder, Tensor
 from neoflow.graph import Graph
+from neoflow.kernel import Code
 from neoflow.partition import KernelCall, View, can_overwrite
 from neoflow.runtime.memory import Lifetime, lower_bound, place
+from neoflow.text import read_record, write_record
 
 
 @dataclass(frozen=True)
@@ -27,16 +29,17 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Call:
-    """Kernel number `kernel` on the buffers with these numbers, inputs first."""
+    """Kernel number `kernel` on the buffers with these numbers: inputs, outputs; then its workspaces."""
 
     kernel: int
     arguments: tuple[int, ...]
+    workspaces: tuple[int, ...]
     name: str
 
 
 @dataclass(frozen=True)
 class Plan:
-    """kernels: a key for each distinct kernel. inputs, outputs, parameters: buffer numbers in the user's order.
+    """kernels: how each distinct kernel is called. inputs, outputs, parameters: buffer numbers in the user's order.
 
     saves: (source, target) buffers copied before the first kernel: outputs that are inputs or parameters themselves,
     and old values of parameters that become new ones of others. copies: after the last kernel, in order: updates
@@ -46,7 +49,7 @@ class Plan:
 
     buffers: tuple[Buffer, ...]
     calls: tuple[Call, ...]
-    kernels: tuple[str, ...]
+    kernels: tuple[Code, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     parameters: tuple[int, ...]
@@ -54,6 +57,15 @@ class Plan:
     copies: tuple[tuple[int, int], ...]
     arena_bytes: int
     live_bytes: int
+
+    def to_text(self) -> str:
+        """The plan as `from_text` reads it back."""
+        return write_record(self, "plan")
+
+    @classmethod
+    def from_text(cls, text: str) -> Plan:
+        """The plan that `to_text` wrote. Raises `TextError`."""
+        return read_record(cls, text, "plan")
 
     def __str__(self) -> str:
         lines = [
@@ -79,11 +91,16 @@ class _Planner:
         calls: tuple[KernelCall, ...],
         in_place: frozenset[Parameter],
         views: Mapping[Tensor, View],
+        kernels: Mapping[str, Code],
+        threads: int,
     ):
         self.graph = graph
         self.calls = calls
         self.views = views
         self.in_place = in_place
+        self.kernels = kernels
+        self.threads = threads
+        self.workspaces: list[tuple[int, ...]] = []
         self.buffers: list[Buffer] = []
         self.of: dict[Tensor, int] = {}
         self.saves: list[tuple[int, int]] = []
@@ -116,15 +133,15 @@ class _Planner:
                 self.saves.append((source, kept))
                 source = kept
             self.copies.append((source, self.of[p]))
-        keys = list(dict.fromkeys(c.subgraph.digest for c in self.calls))
+        numbers = {digest: n for n, digest in enumerate(self.kernels)}
         calls = tuple(
-            Call(keys.index(c.subgraph.digest), tuple(self.of[t] for t in (*c.inputs, *c.outputs)), c.name)
-            for c in self.calls
+            Call(numbers[c.subgraph.digest], tuple(self.of[t] for t in (*c.inputs, *c.outputs)), spaces, c.name)
+            for c, spaces in zip(self.calls, self.workspaces, strict=True)
         )
         return Plan(
             tuple(self.buffers),
             calls,
-            tuple(keys),
+            tuple(self.kernels.values()),
             tuple(self.of[t] for t in graph.inputs),
             tuple(outputs),
             tuple(self.of[p] for p in graph.parameters),
@@ -180,15 +197,32 @@ class _Planner:
                     slot = slot_of[t] = slot_of[donor]
                     slots[slot] = Lifetime(slots[slot].nbytes, slots[slot].first, end)
                 taken.add(slot_of[t])
+        spaces = [[w.total(self.threads) for w in self.kernels[c.subgraph.digest].workspaces] for c in self.calls]
+        first = len(slots)
+        slots += [Lifetime(nbytes, n, n) for n, sizes in enumerate(spaces) for nbytes in sizes]
         offsets, self.arena_bytes = place(slots)
         self.live_bytes = lower_bound(slots)
         for t, slot in slot_of.items():
             self.of[t] = len(self.buffers)
             self.buffers.append(Buffer(t.name, t.shape, t.dtype, "temporary", offsets[slot]))
+        for sizes in spaces:
+            numbers = range(len(self.buffers), len(self.buffers) + len(sizes))
+            self.workspaces.append(tuple(numbers))
+            for nbytes in sizes:
+                self.buffers.append(Buffer("workspace", (nbytes,), "int8", "temporary", offsets[first]))
+                first += 1
 
 
 def make_plan(
-    graph: Graph, calls: tuple[KernelCall, ...], in_place: frozenset[Parameter], views: Mapping[Tensor, View]
+    graph: Graph,
+    calls: tuple[KernelCall, ...],
+    in_place: frozenset[Parameter],
+    views: Mapping[Tensor, View],
+    kernels: Mapping[str, Code],
+    threads: int,
 ) -> Plan:
-    """Buffers and calls for a graph divided into kernels, in the order given; `in_place` parameters are overwritten."""
-    return _Planner(graph, calls, in_place, views).run()
+    """Buffers and calls for a graph divided into kernels, in the order given; `in_place` parameters are overwritten.
+
+    kernels: by the digest of its subgraph, how each is called, by at most `threads` threads.
+    """
+    return _Planner(graph, calls, in_place, views, kernels, threads).run()

@@ -331,7 +331,7 @@ class Trainer:
         head = f"step {step}: the loss is {loss}"
         feeds: dict[Tensor, Any] = dict(zip(self.inputs, map(np.asarray, arrays), strict=True))
         order = topological([self.loss])
-        feeds.update({p: STORE.array(p) for p in order if isinstance(p, Parameter)})
+        feeds.update({p: STORE.get(p) for p in order if isinstance(p, Parameter)})
         given = [t for t in order if t in feeds]
         computed = [t for t in order if t not in feeds]
         with np.errstate(all="ignore"):

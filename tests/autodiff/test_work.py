@@ -9,7 +9,7 @@ import pytest
 import neoflow as nf
 from neoflow.expr.count import count_ops
 from neoflow.expr.tensor import Placeholder, topological
-from neoflow.graph import canonicalize, make_graph, pad_guards
+from neoflow.graph import make_graph, optimize
 from neoflow.nn import functional as F
 
 
@@ -20,7 +20,7 @@ def gradient_of(y, x):
 
 def after_the_graph_passes(d):
     inputs = [t for t in topological([d]) if isinstance(t, Placeholder)]
-    return list(pad_guards(canonicalize(make_graph([d], inputs))).outputs)
+    return list(optimize(make_graph([d], inputs)).outputs)
 
 
 def ratio(y, x):

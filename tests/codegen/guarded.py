@@ -14,7 +14,7 @@ import neoflow as nf
 from neoflow import codegen
 from neoflow.nn import functional as F
 from neoflow.pipeline import compile_program, resolve_target
-from neoflow.runtime import native
+from tests.codegen.kernels import loaded
 from tests.strategies import random_program
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -68,28 +68,24 @@ OPERATORS = [
 
 def main(first, last):
     target, count = resolve_target("cpu"), 0
-    native.use_threads(target.threads)
     for name, roots, feeds in programs(first, last):
         compiled = compile_program(roots, list(feeds))
-        lowered = [
-            codegen.lower(s, schedule, target, f"k{n}")
-            for n, (s, schedule) in enumerate(zip(compiled.subgraphs, compiled.schedules, strict=True))
-        ]
-        number = {s.digest: n for n, s in enumerate(compiled.subgraphs)}
-        modules = {n: native.load(codegen.build([k], target)) for n, k in enumerate(lowered)}
+        lowered = [codegen.lower(k.subgraph, k.schedule, target, f"k{n}") for n, k in enumerate(compiled.kernels)]
+        number = {k.subgraph.digest: n for n, k in enumerate(compiled.kernels)}
+        calls = [loaded([k], target)[0] for k in lowered]
         values = dict(feeds)
         for call in compiled.calls:
             inputs, outputs = call.subgraph.tensors()
             arrays = [np.asarray(nf.evaluate([t], values)[0]) for t in call.inputs]
             n = number[call.subgraph.digest]
-            print(name, n, compiled.schedules[n], call.subgraph, sep="\n", flush=True)
+            print(name, n, compiled.kernels[n].schedule, call.subgraph, sep="\n", flush=True)
             for at_end in (True, False):
                 results = [
                     np.zeros(t.shape, nf.evaluate([t], dict(zip(inputs, arrays, strict=True)))[0].dtype)
                     for t in outputs
                 ]
                 places = [fenced(a, at_end) for a in (*arrays, *results)]
-                modules[n].get(f"k{n}")(*map(native.as_argument, places))
+                calls[n](*places)
             count += 1
     print(f"{count} kernels stayed inside")
 

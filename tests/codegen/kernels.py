@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from neoflow import codegen
 from neoflow.expr.interp import evaluate
 from neoflow.expr.tensor import Compute, Tensor, topological
-from neoflow.loops import default_schedule
-from neoflow.loops.schedule import Schedule
+from neoflow.loops import KnobValue, Schedule, default_schedule, nearest, problem_of
 from neoflow.partition.subgraph import Stage, Subgraph, Value
-from neoflow.runtime import native
+from neoflow.pipeline import device
+from neoflow.runtime.device.cpu import empty
+from neoflow.runtime.executor import load_kernel, run_kernel
 from neoflow.target import Target, cpu_target
 
 TARGET = cpu_target()
-native.configure_threads(TARGET.threads)
+
 TOLERANCE = {"float64": 1e-11, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
 
 
@@ -37,7 +40,7 @@ def subgraph_of(outputs: list[Tensor], inputs: list[Tensor]) -> Subgraph:
 def random_array(tensor: Tensor, low: float = -2.0, high: float = 2.0) -> np.ndarray:
     """Aligned values, the same at every run."""
     rng = np.random.default_rng(zlib.crc32(repr((tensor.shape, tensor.dtype, low)).encode()))
-    array = native.empty(tensor.shape, tensor.dtype)
+    array = empty(tensor.shape, tensor.dtype)
     if tensor.dtype == "bool":
         array[...] = rng.integers(0, 2, tensor.shape)
     elif tensor.dtype.startswith("int"):
@@ -45,6 +48,13 @@ def random_array(tensor: Tensor, low: float = -2.0, high: float = 2.0) -> np.nda
     else:
         array[...] = rng.uniform(low, high, tensor.shape)
     return array
+
+
+def scheduled(subgraph: Subgraph, **knobs: KnobValue) -> Schedule:
+    """The default template with these knobs where they are legal, the others by their defaults."""
+    problem = problem_of(subgraph)
+    template = default_schedule(subgraph, TARGET).template
+    return nearest(problem, Schedule(template, tuple(knobs.items())), TARGET)
 
 
 def changed(schedule: Schedule, **knobs: object) -> Schedule:
@@ -55,9 +65,15 @@ def changed(schedule: Schedule, **knobs: object) -> Schedule:
 def kernel(subgraph: Subgraph, schedule: Schedule | None = None, target: Target = TARGET):
     """The compiled kernel, as a callable of arrays."""
     schedule = schedule or default_schedule(subgraph, target)
-    module = native.load(codegen.build([codegen.lower(subgraph, schedule, target, "kernel")], target))
-    call = module.get("kernel")
-    return lambda *arrays: call(*(native.as_argument(a) for a in arrays))
+    [call] = loaded([codegen.lower(subgraph, schedule, target, "kernel")], target)
+    return call
+
+
+def loaded(lowered: list[Any], target: Target = TARGET) -> list[Callable[..., None]]:
+    """Kernels compiled into one module, each as a callable of arrays, inputs then outputs."""
+    library = device().load(codegen.build(lowered, target))
+    kernels = [load_kernel(k.code, library) for k in lowered]
+    return [lambda *arrays, k=k: run_kernel(device(), k, arrays, target.threads) for k in kernels]
 
 
 def assert_close(got: np.ndarray, want: np.ndarray, scale: float = 1.0) -> None:
@@ -86,11 +102,11 @@ def check(
     schedule = schedule or default_schedule(subgraph, target)
     arrays = []
     for t in inputs:
-        array = native.empty(t.shape, t.dtype)
+        array = empty(t.shape, t.dtype)
         array[...] = feeds[t] if feeds and t in feeds else random_array(t)
         arrays.append(array)
     wanted = evaluate(outputs, dict(zip(inputs, arrays, strict=True)))
-    found = [native.empty(o.shape, o.dtype) for o in outputs]
+    found = [empty(o.shape, o.dtype) for o in outputs]
     kernel(subgraph, schedule, target)(*arrays, *found)
     for got, want in zip(found, wanted, strict=True):
         assert_close(got, want, scale)

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import neoflow as nf
+from neoflow import codegen
+from neoflow.errors import ScheduleError
 from neoflow.expr.interp import evaluate
 from neoflow.loops import default_schedule
-from neoflow.runtime import native
-from tests.codegen.kernels import TARGET, TOLERANCE, changed, kernel, random_array, subgraph_of
+from neoflow.runtime.device.cpu import empty
+from tests.codegen.kernels import TARGET, TOLERANCE, changed, kernel, random_array, scheduled, subgraph_of
 
 pytestmark = pytest.mark.tvm
 
@@ -36,15 +38,16 @@ def two_axes(last, dtype="float32"):
 
 def check(outputs, inputs, **knobs):
     subgraph = subgraph_of(outputs, inputs)
-    schedule = default_schedule(subgraph, TARGET)
+    schedule = scheduled(subgraph, side="right", pack_panels=False, **knobs)
     assert schedule.template == "contraction"
     arrays = [random_array(t) for t in inputs]
     feeds = dict(zip(inputs, arrays, strict=True))
-    results = [native.empty(t.shape, t.dtype) for t in outputs]
-    kernel(subgraph, changed(schedule, side="right", pack_panels=False, **knobs))(*arrays, *results)
+    results = [empty(t.shape, t.dtype) for t in outputs]
+    kernel(subgraph, schedule)(*arrays, *results)
     for found, wanted in zip(results, evaluate(outputs, feeds, dtype="float64"), strict=True):
         scale = max(1.0, float(np.abs(wanted).max()))
         np.testing.assert_allclose(found, wanted, atol=TOLERANCE[outputs[0].dtype] * scale)
+    return subgraph, schedule
 
 
 @pytest.mark.parametrize("m,k,n", [(20, 80, 75), (7, 33, 17), (33, 5, 128), (2, 300, 47), (64, 64, 64)])
@@ -64,13 +67,17 @@ def test_a_batch_and_several_axes(dtype):
 
 def test_what_cannot_be_read_in_place_is_packed():
     """A side that strides along N, and one that is computed."""
-    a, b = nf.placeholder((9, 23), name="a"), nf.placeholder((37, 23), name="b")
+    a, b, c = (nf.placeholder(s, name=n) for s, n in (((9, 23), "a"), ((37, 23), "b"), ((23, 37), "c")))
     r = nf.axis(23, "r")
-    check([nf.compute((9, 37), lambda i, j: nf.sum(a[i, r] * b[j, r], axis=[r]))], [a, b], order="tiles", splits=1)
-    c = nf.placeholder((23, 37), name="c")
-    check(
-        [nf.compute((9, 37), lambda i, j: nf.sum(a[i, r] * nf.exp(c[r, j]), axis=[r]))], [a, c], order="tiles", splits=1
-    )
+    strided = nf.compute((9, 37), lambda i, j: nf.sum(a[i, r] * b[j, r], axis=[r]))
+    computed = nf.compute((9, 37), lambda i, j: nf.sum(nf.exp(a[i, r]) * nf.exp(c[r, j]), axis=[r]))
+    for outputs, inputs in (([strided], [a, b]), ([computed], [a, c])):
+        subgraph, schedule = check(outputs, inputs, order="tiles", splits=1)
+        assert schedule["pack_panels"]
+        with pytest.raises(ScheduleError, match="one read whose vectors lie in memory as they are"):
+            codegen.lower(subgraph, changed(schedule, pack_panels=False), TARGET, "f")
+    with pytest.raises(ScheduleError, match="one read at linear addresses"):
+        codegen.lower(subgraph, changed(schedule, pack=False), TARGET, "f")
 
 
 def test_a_small_matrix_is_read_in_place_by_default():

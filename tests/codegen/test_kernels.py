@@ -14,7 +14,8 @@ from neoflow import codegen
 from neoflow.errors import ScheduleError
 from neoflow.loops import default_schedule
 from neoflow.loops.nest import nest_of
-from neoflow.runtime import native
+from neoflow.pipeline import device
+from neoflow.runtime.device.cpu import empty
 from neoflow.target import cpu_target
 
 _spec = importlib.util.spec_from_file_location("codegen_kernels", Path(__file__).with_name("kernels.py"))
@@ -180,10 +181,10 @@ def test_a_contraction_followed_by_a_lookup(body):
 def test_a_bad_index_fails_and_reads_nothing(bad):
     table, ids = p(11, 19), p(5, dtype="int64")
     call = k.kernel(k.subgraph_of([nf.compute((5, 19), lambda i, h: table[ids[i], h])], [table, ids]))
-    index = native.empty((5,), "int64")
+    index = empty((5,), "int64")
     index[...] = [0, 1, 2, bad, 4]
     with pytest.raises(Exception, match="index out of range: input 0 has extent 11"):
-        call(k.random_array(table), index, native.empty((5, 19), "float32"))
+        call(k.random_array(table), index, empty((5, 19), "float32"))
 
 
 # ------------------------------------------------------------------------------------------------- reductions
@@ -239,14 +240,14 @@ def test_reduction_schedules(splits, lane, shape):
     for op in ("sum", "argmax"):
         for axis in (0, 1):
             out = getattr(nf, op)(x, axis=axis)
-            schedule = default_schedule(k.subgraph_of([out], [x]), k.TARGET)
-            k.check(out, [x], k.changed(schedule, splits=splits, lane=lane, lanes=8, unroll=2, parallel=True))
+            knobs = {"splits": splits, "lane": lane, "lanes": 8, "unroll": 2, "parallel": True}
+            k.check(out, [x], k.scheduled(k.subgraph_of([out], [x]), **knobs))
 
 
 def test_reproducible():
     x = p(100_000)
     call = k.kernel(k.subgraph_of([nf.sum(x)], [x]))
-    a, first, again = k.random_array(x), native.empty((), "float32"), native.empty((), "float32")
+    a, first, again = k.random_array(x), empty((), "float32"), empty((), "float32")
     call(a, first)
     for _ in range(5):
         call(a, again)
@@ -310,9 +311,9 @@ SCHEDULES = [
 @pytest.mark.parametrize("knobs", SCHEDULES, ids=lambda s: f"{s['side']}-{s['order']}-{s['splits']}")
 def test_contraction_schedules(knobs):
     for _, y, inputs in contractions():
-        schedule = default_schedule(k.subgraph_of([y], inputs), k.TARGET)
+        schedule = k.scheduled(k.subgraph_of([y], inputs), **knobs, parallel=True)
         if schedule.template == "contraction":
-            k.check(y, inputs, k.changed(schedule, **knobs, parallel=True), scale=8.0)
+            k.check(y, inputs, schedule, scale=8.0)
 
 
 @pytest.mark.parametrize("order", ["panels", "tiles"])
@@ -321,17 +322,19 @@ def test_a_panel_that_ends_in_a_bit_of_a_vector(order):
     a, b = p(6, 9), p(9, 75)
     long = nf.tanh(nf.exp(b) * 0.5 + nf.sin(b) * nf.cos(b)) / (nf.sqrt(b * b + 1.0))
     y = nf.expr("y[i,j] = sum(a[i,k] * b[k,j])", a=a, b=long)
-    schedule = default_schedule(k.subgraph_of([y], [a, b]), k.TARGET)
     knobs = {"side": "right", "lanes": 8, "vectors": 10, "rows": 3, "splits": 1, "order": order, "pack": True}
-    k.check(y, [a, b], k.changed(schedule, **knobs), scale=8.0)
+    schedule = k.scheduled(k.subgraph_of([y], [a, b]), **knobs, pack_loop=True)
+    assert schedule["pack_loop"] and schedule["vectors"] == 10
+    k.check(y, [a, b], schedule, scale=8.0)
 
 
 def test_lanes_that_are_no_power_of_two():
     """What is turned in registers has a power of two of them; the panel has all twelve."""
     a, b = p(16, 64), p(96, 64)
     y = nf.expr("y[i,j] = sum(a[i,k] * b[j,k])", a=a, b=b)
-    schedule = default_schedule(k.subgraph_of([y], [a, b]), k.TARGET)
-    k.check(y, [a, b], k.changed(schedule, side="right", lanes=12, vectors=1, rows=3), scale=8.0)
+    schedule = k.scheduled(k.subgraph_of([y], [a, b]), side="right", lanes=12, vectors=2, rows=3)
+    assert schedule["lanes"] == 12 and schedule["turn"]
+    k.check(y, [a, b], schedule, scale=8.0)
 
 
 def test_contraction_with_producers_and_epilogue():
@@ -377,13 +380,12 @@ def test_several_kernels_in_a_module():
     x = p(10)
     subgraphs = [k.subgraph_of([x + float(n)], [x]) for n in range(3)]
     kernels = [codegen.lower(s, default_schedule(s, k.TARGET), k.TARGET, f"k{n}") for n, s in enumerate(subgraphs)]
-    module = native.load(codegen.build(kernels, k.TARGET))
-    a, out = k.random_array(x), native.empty((10,), "float32")
-    for n in range(3):
-        module.get(f"k{n}")(native.as_argument(a), native.as_argument(out))
+    a, out = k.random_array(x), empty((10,), "float32")
+    for n, call in enumerate(k.loaded(kernels)):
+        call(a, out)
         np.testing.assert_allclose(out, a + n, rtol=1e-6)
-    with pytest.raises(nf.RuntimeFault, match="no kernel named 'absent'"):
-        module.get("absent")
+    with pytest.raises(nf.RuntimeFault, match="no function named 'absent'"):
+        device().load(codegen.build(kernels, k.TARGET)).address("absent")
     for format, word in (("tir", "def k0"), ("llvm", "define"), ("asm", ".text")):
         assert word in codegen.source(kernels, k.TARGET, format)
 
@@ -406,7 +408,7 @@ def test_a_value_computed_twice_is_the_same_to_the_last_bit():
     top = nf.max(z, axis=1)
     again = nf.compute((50, 40), lambda i, j: nf.select(x[i, j] * y[i, j] + x[i, j] == top[i], 1.0, 0.0))
     a, b = k.random_array(x), k.random_array(y)
-    first, hits = native.empty((50,), "float32"), native.empty((50, 40), "float32")
+    first, hits = empty((50,), "float32"), empty((50, 40), "float32")
     k.kernel(k.subgraph_of([top], [x, y]))(a, b, first)
     k.kernel(k.subgraph_of([again], [x, y, top]))(a, b, first, hits)
     assert (hits.sum(axis=1) >= 1).all()
@@ -430,7 +432,7 @@ def test_floats_that_no_integer_holds():
     values = np.linspace(-5e9, 5e9, 21, dtype=np.float32)
     values[3], values[7] = np.nan, np.inf
     call = k.kernel(k.subgraph_of([nf.select(nf.cast(x, "int32") == 7, x, 1.0)], [x]))
-    a, out = native.empty((21,), "float32"), native.empty((21,), "float32")
+    a, out = empty((21,), "float32"), empty((21,), "float32")
     a[...] = values
     call(a, out)
     assert (out == 1.0).all()

@@ -5,12 +5,13 @@ import pytest
 
 import neoflow as nf
 from neoflow import codegen
-from neoflow.graph import canonicalize, make_graph, pad_guards
+from neoflow.graph import make_graph, optimize
 from neoflow.loops import default_schedule
 from neoflow.nn import functional as F
 from neoflow.partition import fuse, partition
-from neoflow.runtime import native
+from neoflow.runtime.device.cpu import empty
 from neoflow.target import cpu_target
+from tests.codegen.kernels import loaded
 from tests.strategies import random_program
 
 pytestmark = pytest.mark.tvm
@@ -21,13 +22,13 @@ def run(subgraph, arrays, threads=2):
     """One subgraph compiled and called."""
     target = cpu_target(threads)
     schedule = default_schedule(subgraph, target)
-    kernel = native.load(codegen.build([codegen.lower(subgraph, schedule, target, "k")], target)).get("k")
+    [kernel] = loaded([codegen.lower(subgraph, schedule, target, "k")], target)
     held = []
     for array in arrays:
-        held.append(native.empty(array.shape, array.dtype))
+        held.append(empty(array.shape, array.dtype))
         held[-1][...] = array
-    results = [native.empty(v.shape, v.dtype) for v in map(subgraph.value, subgraph.outputs)]
-    kernel(*(native.as_argument(a) for a in (*held, *results)))
+    results = [empty(v.shape, v.dtype) for v in map(subgraph.value, subgraph.outputs)]
+    kernel(*held, *results)
     return results
 
 
@@ -45,7 +46,7 @@ def agree(subgraph, rng, threads=2, tolerance=2e-5):
 
 
 def subgraphs(outputs, inputs):
-    return partition(canonicalize(pad_guards(canonicalize(make_graph(outputs, inputs))))).subgraphs
+    return partition(optimize(make_graph(outputs, inputs))).subgraphs
 
 
 @pytest.mark.parametrize("width", [32, 37, 100, 1000])

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow.graph import canonicalize, make_graph, pad_guards
-from neoflow.partition import can_overwrite, chain_sums, is_shared, order_calls, partition
+from neoflow.graph import make_graph, optimize
+from neoflow.partition import can_overwrite, is_shared, order_calls, partition
 from tests.strategies import random_program
 
 
 def kernels(outputs, inputs, updates=None):
-    graph = canonicalize(pad_guards(canonicalize(make_graph(outputs, inputs, updates))))
-    graph = canonicalize(chain_sums(graph))
+    graph = optimize(make_graph(outputs, inputs, updates))
     return graph, partition(graph)
 
 

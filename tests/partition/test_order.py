@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import neoflow as nf
+from neoflow.kernel import Code
 from neoflow.partition import can_overwrite, order_calls
 from neoflow.runtime.plan import make_plan
 from tests.partition.test_fuse import kernels
@@ -58,7 +59,8 @@ def test_a_gradient_is_used_up_before_the_next_is_made():
     squares = [nf.compute((64, 64), lambda i, j, g=g: nf.sum(g[i, k] * g[k, j], axis=[k])) for g in gradients]
     graph, parts = kernels([loss], [x], {w: w - s for w, s in zip(weights, squares, strict=True)})
     calls, in_place = check_order(graph, parts)
-    plan = make_plan(graph, calls, in_place, parts.views)
+    codes = {c.subgraph.digest: Code(()) for c in calls}
+    plan = make_plan(graph, calls, in_place, parts.views, codes, 1)
     square, row = 64 * 64 * 4, 16 * 64 * 4
     assert in_place == set(weights)
     assert plan.live_bytes <= 2 * square + 10 * row

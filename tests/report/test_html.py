@@ -88,7 +88,7 @@ def test_the_page_is_well_formed_and_alone(report, tmp_path):
 @pytest.mark.tvm
 def test_every_kernel_is_listed_and_shares_are_whole(report):
     page = Page(render(report))
-    assert sorted(r.number for r in report.kernels) == list(range(len(report.compiled.keys)))
+    assert sorted(r.number for r in report.kernels) == list(range(len(report.compiled.kernels)))
     assert sum(r.share for r in report.kernels) == pytest.approx(1.0)
     rows = {row[0]: row for row in page.rows if len(row) == 11}
     assert {r.names[0] for r in report.kernels} <= rows.keys()
@@ -153,7 +153,7 @@ def test_memory_is_drawn_from_the_first_to_the_last_call():
         Buffer("v", (8,), "float32", "view", 0, 1),
         Buffer("y", (16,), "float32", "output"),
     )
-    calls = (Call(0, (0, 1), "a"), Call(0, (1, 2), "b"), Call(1, (3, 2, 4), "y"))
+    calls = (Call(0, (0, 1), (), "a"), Call(0, (1, 2), (), "b"), Call(1, (3, 2, 4), (), "y"))
     plan = Plan(buffers, calls, ("k", "l"), (0,), (4,), (), (), (), 128, 128)
     assert lifetimes(plan) == {1: (0, 2), 2: (1, 2)}
     rects = [a for tag, a in Page(memory_map(plan)).tags if tag == "rect"]

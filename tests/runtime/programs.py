@@ -18,7 +18,7 @@ class Interpreted:
         assert len(arrays) == len(self.inputs)
         feeds = dict(zip(self.inputs, arrays, strict=True))
         roots = [*self.outputs, *self.updates.values()]
-        feeds.update({p: STORE.array(p) for p in parameters_of(roots)})
+        feeds.update({p: STORE.get(p) for p in parameters_of(roots)})
         results = nf.evaluate(roots, feeds)
         for p, value in zip(self.updates, results[len(self.outputs) :], strict=True):
             STORE.set(p, value)

@@ -10,14 +10,19 @@ import pytest
 
 import neoflow as nf
 from neoflow import ConfigError
+from neoflow.kernel import Code, Entry
 from neoflow.runtime.cache import CacheWarning, KernelCache
 
 
+def code(symbol):
+    return Code((Entry(symbol, 1, False),))
+
+
 def test_found_by_key_in_another_process(tmp_path):
-    name = KernelCache(tmp_path).publish(b"module", {"k1": "f", "k2": "g"})
+    name = KernelCache(tmp_path).publish(b"module", {"k1": code("f"), "k2": code("g")})
     again = KernelCache(tmp_path)
     entry = again.find("k2")
-    assert entry is not None and (entry.module, entry.symbol) == (name, "g")
+    assert entry is not None and (entry.module, entry.code) == (name, code("g"))
     assert again.data(name) == b"module"
     assert again.find("k3") is None
 
@@ -36,7 +41,7 @@ def test_folder_others_can_write_to_is_refused(tmp_path, folder):
 
 
 def test_damaged_index_is_dropped_with_one_warning(tmp_path):
-    KernelCache(tmp_path).publish(b"module", {"k": "f"})
+    KernelCache(tmp_path).publish(b"module", {"k": code("f")})
     (tmp_path / "index" / "k.json").write_text('{"module": "12')
     cache = KernelCache(tmp_path)
     with pytest.warns(CacheWarning, match=r"k\.json is damaged; it is dropped and built again") as found:
@@ -48,40 +53,40 @@ def test_damaged_index_is_dropped_with_one_warning(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"other", b"modul"])
 def test_damaged_module_is_dropped_with_one_warning(tmp_path, content):
     cache = KernelCache(tmp_path)
-    name = cache.publish(b"module", {"k": "f", "k2": "g"})
+    name = cache.publish(b"module", {"k": code("f"), "k2": code("g")})
     cache.module_path(name).write_bytes(content)
     cache = KernelCache(tmp_path)
     with pytest.warns(CacheWarning, match=r"module .* is damaged") as found:
         assert cache.find("k") is None
         assert cache.find("k2") is None
     assert len(found) == 1
-    cache.publish(b"module", {"k": "f"})
+    cache.publish(b"module", {"k": code("f")})
     assert cache.find("k") is not None
 
 
 def test_missing_module_is_no_entry(tmp_path):
     cache = KernelCache(tmp_path)
-    cache.module_path(cache.publish(b"module", {"k": "f"})).unlink()
+    cache.module_path(cache.publish(b"module", {"k": code("f")})).unlink()
     assert KernelCache(tmp_path).find("k") is None
 
 
 def test_the_least_recently_used_go_first(tmp_path):
     cache = KernelCache(tmp_path, limit_bytes=250)
-    names = [cache.publish(bytes([n]) * 100, {f"k{n}": "f"}) for n in range(2)]
+    names = [cache.publish(bytes([n]) * 100, {f"k{n}": code("f")}) for n in range(2)]
     old = time.time() - 100
     os.utime(cache.module_path(names[0]), (old, old))
     os.utime(cache.module_path(names[1]), (old - 100, old - 100))
     KernelCache(tmp_path, 250).find("k1")  # used: now the newer
-    names.append(cache.publish(b"2" * 100, {"k2": "f"}))
+    names.append(cache.publish(b"2" * 100, {"k2": code("f")}))
     left = {p.stem for p in (tmp_path / "modules").iterdir()}
     assert left == {names[1], names[2]}
 
 
 def test_a_module_beyond_the_limit_stays_until_the_next(tmp_path):
     cache = KernelCache(tmp_path, limit_bytes=10)
-    cache.publish(b"1" * 100, {"a": "f"})
+    cache.publish(b"1" * 100, {"a": code("f")})
     assert KernelCache(tmp_path, 10).find("a") is not None
-    cache.publish(b"2" * 100, {"b": "f"})
+    cache.publish(b"2" * 100, {"b": code("f")})
     assert sum(p.stat().st_size for p in (tmp_path / "modules").iterdir()) == 100
 
 
@@ -89,7 +94,7 @@ def test_concurrent_publishes_leave_whole_entries(tmp_path):
     def publish(n):
         cache = KernelCache(tmp_path)
         for m in range(10):
-            cache.publish(b"%d" % m * 100, {f"k{m}": f"f{m}", f"own{n}-{m}": "f"})
+            cache.publish(b"%d" % m * 100, {f"k{m}": code(f"f{m}"), f"own{n}-{m}": code("f")})
 
     threads = [threading.Thread(target=publish, args=(n,)) for n in range(4)]
     for t in threads:
@@ -101,8 +106,8 @@ def test_concurrent_publishes_leave_whole_entries(tmp_path):
         warnings.simplefilter("error")
         for m in range(10):
             entry = cache.find(f"k{m}")
-            assert entry is not None and entry.symbol == f"f{m}" and cache.data(entry.module) == b"%d" % m * 100
-            assert all(cache.find(f"own{n}-{m}") == type(entry)(entry.module, "f") for n in range(4))
+            assert entry is not None and entry.code == code(f"f{m}") and cache.data(entry.module) == b"%d" % m * 100
+            assert all(cache.find(f"own{n}-{m}") == type(entry)(entry.module, code("f")) for n in range(4))
     assert not [p for p in (tmp_path / "modules").iterdir() if p.suffix != ".o"]  # no temporary file is left
 
 

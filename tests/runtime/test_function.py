@@ -8,7 +8,7 @@ import pytest
 
 import neoflow as nf
 from neoflow import RuntimeFault
-from neoflow.runtime import native
+from neoflow.runtime.device.cpu import empty
 from neoflow.runtime.parameters import get_value
 
 pytestmark = pytest.mark.tvm
@@ -24,7 +24,7 @@ def test_any_layout_of_array_works(double):
     rng = np.random.default_rng(0)
     base = rng.random((96, 64), np.float32)
     unaligned = np.frombuffer(b"\0" * 4 + base.tobytes(), np.float32, offset=4).reshape(64, 96)
-    read_only = native.empty((64, 96), "float32")
+    read_only = empty((64, 96), "float32")
     read_only[...] = base.reshape(64, 96)
     read_only.flags.writeable = False
     strided = rng.random((128, 192), np.float32)[::2, ::2]
@@ -175,7 +175,7 @@ def test_results_are_the_callers_even_through_views():
 def test_the_same_array_changed_in_place_is_read_again():
     x = nf.placeholder((8, 16), name="x")
     f = nf.compile([x * 2.0], [x])
-    a = native.empty((8, 16), "float32")
+    a = empty((8, 16), "float32")
     a[...] = 1
     assert (f(a)[0] == 2).all()
     a[...] = 3

@@ -33,11 +33,11 @@ def test_a_seed_changes_only_what_has_no_value():
 
 
 def test_values_die_with_their_parameters():
-    count = len(STORE._arrays)
+    count = len(STORE._memory)
     for _ in range(5):
         get_value(nf.parameter((1000,)))
     gc.collect()
-    assert len(STORE._arrays) <= count + 1
+    assert len(STORE._memory) <= count + 1
 
 
 def test_set_refuses_another_shape():

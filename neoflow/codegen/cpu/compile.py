@@ -4,44 +4,18 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 import tvm
 from tvm import tirx
-from tvm.tirx import stmt as ts
 
 from neoflow.codegen.cpu.elf import link
+from neoflow.codegen.cpu.entry import entry_function
 from neoflow.codegen.cpu.kernel import Lowered
-from neoflow.codegen.tir import emit
 from neoflow.errors import CodegenError
 from neoflow.target import Target
-
-
-def _lowered(module: tvm.IRModule) -> tvm.IRModule:
-    """What hand-made loop nests need of TVM's pipeline: the calling convention, calls of the runtime, intrinsics."""
-    t = tirx.transform
-    first = [t.FlattenBuffer(), t.StmtSimplify(), t.AnnotateEntryFunc(), t.SplitHostDevice(), t.MakePackedAPI()]
-    module = tvm.transform.Sequential(first)(module)
-    unchecked = {name: f.with_body(_without_checks(f.body)) for name, f in module.functions.items()}
-    module = tvm.IRModule(unchecked, attrs=module.attrs)
-    return tvm.transform.Sequential([t.LowerTVMBuiltin(), t.LowerIntrin()])(module)
-
-
-def _without_checks(s: ts.Stmt) -> ts.Stmt:
-    """The entry of a kernel without the checks of rank, dtype, extents and strides that TVM puts before its body.
-
-    The runtime made the arguments and knows that they fit; the checks are half of the code of a small kernel, and of
-    the time to compile it.
-    """
-    if isinstance(s, ts.SeqStmt):
-        return emit.sequence([_without_checks(x) for x in s.seq if not isinstance(x, ts.AssertStmt)])
-    if isinstance(s, ts.IfThenElse):
-        return _without_checks(s.then_case) if not isinstance(s.then_case, ts.AssertStmt) else emit.sequence([])
-    if isinstance(s, ts.AttrStmt) and s.attr_key != "compute_scope":  # that one is the body
-        return ts.AttrStmt(s.node, s.attr_key, s.value, _without_checks(s.body))
-    return s
 
 
 @lru_cache(maxsize=8)
@@ -49,29 +23,41 @@ def _tvm_target(mcpu: str) -> tvm.target.Target:
     return tvm.target.Target({"kind": "llvm", "mcpu": mcpu, "opt-level": 2})
 
 
-def _compile(kernels: Sequence[Lowered], target: Target) -> tvm.runtime.Module:
-    names = [k.name for k in kernels]
-    if len(set(names)) != len(names) or not names:
-        raise CodegenError(f"a module needs kernels with distinct names, not {names}")
-    if len({k.is_shared for k in kernels}) > 1:  # TVM 0.27 compiles all bodies as the last kernel says
-        raise CodegenError("kernels whose arguments may share memory need a module of their own")
-    machine = _tvm_target(target.mcpu)
-    module = tvm.IRModule({k.name: k.func for k in kernels})
-    module = tirx.transform.BindTarget(machine.with_host(machine))(module)
-    module = _lowered(module)
-    return tvm.get_global_func("target.build.llvm")(module, machine)
+def compiled(functions: Mapping[str, tirx.PrimFunc], mcpu: str) -> tvm.runtime.Module:
+    """Plain C functions through LLVM, by the few of TVM's passes that hand-made loop nests need."""
+    machine, t = _tvm_target(mcpu), tirx.transform
+    named = {n: f.with_attr("global_symbol", n) for n, f in functions.items()}
+    module = t.BindTarget(machine.with_host(machine))(tvm.IRModule(named))
+    passes = [t.FlattenBuffer(), t.StmtSimplify(), t.LowerTVMBuiltin(), t.LowerIntrin()]
+    return tvm.get_global_func("target.build.llvm")(tvm.transform.Sequential(passes)(module), machine)
 
 
-def build(kernels: Sequence[Lowered], target: Target) -> bytes:
-    """A shared library with every kernel, as the bytes of its file; needs no C compiler and no linker.
-
-    The kernels are alike in `is_shared`.
-    """
-    module = _compile(kernels, target)
+def library(module: tvm.runtime.Module, name: str) -> bytes:
+    """A shared library called `name`, as the bytes of its file; needs no C compiler and no linker."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "kernels.o")
         module.write_to_file(path, "o")
-        return link(Path(path).read_bytes())
+        return link(Path(path).read_bytes(), name)
+
+
+def compiled_kernels(kernels: Sequence[Lowered], target: Target) -> tvm.runtime.Module:
+    """The bodies and the entries of kernels that are alike in `is_shared`."""
+    names = [k.name for k in kernels]
+    if len(set(names)) != len(names) or not names:
+        raise CodegenError(f"a module needs kernels with distinct names, not {names}")
+    if len({k.is_shared for k in kernels}) > 1:  # TVM 0.27 compiles all functions as the last one says
+        raise CodegenError("kernels whose arguments may share memory need a module of their own")
+    functions = {name: body for k in kernels for name, body in k.bodies}
+    imported: str | None = "".join(k.entries for k in kernels)
+    for entry in (e for k in kernels for e in k.code.entries):
+        functions[entry.symbol] = entry_function(entry.symbol, imported)
+        imported = None
+    return compiled(functions, target.mcpu)
+
+
+def build(kernels: Sequence[Lowered], target: Target) -> bytes:
+    """A shared library with the entries of every kernel. The kernels are alike in `is_shared`."""
+    return library(compiled_kernels(kernels, target), f"libneoflow-{kernels[0].name}.so")
 
 
 def source(kernels: Sequence[Lowered], target: Target, format: str = "tir") -> str:
@@ -82,4 +68,4 @@ def source(kernels: Sequence[Lowered], target: Target, format: str = "tir") -> s
     if kind is None:
         raise CodegenError(f"a CPU kernel has no source in format {format!r}; there are tir, llvm and asm")
     groups = [[k for k in kernels if k.is_shared == shared] for shared in (False, True)]
-    return "\n".join(_compile(group, target).inspect_source(kind) for group in groups if group)
+    return "\n".join(compiled_kernels(group, target).inspect_source(kind) for group in groups if group)

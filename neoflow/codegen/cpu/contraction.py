@@ -1,17 +1,4 @@
-"""The `contraction` template: a register tile of `rows` x `vectors` accumulators over packed or direct operands.
-
-    pack what is packed globally
-    for task in parallel(batch x splits x owner):       owner: panels of N, or blocks of row tiles of M
-        pack what this task owns
-        for each panel of N, each row tile of M:
-            acc = 0; for k in K: acc[r][v] += left[r, k] * right[k, v]
-            outputs at the tile = epilogue(acc)           in partial sums first when splits > 1
-
-The side with N lies in panels [K][vectors * lanes], or is read in place where it is contiguous along N; the side with M
-is read in place where its address is linear, or packed in tiles [K][rows].  Knobs: side, which factor side has the
-lanes; rows, vectors, lanes; order, "panels" when a task owns panels and packs them itself, else "tiles"; tiles, row
-tiles a block; pack, whether M is packed; pack_panels, whether N is; splits of K; unroll, up to which the innermost K
-axis is written out.
+"""Loops of the `contraction` template; see `loops.contraction`.
 
 Here are the tasks and the register tile; `tiling` and `parts` cut the axes, `operands` packs, `results` stores.
 """
@@ -28,25 +15,22 @@ from neoflow.codegen.cpu.parts import Env
 from neoflow.codegen.cpu.results import Results
 from neoflow.codegen.cpu.tiling import Panel, Rows, tiling_of
 from neoflow.codegen.tir import emit
-from neoflow.codegen.tir.frame import Frame, points
-from neoflow.errors import ScheduleError
+from neoflow.codegen.tir.frame import Buffers, Frame, points
+from neoflow.codegen.tir.phases import Phase, Phases, Scratch
 from neoflow.expr.ir import Axis
-from neoflow.loops.contraction import Contraction, arranged, find_contraction
+from neoflow.loops.contraction import sides
 from neoflow.loops.nest import stride
+from neoflow.loops.problem import NestProblem
 from neoflow.loops.schedule import Schedule
+from neoflow.loops.sides import Contraction
 
 Value = emit.Value
 
 
-def lower_contraction(frame: Frame, schedule: Schedule) -> list:
-    """Statements of the kernel."""
-    found = find_contraction(frame.nest)
-    if found is None:
-        raise ScheduleError("the subgraph is no sum of products with two sides")
-    sided = found.swapped() if schedule["side"] == "left" else found
-    assert frame.nest.reduction is not None
-    element = emit.REGISTER.get(frame.nest.reduction.body.dtype, frame.nest.reduction.body.dtype)
-    return _Lowering(frame, schedule, arranged(sided, frame.nest.outputs[0][1], element), element).statements()
+def lower_contraction(problem: NestProblem, schedule: Schedule, buffers: Buffers) -> Phases:
+    """What is packed for all tasks, the tasks, the second pass over partial sums."""
+    found = sides(problem, schedule)
+    return _Lowering(buffers.frame(found.nest), schedule, found.c, found.element).phases()
 
 
 class _Lowering:
@@ -57,33 +41,30 @@ class _Lowering:
         self.tiling = tiling_of(c, schedule)
         self.row_tiles, self.panels, self.parts = self.tiling.row_tiles, self.tiling.panels, self.tiling.parts
         owned_tiles = None if self.by_panels else self.tiles_a_block
-        self.left = RowOperand(frame, c.left, self.tiling, element, bool(schedule["pack"]), owned_tiles)
-        packs_panels = bool(schedule["pack_panels"])
-        self.right = PanelOperand(frame, c.right, self.tiling, element, packs_panels, shared=not self.by_panels)
-        self.results = Results(frame, self.tiling, element)
+        self.left = RowOperand(frame, c.left, self.tiling, element, schedule, owned_tiles)
+        self.right = PanelOperand(frame, c.right, self.tiling, element, schedule, shared=not self.by_panels)
+        self.results = Results(frame, self.tiling, element, schedule["store"] == "registers")
 
-    def statements(self) -> list:
-        """The kernel: what all tasks share, the tasks, the second pass over partial sums."""
-        lasting = [self.results.partial] if self.results.is_partial else []
+    def phases(self) -> Phases:
+        found: list[Phase] = []
         if self.by_panels:
-            body = emit.in_workspace(*lasting, *([self.left.buffer] if self.left.is_packed else []))
             if self.left.is_packed:
-                body += self._tasks([*self.c.batch, self.row_tiles.axis], self.left.pack_shared)
-            body += self._tasks(self._in_output_order(self.panels.axis, self.c.n), self._panel_task)
+                found.append(self._tasks([*self.c.batch, self.row_tiles.axis], self.left.pack_shared))
+            found.append(self._tasks(self._in_output_order(self.panels.axis, self.c.n), self._panel_task))
         else:
-            body = emit.in_workspace(*lasting, *([self.right.buffer] if self.right.is_packed else []))
             if self.right.is_packed:
-                body += self._tasks([*self.c.batch, self.panels.axis], self.right.pack_shared)
-            body += self._tasks(self._in_output_order(self._block_axis, self.c.m), self._block_task)
+                found.append(self._tasks([*self.c.batch, self.panels.axis], self.right.pack_shared))
+            found.append(self._tasks(self._in_output_order(self._block_axis, self.c.m), self._block_task))
         if self.results.is_partial:
-            body += self._tasks([*self.c.batch, *self.c.m], self.results.combine)
-        return body
+            found.append(self._tasks([*self.c.batch, *self.c.m], self.results.combine))
+        packed = [Scratch(o.buffer, o.is_shared) for o in (self.left, self.right) if o.is_packed]
+        return Phases(tuple(found), (*packed, *self.results.scratch))
 
     # --- tasks
 
-    def _tasks(self, dimensions: list[Axis], body: Callable[[Env], list]) -> list:
+    def _tasks(self, dimensions: list[Axis], body: Callable[[Env], list]) -> Phase:
         total = math.prod(a.extent for a in dimensions)
-        return emit.loop(total, lambda t: points(dimensions, t, body), "task", self.parallel)
+        return Phase(total, lambda t: points(dimensions, t, body), self.parallel)
 
     def _in_output_order(self, owner: Axis, axes: tuple[Axis, ...]) -> list[Axis]:
         """Task dimensions such that consecutive tasks write near each other; parts of K outside, they share nothing."""
@@ -112,8 +93,7 @@ class _Lowering:
             packed = self.right.pack(env, panel, emit.integer(0), span) if self.right.is_packed else []
             return packed + emit.loop(self.row_tiles.count, tile, "t")
 
-        own = emit.in_workspace(self.right.buffer) if self.right.is_packed else []
-        return own + self.panels.each(env[self.panels.axis], body)
+        return self.panels.each(env[self.panels.axis], body)
 
     def _block_task(self, env: Env) -> list:
         """A task that owns a block of row tiles: packs them, then goes through every panel."""
@@ -137,7 +117,6 @@ class _Lowering:
 
         out: list = []
         if self.left.is_packed:
-            out += emit.in_workspace(self.left.buffer)
             out += each_tile(lambda at, rows, left: self.left.pack(at, rows, left, span))
         return out + emit.loop(self.panels.count, lambda number: self.panels.each(number, panel_loop), "n")
 

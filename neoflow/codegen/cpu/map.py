@@ -1,10 +1,4 @@
-"""The `map` template: every output at every point, vectors along the last axis.
-
-    for task in parallel(rows x chunks): for block in chunk: for inner: out[row, inner, block*L + 0..L-1] = ...
-
-Knobs: lanes; inner, the position of an axis to run inside a block (the one along which a transposed read is contiguous,
-so that each line of memory fetched is used up), or -1; chunks, how many tasks share a row; parallel.
-"""
+"""Loops of the `map` template; see `loops.map`."""
 
 from __future__ import annotations
 
@@ -12,37 +6,34 @@ import math
 
 from tvm import tirx
 
-from neoflow.codegen.cpu.transpose import is_turnable, turned_block
+from neoflow.codegen.cpu.transpose import turned_block
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Frame, Strip, nested, points
-from neoflow.errors import ScheduleError
+from neoflow.codegen.tir.phases import Phase, Phases
 from neoflow.expr.ir import Axis, Expr, Read
-from neoflow.loops.nest import input_reads, stride
+from neoflow.loops.map import rows_of, turned_reads
+from neoflow.loops.nest import stride
 from neoflow.loops.schedule import Schedule
 
 Value = emit.Value
 
 
-def lower_map(frame: Frame, schedule: Schedule) -> list:
-    """Statements of the kernel."""
+def lower_map(frame: Frame, schedule: Schedule) -> Phases:
+    """One phase."""
     axes = frame.nest.axes
     if not axes:
-        return frame.write({})
+        return Phases((Phase(1, lambda _: frame.write({})),))
     lanes, inner, chunks = int(schedule["lanes"]), int(schedule["inner"]), int(schedule["chunks"])
-    if not -1 <= inner < len(axes) - 1 or lanes < 1 or chunks < 1:
-        raise ScheduleError(f"{schedule} does not fit {len(axes)} axes")
     strip = Strip(axes[-1], lanes)
     inside = [axes[inner]] if inner >= 0 else []
-    rows = [a for n, a in enumerate(axes[:-1]) if n != inner]
-    chunks = max(1, min(chunks, strip.blocks))
     per_chunk = math.ceil(strip.blocks / chunks) if strip.blocks else 0
     chunk_axis = Axis(-1, chunks, "chunk")
 
-    turned = _turned_reads(frame, strip.axis, inside[0]) if inside and lanes > 1 else []
+    turned = turned_reads(frame.nest, inner) if schedule["turn"] else []
 
     def vector(env: dict[Axis, Value], start: Value, mask: Value | None) -> list:
         here = {**env, strip.axis: start}
-        if not turned or mask is not None or inside[0].extent < lanes:
+        if not turned or mask is not None:
             return nested(inside, here, lambda e: frame.write(e, strip.axis, lanes, mask=mask))
         blocks, left = divmod(inside[0].extent, lanes)
         body = emit.loop(blocks, lambda b: block(here, b * emit.integer(lanes)), "b")
@@ -80,11 +71,6 @@ def lower_map(frame: Frame, schedule: Schedule) -> list:
             body += emit.when(tirx.EQ(chunk, emit.integer(chunks - 1)), vector(env, start, strip.tail_mask()))
         return body
 
-    dimensions = [*rows, chunk_axis]
+    dimensions = [*rows_of(frame.nest, inner), chunk_axis]
     total = math.prod(a.extent for a in dimensions)
-    return emit.loop(total, lambda t: points(dimensions, t, task), "task", bool(schedule["parallel"]))
-
-
-def _turned_reads(frame: Frame, lane_axis: Axis, inner: Axis) -> list[Read]:
-    reads = dict.fromkeys(r for _, _, value in frame.nest.outputs for r in input_reads(value))
-    return [r for r in reads if is_turnable(r, lane_axis, inner)]
+    return Phases((Phase(total, lambda t: points(dimensions, t, task), bool(schedule["parallel"])),))

@@ -13,20 +13,21 @@ from dataclasses import dataclass
 
 from neoflow.codegen.cpu.parts import Env, Run, Span
 from neoflow.codegen.cpu.tiling import Panel, Rows, Tiling, lanes_left
-from neoflow.codegen.cpu.transpose import is_turnable, turned_block
+from neoflow.codegen.cpu.transpose import turned_block
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Frame
 from neoflow.expr import affine
-from neoflow.expr.ir import Axis, Expr, Read, postorder
-from neoflow.loops.contraction import direct_read, size, vector_read
-from neoflow.loops.nest import input_reads, stride
+from neoflow.expr.ir import Axis, Expr, Read
+from neoflow.loops.contraction import LEAST_TURNED
+from neoflow.loops.costs import MANY_CHUNKS
+from neoflow.loops.nest import stride
+from neoflow.loops.problem import is_turnable
+from neoflow.loops.schedule import Schedule
+from neoflow.loops.sides import contiguous_run, direct_read, size, vector_read
 
 Value = emit.Value
 Reader = Callable[[list, Env, Value, int], Value]
 """Takes the statements to add to, the axes' values, the point of K and the row, or the vector of the panel."""
-
-MANY_CHUNKS, LONG = 8, 12
-"""Up to so many chunks, or nodes of the expression, the packing of a panel is written out."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,18 @@ class Turned:
 
 
 class PanelOperand:
-    """The side with N: packed, unless it is contiguous along N and `pack` is false.
+    """The side with N: packed, or contiguous along N and read in place.
 
     A panel is packed in vectors along N, chunks that never cross the end of N's last axis; or, where the side strides
     along N, in blocks turned in registers.
     """
 
-    def __init__(self, frame: Frame, side: Expr, tiling: Tiling, element: str, pack: bool, shared: bool):
+    def __init__(self, frame: Frame, side: Expr, tiling: Tiling, element: str, schedule: Schedule, shared: bool):
         """shared: all panels are packed before the tasks, else one at a time."""
+        self.is_shared = shared
         self.frame, self.side, self.tiling, self.panels, self.element = frame, side, tiling, tiling.panels, element
+        self.turn, self.pack_loop = bool(schedule["turn"]), bool(schedule["pack_loop"])
+        pack = bool(schedule["pack_panels"])
         self.in_place = None if pack else vector_read(side, tiling.panels.n, tiling.panels.lanes, element)
         self.all_k = size(tiling.parts.k)
         every, one = size(tiling.batch) * self.all_k * self.panels.padded, tiling.parts.points * self.panels.width
@@ -94,11 +98,11 @@ class PanelOperand:
 
     def pack(self, env: Env, panel: Panel, base: Value, span: Span) -> list:
         """The span of a panel, to `base`."""
-        chunk, turned = self.panels.chunk, self._turned(panel)
+        chunk, turned = self.panels.chunk, self._turned(panel) if self.turn else None
         if turned is not None:
             return self._pack_turned(env, panel, base, span, turned)
         chunks, left = divmod(panel.valid, chunk)
-        if not left and chunks > MANY_CHUNKS and sum(1 for _ in postorder(self.side)) > LONG:
+        if self.pack_loop and not left and chunks > MANY_CHUNKS:
             return self._pack_in_loop(env, panel, base, span)
         out: list = []
         places = self._places(out, panel, chunk)
@@ -162,7 +166,7 @@ class PanelOperand:
         if read is None:
             return None
         for run in self.tiling.parts.runs(self.panels.chunk):
-            whole = run.lanes >= 4 and panel.valid % run.lanes == 0
+            whole = run.lanes >= LEAST_TURNED and panel.valid % run.lanes == 0
             if whole and is_turnable(read, self.panels.n[-1], run.along):
                 return Turned(read, run)
         return None
@@ -178,17 +182,18 @@ class PanelOperand:
 
 
 class RowOperand:
-    """The side with M: read in place, unless `pack` or its address is not linear.
+    """The side with M: packed, or read in place where its address is linear.
 
     A tile is packed in vectors along a K axis where the side is contiguous along one, each spread out over the points.
     """
 
-    def __init__(self, frame: Frame, side: Expr, tiling: Tiling, element: str, pack: bool, tiles: int | None):
+    def __init__(self, frame: Frame, side: Expr, tiling: Tiling, element: str, schedule: Schedule, tiles: int | None):
         """tiles: how many a task packs for itself; None when all of them are packed before."""
+        self.is_shared = tiles is None
         self.frame, self.side, self.tiling = frame, side, tiling
-        self.run = self._contiguous_run(frame.target.lanes(element))
+        self.run = self._contiguous_run(frame.target.lanes(element)) if schedule["run"] else None
         self.all_k = size(tiling.parts.k)
-        self.in_place = None if pack else direct_read(side, element)
+        self.in_place = None if schedule["pack"] else direct_read(side, element)
         every = size(tiling.batch) * tiling.row_tiles.count * self.all_k
         points = every if tiles is None else tiles * tiling.parts.points
         self.buffer = emit.buffer(points * len(tiling.row_tiles.whole), element, "tiles", 64)
@@ -233,12 +238,8 @@ class RowOperand:
 
     def _contiguous_run(self, lanes: int) -> Run | None:
         """A K axis along which the side is contiguous, with a vector's length or half of one."""
-        reads = input_reads(self.side)
-        for run in self.tiling.parts.runs(lanes):
-            steps = [stride(r.indices[0], run.along) for r in reads]
-            if 2 * run.lanes >= lanes and all(s in (0, 1) for s in steps) and 1 in steps:
-                return run
-        return None
+        place = contiguous_run(self.side, self.tiling.parts.k, lanes)
+        return None if place is None else self.tiling.parts.runs(lanes)[place]
 
     def reader(self, statements: list, env: Env, rows: Rows, base: Value) -> Reader:
         """Gives a row at a point of K, of the tile at `env`, packed at `base`."""

@@ -14,7 +14,7 @@ from tvm import tirx
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import nested
 from neoflow.expr.ir import Axis
-from neoflow.loops.contraction import size
+from neoflow.loops.sides import block_lanes, size
 
 Value = emit.Value
 Env = dict[Axis, Value]
@@ -90,7 +90,7 @@ class Parts:
 
     def runs(self, lanes: int) -> list[Run]:
         """Each K axis in blocks of a power of two, at most `lanes` and the length of the axis."""
-        blocks = [1 << (min(lanes, a.extent).bit_length() - 1) for a in self.k]
+        blocks = [block_lanes(a, lanes) for a in self.k]
         return [Run(a, block, size(self.k[n + 1 :])) for n, (a, block) in enumerate(zip(self.k, blocks, strict=True))]
 
     def each_point(self, env: Env, span: Span, body: PointBody, unroll: int = 1) -> list:

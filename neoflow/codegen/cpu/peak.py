@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tvm import tirx
-
-from neoflow.codegen.cpu.kernel import Lowered
+from neoflow.codegen.cpu.kernel import Lowered, assemble
 from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.phases import Phase, Phases
 from neoflow.target import Target
 
 CHAINS = 12
@@ -38,6 +37,6 @@ def fma_kernel(target: Target, iterations: int, name: str = "nf_fma_peak") -> tu
             statements.append(emit.store(y, at, acc.get(c)))
         return statements
 
-    func = tirx.PrimFunc([x, y], emit.sequence(emit.loop(target.threads, task, "task", parallel=True)))
-    lowered = Lowered(name, func.with_attr("global_symbol", name).with_attr("tirx.noalias", True))
+    phases = Phases((Phase(target.threads, task, is_parallel=True),))
+    lowered = assemble(name, phases, (x, y), False, emit.Faults())
     return lowered, 2 * size * iterations

@@ -1,11 +1,4 @@
-"""The `reduction` template: any reducer over any body.
-
-`lane` is "output": a vector of neighbouring outputs, the reduced axes as loops; or "reduced": one output, vectors along
-the last reduced axis, the lanes combined as a tree at the end.  `unroll` vectors hide the latency of the operation,
-those of `rows` rows of outputs where a row is short.
-`splits` > 1 divides the first reduced axis into parts reduced side by side, combined in order by a second pass.  The
-order of operations depends on the schedule alone, so results are reproducible.
-"""
+"""Loops of the `reduction` template; see `loops.reduction`."""
 
 from __future__ import annotations
 
@@ -16,8 +9,8 @@ from tvm import tirx
 
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Frame, Strip, nested, points
+from neoflow.codegen.tir.phases import Phase, Phases, Scratch
 from neoflow.codegen.tir.reducers import Reducer, State
-from neoflow.errors import ScheduleError
 from neoflow.expr.ir import Axis
 from neoflow.loops.schedule import Schedule
 
@@ -27,9 +20,9 @@ PlacesBody = Callable[[Env, list[Env], bool], list]
 Finish = Callable[[Env, Value, list[Value], "Value | None"], list]
 
 
-def lower_reduction(frame: Frame, schedule: Schedule) -> list:
-    """Statements of the kernel."""
-    return _Lowering(frame, schedule).statements()
+def lower_reduction(frame: Frame, schedule: Schedule) -> Phases:
+    """One phase, or with parts of the reduced axis two."""
+    return _Lowering(frame, schedule).phases()
 
 
 class _Lowering:
@@ -42,12 +35,8 @@ class _Lowering:
         self.parallel, self.along_output = bool(schedule["parallel"]), schedule["lane"] == "output"
         self.reducer = Reducer(reduction)
         candidates = self.outputs if self.along_output else self.reduced
-        if not candidates and (self.along_output or self.lanes > 1):
-            raise ScheduleError(f"{schedule}: there is no such axis for the lanes")
         self.lane_axis = candidates[-1] if candidates else Axis(-3, 1)  # all reduced axes may have length 1
         self.strip = Strip(self.lane_axis, self.lanes)
-        if self.rows > 1 and len(self.outputs) < 2:
-            raise ScheduleError(f"{schedule}: there is no axis for {self.rows} rows")
         self.splits, self.part = self._parts(int(schedule["splits"]))
         self.scratch = [
             emit.buffer(self.splits * self._size, element, "partial", 64) for element in self.reducer.elements
@@ -65,18 +54,18 @@ class _Lowering:
         part = math.ceil(self.reduced[0].extent / splits / grain) * grain
         return math.ceil(self.reduced[0].extent / part), part
 
-    def statements(self) -> list:
+    def phases(self) -> Phases:
         split_axis = Axis(-2, self.splits, "part")
         finish = self._store_partial if self.splits > 1 else self._finish
         body = self._outputs_in_tasks(
             [split_axis], lambda env, places, masked: self._reduce(env, places, masked, finish, split_axis)
         )
         if self.splits == 1:
-            return body
+            return Phases((body,))
         combine = self._outputs_in_tasks([], self._combine_parts, along_output=bool(self.outputs))
-        return emit.in_workspace(*self.scratch) + body + combine
+        return Phases((body, combine), tuple(Scratch(b, is_shared=True) for b in self.scratch))
 
-    def _outputs_in_tasks(self, extra: list[Axis], body: PlacesBody, along_output: bool | None = None) -> list:
+    def _outputs_in_tasks(self, extra: list[Axis], body: PlacesBody, along_output: bool | None = None) -> Phase:
         """Tasks over the outputs; `body(env, places, masked)` takes the outputs at `places` together.
 
         A place is the start of a vector, or a point; masked ones have only the strip's tail.
@@ -86,7 +75,7 @@ class _Lowering:
             dimensions = [*extra, *self.outputs]
             total = math.prod(a.extent for a in dimensions)
             one = lambda env: body(env, [env], False)  # noqa: E731
-            return emit.loop(total, lambda t: points(dimensions, t, one), "task", self.parallel)
+            return Phase(total, lambda t: points(dimensions, t, one), self.parallel)
         strip = Strip(self.outputs[-1], self.lanes)
         groups, left = divmod(strip.blocks, self.unroll)
         blocks = Axis(-1, groups + (1 if left or strip.tail else 0), "group")
@@ -126,7 +115,7 @@ class _Lowering:
 
         dimensions = [*extra, *other, row_blocks, blocks]
         total = math.prod(a.extent for a in dimensions)
-        return emit.loop(total, lambda t: points(dimensions, t, task), "task", self.parallel)
+        return Phase(total, lambda t: points(dimensions, t, task), self.parallel)
 
     def _reduce(self, env: Env, places: list[Env], masked: bool, finish: Finish, split_axis: Axis) -> list:
         part = env.get(split_axis, emit.integer(0))

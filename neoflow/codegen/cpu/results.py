@@ -10,41 +10,40 @@ from neoflow.codegen.cpu.parts import Env, flat_number
 from neoflow.codegen.cpu.tiling import Panel, Rows, Tiling, lanes_left
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Frame
-from neoflow.expr.ir import postorder
-from neoflow.loops.contraction import size
+from neoflow.codegen.tir.phases import Scratch
 from neoflow.loops.nest import stride
+from neoflow.loops.sides import size
 
 Value = emit.Value
-
-SHORT = 4
-"""Up to so many nodes, the expressions of the outputs are written out for every vector of a tile."""
 
 
 class Results:
     """The sums of a contraction, [part][batch][M][N padded to a vector] where they are partial."""
 
-    def __init__(self, frame: Frame, tiling: Tiling, element: str):
+    def __init__(self, frame: Frame, tiling: Tiling, element: str, from_registers: bool):
+        """from_registers: the outputs are written out for every vector of a tile, which is a vector of each output."""
+        self.from_registers = from_registers
         self.frame, self.tiling, self.panels, self.element = frame, tiling, tiling.panels, element
         self.row_axes = (*tiling.batch, *tiling.row_tiles.whole.m)
         self.is_partial = tiling.parts.count > 1
         sums = tiling.parts.count * size(self.row_axes) * self.panels.padded
         self.partial = emit.buffer(sums, element, "partial", 64)
+        self.row = emit.buffer(self.panels.padded, element, "row", 64)
+
+    @property
+    def scratch(self) -> tuple[Scratch, ...]:
+        """The partial sums, and a row of their totals for each thread."""
+        return (Scratch(self.partial, is_shared=True), Scratch(self.row, is_shared=False)) if self.is_partial else ()
 
     def store(self, env: Env, rows: Rows, panel: Panel, acc: emit.Registers) -> list:
         """What the registers of the tile at `env` hold: row after row, the vectors of the panel."""
         if self.is_partial:
             return self._store_partial(env, rows, panel, acc)
-        if self._is_written_out:
+        if self.from_registers:
             return self._store_registers(env, rows, panel, acc)
         return self._store_through_stack(env, rows, panel, acc)
 
     # --- outputs
-
-    @property
-    def _is_written_out(self) -> bool:
-        values = [value for _, _, value in self.frame.nest.outputs]
-        short = sum(1 for value in values for _ in postorder(value)) <= SHORT
-        return short and self._is_contiguous and self.panels.chunk == self.panels.lanes
 
     @property
     def _is_contiguous(self) -> bool:
@@ -111,7 +110,6 @@ class Results:
     def combine(self, env: Env) -> list:
         """The second pass over one row: the partial sums added in order, then the outputs."""
         lanes, parts = self.panels.lanes, self.tiling.parts.count
-        row = emit.buffer(self.panels.padded, self.element, "row", 64)
 
         def add(v: Value) -> list:
             acc = emit.Registers(1, self.element, lanes)
@@ -121,10 +119,10 @@ class Results:
                 return [acc.put(0, acc.get(0) + emit.load(self.partial, index))]
 
             out = [*acc.allocate(), acc.put(0, emit.splat(0.0, self.element)), *emit.loop(parts, one, "p")]
-            return [*out, emit.store(row, emit.ramp(v * emit.integer(lanes), 1, lanes), acc.get(0))]
+            return [*out, emit.store(self.row, emit.ramp(v * emit.integer(lanes), 1, lanes), acc.get(0))]
 
         def write(panel: Panel) -> list:
-            return self._store_row(env, panel, lambda begin: self.panels.start(panel) + begin, row)
+            return self._store_row(env, panel, lambda begin: self.panels.start(panel) + begin, self.row)
 
-        out = [*emit.in_workspace(row), *emit.loop(self.panels.padded // lanes, add, "v")]
+        out = emit.loop(self.panels.padded // lanes, add, "v")
         return out + emit.loop(self.panels.count, lambda number: self.panels.each(number, write), "n")

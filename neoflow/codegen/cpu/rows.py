@@ -4,48 +4,35 @@ from __future__ import annotations
 
 import math
 
-from tvm import tirx
-
 from neoflow.codegen.cpu.map import lower_map
 from neoflow.codegen.cpu.reduction import lower_reduction
 from neoflow.codegen.tir import emit
-from neoflow.codegen.tir.frame import Frame, points
-from neoflow.errors import ScheduleError
+from neoflow.codegen.tir.frame import Buffers, points
+from neoflow.codegen.tir.phases import Phase, Phases
 from neoflow.expr.ir import Axis
-from neoflow.loops.rows import RowNest, stage_schedule
+from neoflow.loops.rows import RowProblem, stages
 from neoflow.loops.schedule import Schedule
-from neoflow.target import Target
 
 Value = emit.Value
 
 
-def lower_rows(
-    nest: RowNest,
-    target: Target,
-    inputs: dict[int, tirx.Buffer],
-    outputs: dict[int, tirx.Buffer],
-    schedule: Schedule,
-    faults: emit.Faults,
-) -> list:
-    """Statements of the kernel; inputs and outputs by value number."""
-    if schedule.template != "rows":
-        raise ScheduleError(f"template {schedule.template!r} does not fit a row kernel")
+def lower_rows(problem: RowProblem, schedule: Schedule, buffers: Buffers) -> Phases:
+    """One phase."""
+    stored = stages(problem, schedule)
     # a masked vector may start at the last element: LLVM 22 miscompiles one that passes the end of a stack array
-    spare = target.vector_bytes
-    local = {
-        s.number: emit.buffer(s.size + spare, s.dtype, f"row{s.number}", 64) for s in nest.stages if not s.is_output
-    }
-    buffers = {**inputs, **outputs, **local}
+    spare = buffers.target.vector_bytes
+    local = {s.number: emit.buffer(s.size + spare, s.dtype, f"row{s.number}", 64) for s in stored if not s.is_output}
+    everything = {**buffers.inputs, **dict(zip(problem.outputs, buffers.outputs, strict=True)), **local}
 
     def row(env: dict[Axis, Value]) -> list:
         statements: list = [emit.on_stack(b) for b in local.values()]
-        for n, stage in enumerate(nest.stages):
-            inner = stage_schedule(schedule, n)
-            if (inner.template == "map") != (stage.nest.reduction is None):
-                raise ScheduleError(f"template {inner.template!r} does not fit stage {n}")
-            frame = Frame(stage.nest, target, buffers, (buffers[stage.number],), faults, env)
-            statements += (lower_map if stage.nest.reduction is None else lower_reduction)(frame, inner)
+        for stage, inner in zip(stored, schedule.stages, strict=True):
+            inside = Buffers(buffers.target, everything, (everything[stage.number],), buffers.faults)
+            frame = inside.frame(stage.problem.fused(inner), env)
+            lowered = (lower_map if inner.template == "map" else lower_reduction)(frame, inner)
+            assert not lowered.scratch, f"{inner}: a stage of a row is for one thread"
+            statements += [s for phase in lowered.phases for s in phase.serial()]
         return statements
 
-    total = math.prod(a.extent for a in nest.axes)
-    return emit.loop(total, lambda t: points(nest.axes, t, row), "row", bool(schedule["parallel"]))
+    total = math.prod(a.extent for a in problem.axes)
+    return Phases((Phase(total, lambda t: points(problem.axes, t, row), bool(schedule["parallel"])),))

@@ -1,11 +1,4 @@
-"""The `scatter` template: zeros, then every point added where its targets say, in order.
-
-    for chunk in parallel: for row: for block in chunk: out[targets(row), block*L + 0..L-1] += value(row, block)
-
-Two points may meet at one element, so only the columns (the axis that is the last target, if there is one) are divided
-among tasks: each element is touched by one task, in the order of the rows, and the sums are reproducible.
-Knobs: lanes; chunks, how many tasks share the columns (1 where there are none).
-"""
+"""Loops of the `scatter` template; see `loops.scatter`."""
 
 from __future__ import annotations
 
@@ -15,8 +8,8 @@ from tvm import tirx
 
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.evaluate import Evaluator, from_storage, to_storage
-from neoflow.codegen.tir.frame import Strip, nested
-from neoflow.errors import ScheduleError
+from neoflow.codegen.tir.frame import Buffers, Strip, nested
+from neoflow.codegen.tir.phases import Phase, Phases
 from neoflow.expr.ir import Axis
 from neoflow.loops.nest import ScatterNest
 from neoflow.loops.schedule import Schedule
@@ -24,21 +17,20 @@ from neoflow.loops.schedule import Schedule
 Value = emit.Value
 
 
-def lower_scatter(
-    nest: ScatterNest, inputs: dict[int, tirx.Buffer], output: tirx.Buffer, schedule: Schedule, faults: emit.Faults
-) -> list:
-    """Statements of the kernel."""
-    if schedule.template != "scatter":
-        raise ScheduleError(f"template {schedule.template!r} does not fit a scatter")
-    lanes, chunks = int(schedule["lanes"]), int(schedule["chunks"])
-    columns = nest.columns
-    if lanes > 1 or chunks > 1:
-        if columns is None:
-            raise ScheduleError("this scatter has no columns: it takes one lane and one chunk")
+def lower_scatter(nest: ScatterNest, schedule: Schedule, buffers: Buffers) -> Phases:
+    """One phase."""
+    lanes, chunks, columns = int(schedule["lanes"]), int(schedule["chunks"]), nest.columns
+    inputs, faults = buffers.inputs, buffers.faults
+    (output,) = buffers.outputs
+    if columns is not None and (lanes > 1 or chunks > 1):
         return _by_columns(nest, columns, inputs, output, lanes, chunks, faults)
     zero = _zero(nest.value.dtype)
-    statements = emit.loop(math.prod(nest.shape), lambda i: [emit.store(output, i, zero)], "zero")
-    return statements + nested(list(nest.axes), {}, lambda env: _add(nest, inputs, output, env, None, 1, None, faults))
+
+    def all_points(_: Value) -> list:
+        zeros = emit.loop(math.prod(nest.shape), lambda i: [emit.store(output, i, zero)], "zero")
+        return zeros + nested(list(nest.axes), {}, lambda e: _add(nest, inputs, output, e, None, 1, None, faults))
+
+    return Phases((Phase(1, all_points),))
 
 
 def _zero(dtype: str) -> Value:
@@ -53,11 +45,14 @@ def _by_columns(
     lanes: int,
     chunks: int,
     faults: emit.Faults,
-) -> list:
+) -> Phases:
     """Each task zeroes and sums columns of its own; the last one also takes the tail and columns that get nothing."""
     width = nest.shape[-1]
     strip = Strip(columns, lanes)
     per_chunk = math.ceil(strip.blocks / chunks)
+    chunks = max(
+        1, math.ceil(strip.blocks / max(1, per_chunk))
+    )  # each has a block: what is past the last one is its own
     rows = [a for a in nest.axes if a is not columns]
     zero = _zero(nest.value.dtype)
 
@@ -86,7 +81,7 @@ def _by_columns(
 
         return emit.loop(math.prod(nest.shape[:-1]), zero_row, "row") + nested(rows, {}, one_row)
 
-    return emit.loop(chunks, task, "chunk", parallel=True)
+    return Phases((Phase(chunks, task, is_parallel=True),))
 
 
 def _add(
@@ -102,7 +97,7 @@ def _add(
     """output[targets] += value at one point, or along `lanes` columns."""
     ev = Evaluator(inputs, env, columns, lanes, None, mask, faults)
     dtype = nest.value.dtype
-    address = ev.address(nest.shape, nest.targets, "the scatter's target")
+    address = ev.address(nest.shape, nest.targets, None)
     value = emit.widen(ev.value(nest.value), lanes)
     if mask is None:
         old = emit.load(output, address)

@@ -16,26 +16,18 @@ from dataclasses import dataclass
 from neoflow.codegen.cpu.parts import Env, Parts, PointBody, flat_number
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import nested
-from neoflow.errors import ScheduleError
 from neoflow.expr.ir import Axis
-from neoflow.loops.contraction import Contraction, chunk_lanes, row_box, size
 from neoflow.loops.schedule import Schedule
+from neoflow.loops.sides import Contraction, chunk_lanes, row_box, size
 
 Value = emit.Value
 
-MOST_ACCUMULATORS = 64
-"""Vectors of the largest register tile."""
-
 
 def tiling_of(c: Contraction, schedule: Schedule) -> Tiling:
-    """The contraction cut by the knobs lanes, vectors, rows and splits. Raises `ScheduleError`."""
+    """The contraction cut by the knobs lanes, vectors, rows and splits."""
     lanes, vectors, limit = int(schedule["lanes"]), int(schedule["vectors"]), int(schedule["rows"])
-    if not c.m or limit < 1 or vectors < 1 or lanes < 1:
-        raise ScheduleError("a register tile needs rows, vectors and lanes")
     rows = Rows(c.m, *row_box(c.m, limit))
-    if len(rows) * vectors > MOST_ACCUMULATORS:
-        raise ScheduleError(f"{len(rows)} rows of {vectors} vectors are no register tile")
-    part = math.ceil(c.k[0].extent / max(1, int(schedule["splits"])))
+    part = math.ceil(c.k[0].extent / int(schedule["splits"]))
     return Tiling(c.batch, RowTiles(rows), Panels(c.n, vectors, lanes), Parts(c.k, part))
 
 

@@ -9,23 +9,8 @@ from __future__ import annotations
 from tvm import tirx
 
 from neoflow.codegen.tir import emit
-from neoflow.expr import affine
-from neoflow.expr.ir import Axis, Read
-from neoflow.loops.nest import is_data_dependent, is_index, stride
 
 Value = emit.Value
-TURNED = ("float32", "float64", "int32", "int64")
-"""Element types that lie in memory as they are computed with, a register's width apart."""
-
-
-def is_turnable(read: Read, lane_axis: Axis, inner: Axis) -> bool:
-    """Whether the read strides along the lanes and is contiguous along `inner`, and never needs a guard."""
-    if read.dtype not in TURNED or is_data_dependent(read) or not is_index(read.indices[0]):
-        return False
-    low, high = affine.bounds(read.indices[0])
-    if low < 0 or high >= read.source.shape[0]:
-        return False
-    return stride(read.indices[0], inner) == 1 and stride(read.indices[0], lane_axis) not in (None, 0, 1)
 
 
 def turned_block(source: tirx.Buffer, base: Value, step: int, lanes: int, statements: list) -> list[Value]:

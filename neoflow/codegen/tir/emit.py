@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import tvm
-from tvm import ir, tirx
+from tvm import tirx
 from tvm.tirx import stmt as ts
+
+from neoflow.kernel import Fault
 
 Value: TypeAlias = Any
 """An expression of tirx, which has no types for a checker."""
@@ -104,14 +107,33 @@ def sequence(statements: Sequence) -> ts.Stmt:
     return statements[0] if len(statements) == 1 else ts.SeqStmt(list(statements))
 
 
-def loop(extent: int | Value, body: Body, name: str = "i", parallel: bool = False) -> list:
+def loop(extent: int | Value, body: Body, name: str = "i") -> list:
     """`body` of every value in [0, extent); no loop around a single one."""
     if isinstance(extent, int) and extent == 1:
         return body(integer(0))
+    return span(integer(0), integer(extent) if isinstance(extent, int) else extent, body, name)
+
+
+def span(begin: Value, length: Value, body: Body, name: str) -> list:
+    """`body` of every value in [begin, begin + length)."""
     variable = tirx.Var(name, "int32")
-    kind = ts.ForKind.PARALLEL if parallel else ts.ForKind.SERIAL
-    limit = integer(extent) if isinstance(extent, int) else extent
-    return [ts.For(variable, integer(0), limit, kind, sequence(body(variable)))]
+    return [ts.For(variable, begin, length, ts.ForKind.SERIAL, sequence(body(variable)))]
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Statements that do the tasks from `begin` to `end`."""
+
+    begin: tirx.Var
+    end: tirx.Var
+    statements: list
+
+
+def tasks(count: int, body: Body) -> Tasks:
+    """`body` of every task in a range of `count` ones."""
+    begin, end = tirx.Var("begin", "int32"), tirx.Var("end", "int32")
+    statements = body(integer(0)) if count == 1 else span(begin, end - begin, body, "task")
+    return Tasks(begin, end, statements)
 
 
 def when(condition: Value | bool, statements: list, otherwise: list | None = None) -> list:
@@ -208,45 +230,29 @@ def on_stack(target: tirx.Buffer) -> ts.Stmt:
     return ts.AllocBuffer(target, {"disable_lower_builtin": tirx.IntImm("int32", 1)})
 
 
-def in_workspace(*targets: tirx.Buffer) -> list:
-    """Allocations from the runtime's pool of the thread, freed at the end of the enclosing scope.
-
-    The largest first: the pool keeps what it has ever given, and a small one would take a large piece.
-    """
-    return [ts.AllocBuffer(b, {}) for b in sorted(targets, key=nbytes, reverse=True)]
-
-
 def nbytes(target: tirx.Buffer) -> int:
     return math.prod(int(n) for n in target.ty.shape) * (tvm.DataType(str(target.ty.dtype)).bits // 8)
 
 
 class Faults:
-    """A kernel's run-time checks: the last failed one is kept in a flag and raised after the loops.
+    """A kernel's run-time checks: the number of the last failed one is kept in the kernel's status word.
 
-    Not where it happens, since a failure inside a parallel loop is lost.
+    What follows a failed check still runs, and stays inside of every buffer.
     """
 
     def __init__(self) -> None:
-        self._flag = buffer(1, "int32", "fault")
-        self._messages: list[str] = []
+        self.status = buffer(1, "int32", "status")
+        self._found: dict[Fault, int] = {}
 
-    def check(self, condition: Value, message: str) -> ts.Stmt:
-        """Make the kernel's call fail with `message` unless `condition` holds; what follows still runs."""
-        if message not in self._messages:
-            self._messages.append(message)
-        code = integer(self._messages.index(message) + 1)
-        return ts.IfThenElse(tirx.Not(condition), store(self._flag, integer(0), code), None)
+    @property
+    def found(self) -> tuple[Fault, ...]:
+        """What may fail, by number from 1."""
+        return tuple(self._found)
 
-    def around(self, statements: list) -> list:
-        """The whole kernel with the flag before it and the failures after it."""
-        if not self._messages:
-            return statements
-        found = load(self._flag, integer(0))
-        raised = [
-            ts.AssertStmt(tirx.NE(found, integer(n)), ir.StringImm("IndexError"), [ir.StringImm(message)])
-            for n, message in enumerate(self._messages, 1)
-        ]
-        return [on_stack(self._flag), store(self._flag, integer(0), integer(0)), *statements, *raised]
+    def check(self, condition: Value, fault: Fault) -> ts.Stmt:
+        """Note `fault` unless `condition` holds."""
+        code = integer(self._found.setdefault(fault, len(self._found) + 1))
+        return ts.IfThenElse(tirx.Not(condition), store(self.status, integer(0), code), None)
 
 
 class Registers:

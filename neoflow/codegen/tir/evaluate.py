@@ -22,6 +22,7 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, postorder
 from neoflow.expr.memo import remembered
+from neoflow.kernel import Fault
 from neoflow.loops.nest import is_data_dependent, is_index, stride
 
 Value = emit.Value
@@ -234,15 +235,19 @@ class Evaluator:
 
     def _checked_address(self, read: Read, guard: Guard) -> Value:
         """The address of a data-dependent read, after a check of each index that is read from a tensor."""
-        name = f"input {read.slot}"
-        return self.address(read.source.shape, read.indices, name, guard)
+        return self.address(read.source.shape, read.indices, read.slot, guard)
 
-    def address(self, shape: tuple[int, ...], indices: tuple[Expr, ...], name: str, guard: Guard = None) -> Value:
-        """The position of `indices` in a dense tensor, after a check of each index that is read from a tensor."""
+    def address(
+        self, shape: tuple[int, ...], indices: tuple[Expr, ...], value: int | None, guard: Guard = None
+    ) -> Value:
+        """The position of `indices` in a dense tensor, after a check of each index that is read from a tensor.
+
+        value: the number of the tensor among the kernel's values; None for the one it writes.
+        """
         address = emit.integer(0)
         varies = any(not is_index(i) and self._lane_axis in i.free for i in indices)
         if varies or (guard is not None and emit.lanes_of(guard) > 1):
-            raise ScheduleError(f"an index of {name} differs from lane to lane: use one lane")
+            raise ScheduleError(f"an index of {_named(value)} differs from lane to lane: use one lane")
         for extent, index in zip(shape, indices, strict=True):
             if is_index(index):
                 position = self.index(index)
@@ -251,13 +256,16 @@ class Evaluator:
                 inside = tirx.And(wide >= tirx.const(0, dt.INDEX), wide < tirx.const(extent, dt.INDEX))
                 met = inside if guard is None else tirx.Or(inside, tirx.Not(guard))
                 if self._faults is None:
-                    raise CodegenError(f"an index of {name} is data where no check can be made")
-                message = f"index out of range: {name} has extent {extent} there"
-                self.statements.append(self._faults.check(met, message))
+                    raise CodegenError(f"an index of {_named(value)} is data where no check can be made")
+                self.statements.append(self._faults.check(met, Fault(value, extent)))
                 wide = tirx.Select(inside, wide, tirx.const(0, dt.INDEX))
                 position = tirx.Cast("int32", wide)
             address = _plus(_times(address, extent), position)
         return address
+
+
+def _named(value: int | None) -> str:
+    return "the output" if value is None else f"value {value}"
 
 
 def _times(a: Value, factor: int) -> Value:

@@ -68,6 +68,20 @@ class Frame:
 
 
 @dataclass(frozen=True)
+class Buffers:
+    """What a kernel is lowered for and into: `inputs` by value number, `outputs` in order, where failed checks go."""
+
+    target: Target
+    inputs: dict[int, tirx.Buffer]
+    outputs: tuple[tirx.Buffer, ...]
+    faults: emit.Faults
+
+    def frame(self, nest: Nest, outer: dict[Axis, Value] | None = None) -> Frame:
+        """A nest with these buffers, under axes that are bound outside of it."""
+        return Frame(nest, self.target, self.inputs, self.outputs, self.faults, outer or {})
+
+
+@dataclass(frozen=True)
 class Strip:
     """An axis cut into vectors: `blocks` whole ones of `lanes`, then `tail` points more."""
 

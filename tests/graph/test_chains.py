@@ -5,8 +5,9 @@ import pytest
 
 import neoflow as nf
 from neoflow.expr.ir import same
-from neoflow.graph import make_graph
-from neoflow.partition import chain_sums, order_calls
+from neoflow.graph import PASSES, Pass, make_graph, run
+from neoflow.kernel import Code
+from neoflow.partition import order_calls
 from neoflow.runtime.plan import make_plan
 from tests.partition.test_fuse import kernels
 
@@ -35,8 +36,11 @@ def total(made, *others):
     return nf.compute(made[0].shape, at)
 
 
+CHAIN = Pass("chain sums alone", PASSES[-1].rewrites)
+
+
 def chained(outputs, inputs):
-    return chain_sums(make_graph(outputs, inputs, None))
+    return run(make_graph(outputs, inputs), CHAIN)[0]
 
 
 @pytest.mark.parametrize("count", [2, 3, 7])
@@ -56,7 +60,7 @@ def test_links_are_in_the_order_of_the_graph():
     inputs, made = products(3)
     written = make_graph([total([made[2], made[0], made[1]])], inputs, None)
     order = [t for t in written.nodes if t.definition.has_reduction]
-    last = chain_sums(written).outputs[0]
+    last = run(written, CHAIN)[0].outputs[0]
     assert last.inputs[1] is order[2] and same(last.inputs[0].inputs, (order[0], order[1]))
 
 
@@ -76,6 +80,17 @@ def test_a_term_read_elsewhere_or_twice_or_of_another_kind_is_no_link():
     assert len(chained([turned], inputs).nodes) == 5
 
 
+def test_a_sum_of_contractions_that_others_read_is_refused():
+    inputs, made = products(2)
+    bias = nf.placeholder((20,), name="bias")
+    d = total(made, lambda i, j: bias[j])
+    graph = make_graph([d, nf.exp(made[0])], [*inputs, bias])
+    after, derivation = run(graph, CHAIN)
+    assert after is graph and not derivation.steps
+    (step,) = derivation.refused
+    assert step.reason == "the contractions it adds are read elsewhere, too, all but one at most"
+
+
 def test_a_weight_used_at_every_step_needs_one_buffer_for_its_gradient():
     steps, size = 6, 32
     w, x = nf.parameter((size, size), name="w"), nf.placeholder((steps, 8, size), name="x")
@@ -87,6 +102,7 @@ def test_a_weight_used_at_every_step_needs_one_buffer_for_its_gradient():
     loss = nf.sum(h * h)
     graph, parts = kernels([loss], [x], {w: w - 0.1 * nf.grad(loss, [w])[0]})
     calls, in_place = order_calls(graph, parts)
-    plan = make_plan(graph, calls, in_place, parts.views)
+    codes = {c.subgraph.digest: Code(()) for c in calls}
+    plan = make_plan(graph, calls, in_place, parts.views, codes, 1)
     big = [b for b in plan.buffers if b.kind == "temporary" and b.shape == (size, size)]
     assert in_place == {w} and len({b.offset for b in big}) == 1

@@ -1,4 +1,4 @@
-"""Loading without the compiler, arrays as arguments, the target, what importing costs."""
+"""Memory, loading without the compiler, what importing costs."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ import numpy as np
 import pytest
 
 from neoflow import codegen
-from neoflow.codegen.cpu import elf
-from neoflow.errors import CodegenError, RuntimeFault
+from neoflow.errors import CodegenError
 from neoflow.loops import default_schedule
-from neoflow.runtime import native
+from neoflow.runtime.device.cpu import CPU
 from neoflow.target import cpu_target
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool", "bfloat16", "float16"])
-def test_empty_is_aligned_and_an_argument(dtype):
+def test_memory_is_aligned(dtype):
     for shape in ((), (1,), (3, 5)):
-        array = native.empty(shape, dtype)
-        assert array.shape == shape and array.ctypes.data % 64 == 0
+        array = CPU.allocate(shape, dtype)
+        assert array.shape == shape and CPU.address(array) % 64 == 0
         array[...] = 1
-        native.as_argument(array)
 
 
-def test_strided_arrays_are_refused():
-    with pytest.raises(RuntimeFault, match="dense row-major"):
-        native.as_argument(np.zeros((4, 4), np.float32).T[1:])
+def test_a_view_is_inside():
+    base = CPU.allocate((4, 6), "float32")
+    base[...] = np.arange(24).reshape(4, 6)
+    view = CPU.view(base, 24, (2, 3), "float32")
+    np.testing.assert_array_equal(view, np.arange(6, 12).reshape(2, 3))
+    CPU.copy(view, np.zeros((2, 3), np.float32))
+    assert base[1].sum() == 0 and base[0].sum() == 15
 
 
 def test_target():
@@ -40,23 +42,18 @@ def test_target():
     assert len(codegen.CODEGEN_VERSION) == 16
 
 
-def test_the_linker_refuses_what_is_no_object_file():
-    with pytest.raises(CodegenError, match="ELF"):
-        elf.link(b"MZ" + bytes(100))
-
-
 def test_schedules_and_targets_need_no_compiler():
     code = """
         import sys
         import neoflow as nf
         from neoflow.loops import default_schedule
         from neoflow.target import cpu_target
-        from neoflow.runtime import native
+        from neoflow.runtime.device.cpu import CPU
         from neoflow.partition.subgraph import Stage, Subgraph, Value
         x = nf.placeholder((8, 8), "float32")
         s = Subgraph((Value((8, 8), "float32"),), (Stage((x + 1.0).definition, (0,)),), (1,))
         default_schedule(s, cpu_target())
-        native.configure_threads(1)
+        CPU.allocate((8, 8), "float32")
         assert "tvm" not in sys.modules
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
@@ -71,17 +68,23 @@ def test_a_library_runs_in_a_process_without_the_compiler(tmp_path):
     s = Subgraph((Value(x.shape, x.dtype),), (Stage(nf.exp(x).definition, (0,)),), (1,))
     target = cpu_target()
     kernel = codegen.lower(s, default_schedule(s, target), target, "exp")
-    path = tmp_path / "library.so"
+    path, team = tmp_path / "library.so", tmp_path / "team.so"
     path.write_bytes(codegen.build([kernel], target))
+    team.write_bytes(codegen.build_team())
     code = f"""
         import sys
+        from pathlib import Path
         import numpy as np
-        from neoflow.runtime import native
-        native.configure_threads(2)
-        x, y = native.empty((1000,), "float32"), native.empty((1000,), "float32")
+        from neoflow.kernel import Code
+        from neoflow.runtime.device.cpu import CPU
+        from neoflow.runtime.executor import load_kernel, run_kernel
+        CPU.install(Path({str(team)!r}).read_bytes)
+        x, y = CPU.allocate((1000,), "float32"), CPU.allocate((1000,), "float32")
         x[...] = np.linspace(-1, 1, 1000)
-        native.load({str(path)!r}).get("exp")(native.as_argument(x), native.as_argument(y))
+        library = CPU.load(Path({str(path)!r}).read_bytes())
+        kernel = load_kernel(Code.from_json({kernel.code.to_json()!r}), library)
+        run_kernel(CPU, kernel, [x, y], 2)
         np.testing.assert_allclose(y, np.exp(x), rtol=1e-6)
-        assert "tvm" not in sys.modules
+        assert "tvm" not in sys.modules and "tvm_ffi" not in sys.modules
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)

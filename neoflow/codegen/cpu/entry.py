@@ -1,0 +1,60 @@
+"""The C functions of a kernel: a body of pointers for each phase, and the entry that takes them from an array.
+
+void NAME_0_body(float *in0, ..., int begin, int end)
+void NAME_0(void **pointers, int thread, int begin, int end)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tvm
+from tvm import tirx
+from tvm.ir import PointerType, PrimType
+from tvm.tirx import stmt as ts
+
+from neoflow.codegen.tir import emit
+
+
+def body_function(name: str, buffers: Sequence[tirx.Buffer], statements: emit.Tasks, shared: bool) -> tirx.PrimFunc:
+    """The tasks from `begin` to `end` over these buffers; `shared`: two of them may be the same memory."""
+    pointers = [tirx.Var(b.name, PointerType(PrimType(str(b.ty.dtype)))) for b in buffers]
+    views = [ts.DeclBuffer(b, data=p) for b, p in zip(buffers, pointers, strict=True)]
+    body = emit.sequence([*views, *statements.statements])
+    func = tirx.PrimFunc([*pointers, statements.begin, statements.end], body).with_attr("global_symbol", name)
+    return func.with_attr("tirx.noalias", not shared)  # without it LLVM loads inputs after stores over them
+
+
+def entry_source(symbol: str, body: str, count: int, offsets: Mapping[int, int]) -> str:
+    """LLVM IR of what an entry does; for pointers in `offsets`, the pieces of two threads are so many bytes apart.
+
+    The body is called, not taken in: LLVM would compile it twice.
+    """
+    lines = [f"declare void @{body}({', '.join(['ptr'] * count + ['i32', 'i32'])})"]
+    lines.append(f"define void @{symbol}_call(ptr %p, i32 %thread, i32 %begin, i32 %end) {{")
+    if offsets:
+        lines.append("  %t = zext i32 %thread to i64")
+    for n in range(count):
+        lines.append(f"  %a{n} = getelementptr ptr, ptr %p, i64 {n}")
+        lines.append(f"  %v{n} = load ptr, ptr %a{n}")
+        if n in offsets:
+            lines.append(f"  %o{n} = mul i64 %t, {offsets[n]}")
+            lines.append(f"  %w{n} = getelementptr i8, ptr %v{n}, i64 %o{n}")
+    values = ", ".join(f"ptr %{'w' if n in offsets else 'v'}{n}" for n in range(count))
+    lines.append(f"  tail call void @{body}({values + ', ' if values else ''}i32 %begin, i32 %end) noinline")
+    lines += ["  ret void", "}", ""]
+    return "\n".join(lines)
+
+
+def c_function(parameters: Sequence[tirx.Var], called: str, imported: str | None = None) -> tirx.PrimFunc:
+    """An exported function that calls `called`, a function of LLVM IR; `imported` is taken into the module."""
+    body: ts.Stmt = ts.Evaluate(tirx.call_extern("void", called, *parameters))
+    if imported is not None:
+        body = ts.AttrStmt(emit.integer(0), "pragma_import_llvm", tvm.ir.StringImm(imported), body)
+    return tirx.PrimFunc(list(parameters), body)
+
+
+def entry_function(symbol: str, imported: str | None = None) -> tirx.PrimFunc:
+    """The exported entry of a phase; the module imports `imported` with it."""
+    types = {"pointers": "handle", "thread": "int32", "begin": "int32", "end": "int32"}
+    return c_function([tirx.Var(n, t) for n, t in types.items()], f"{symbol}_call", imported)

@@ -1,0 +1,37 @@
+"""The thread team that runs compiled programs, as a library: `team.ll`, compiled for any x86-64 processor."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from tvm import tirx
+
+from neoflow.codegen.cpu.compile import compiled, library
+from neoflow.codegen.cpu.entry import c_function
+
+SPIN_CYCLES = 150_000
+"""How long a thread spins before it sleeps: about 50 us, ten times what it takes to be woken up, and little enough that
+a neighbour's threads do not miss the core."""
+
+FUNCTIONS = {
+    "step": ("handle", "handle", "int32"),
+    "alone": ("handle",),
+    "worker": ("handle",),
+    "copy": ("handle", "int32", "int32", "int32"),
+}
+"""What the library exports, each as `nf_team_NAME`, with the types of its parameters."""
+
+
+def team_source() -> str:
+    """LLVM IR of the team."""
+    text = files("neoflow.codegen.cpu").joinpath("team.ll").read_text()
+    return text.replace("SPIN_CYCLES", str(SPIN_CYCLES))
+
+
+def build_team() -> bytes:
+    """The library of the team, as the bytes of its file."""
+    functions: dict[str, tirx.PrimFunc] = {}
+    for name, types in FUNCTIONS.items():
+        parameters = [tirx.Var(f"p{n}", t) for n, t in enumerate(types)]
+        functions[f"nf_team_{name}"] = c_function(parameters, f"team_{name}", None if functions else team_source())
+    return library(compiled(functions, "x86-64"), "libneoflow-team.so")

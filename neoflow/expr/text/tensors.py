@@ -1,0 +1,90 @@
+"""Labels of tensors, and the lines of those that are given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from neoflow.expr import dtype as dt
+from neoflow.expr.tensor import Compute, Parameter, Placeholder, Tensor
+from neoflow.expr.text.build import Source, build_definition
+from neoflow.expr.text.syntax import MOST_AXES, MOST_EXTENT, read_place, read_statement
+from neoflow.expr.text.write import definition_lines, is_free_name, usable_names
+from neoflow.text import Scanner, Token, quote
+
+
+def make_labels(tensors: Iterable[Tensor], reserved: frozenset[str] = frozenset()) -> dict[Tensor, str]:
+    """A label for each tensor: its name where that is free, else a new one."""
+    taken, found = set(reserved), {}
+    count: dict[str, int] = {}
+    for t in tensors:
+        base = t.name if is_free_name(t.name) and t.name not in reserved else "t"
+        label = base
+        while label in taken:
+            count[base] = count.get(base, 0) + 1
+            label = f"{base}_{count[base]}"
+        taken.add(label)
+        found[t] = label
+    return found
+
+
+def type_text(shape: Sequence[int | str], dtype: str) -> str:
+    return f"{dtype}[{', '.join(map(str, shape))}]"
+
+
+def read_type(scanner: Scanner) -> tuple[tuple[int, ...], str]:
+    """`float32[64, 784]`."""
+    if scanner.token.text not in dt.NUMPY:
+        scanner.fail(f"a dtype ({', '.join(dt.NUMPY)})")
+    dtype = scanner.next().text
+    scanner.expect("[")
+    shape: list[int] = []
+    while not scanner.accept("]"):
+        if shape:
+            scanner.expect(",")
+        token = scanner.token
+        shape.append(scanner.number("an extent", MOST_EXTENT))
+        if not shape[-1] or len(shape) > MOST_AXES:
+            scanner.refuse(f"a shape has at most {MOST_AXES} extents, each greater than 0", token)
+    return tuple(shape), dtype
+
+
+def leaf_line(t: Tensor, label: str) -> str:
+    """`x: placeholder float32[64, 784] @ "train.py":12`."""
+    return f"{_named(t, label)}: {type(t).__name__.lower()} {type_text(t.shape, t.dtype)}{_place(t)}"
+
+
+def compute_lines(t: Compute, label: str, sources: Sequence[str]) -> list[str]:
+    """The lines of a compute whose inputs have the labels `sources`."""
+    names = usable_names(t.definition, t.axis_names, set(sources))
+    first, *others = definition_lines(t.definition, _named(t, label), sources, names)
+    axes = "" if names is not None else f" axes {', '.join(map(quote, t.axis_names))}".rstrip()
+    return [f"{first}{axes}{_place(t)}", *others]
+
+
+def _named(t: Tensor, label: str) -> str:
+    return label if label == t.name else f"{label} {quote(t.name)}"
+
+
+def _place(t: Tensor) -> str:
+    return f" @ {quote(t.where[0])}:{t.where[1]}" if t.where else ""
+
+
+def read_leaf(scanner: Scanner, name: str) -> Placeholder:
+    """The rest of a leaf's line after its label and the colon: a new tensor."""
+    kinds = {"placeholder": Placeholder, "parameter": Parameter}
+    if scanner.token.text not in kinds:
+        scanner.fail("placeholder or parameter")
+    kind = kinds[scanner.next().text]
+    shape, dtype = read_type(scanner)
+    where = read_place(scanner)
+    scanner.end_of_line()
+    return kind(shape, dtype, name, where, **({"init": None} if kind is Parameter else {}))
+
+
+def read_compute(scanner: Scanner, start: Token, name: str, tensors: Mapping[str, Tensor]) -> Compute:
+    """The rest of a compute's lines after its label: a new tensor over the tensors above it."""
+    s = read_statement(scanner, start, tensors)
+    sources = {n: Source(tensors[n].shape, tensors[n].dtype) for n in s.labels if n in tensors}
+    definition, reads, names = build_definition(scanner, s, sources)
+    names = names if s.axes is None else s.axes
+    return Compute(definition, tuple(tensors[label] for label in reads), name, names, s.where)

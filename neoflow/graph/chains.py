@@ -1,0 +1,97 @@
+"""Sums of contractions as chains, each link the epilogue of the contraction it adds.
+
+An unrolled recurrence gives a weight one gradient for each step. Summed at the end, all of them are in memory at once;
+as a chain one buffer holds the sum so far, written where each contraction ends. The order is that in which the graph
+computes them, so only rounding differs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+
+from neoflow.expr import dtype as dt
+from neoflow.expr.close import build
+from neoflow.expr.ir import Apply, Expr, Read, Slot, postorder
+from neoflow.expr.memo import remembered
+from neoflow.expr.tensor import Compute, Definition, Tensor
+from neoflow.graph.edit import Editor
+from neoflow.graph.facts import is_contraction, own_indices, reads_at_own_point
+from neoflow.graph.rewrite import Edit, Match, Rewrite
+from neoflow.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class ChainSums(Rewrite):
+    """A sum of three or more terms, two or more of them contractions that nothing else reads, adds these one by one.
+
+    d = c1 + c2 + c3 + rest    ->    s1 = rest + c1;  s2 = s1 + c2;  d = s2 + c3
+    """
+
+    name: str = "chain sums"
+
+    def match(self, editor: Editor, t: Compute) -> Iterator[Match]:
+        """The sum, and what it adds that may be a link, in the order of the graph."""
+        if len(_terms(t.definition)) < 3:
+            return
+        inputs = editor.inputs(t)
+        contractions = [inputs[n] for n in _single_terms(t.definition) if _contracts(inputs[n])]
+        if len(contractions) >= 2:
+            links = [c for c in contractions if isinstance(c, Compute) and editor.is_read_once(c)]
+            yield Match((t, *sorted(links, key=editor.place)))
+
+    def legal(self, editor: Editor, match: Match) -> Verdict:
+        count = len(match.tensors) - 1
+        if count < 2:
+            return Verdict(False, "the contractions it adds are read elsewhere, too, all but one at most")
+        return Verdict(True, f"one buffer takes up {count} contractions that nothing else reads")
+
+    def apply(self, editor: Editor, match: Match) -> Edit:
+        t, *links = match.tensors
+        inputs = editor.inputs(t)
+        slots = {n for n in _single_terms(t.definition) if any(inputs[n] is c for c in links)}
+        rest = [e for e in _terms(t.definition) if not (isinstance(e, Read) and e.slot in slots)]
+        total: Tensor | None = None
+        if rest:
+            total = build(t.shape, reduce(lambda a, b: Apply("add", (a, b)), rest), inputs, t.name)
+        for c in links:
+            total = c if total is None else _sum(total, c, t.name)
+        assert total is not None
+        return {t: total}
+
+
+def _contracts(t: Tensor) -> bool:
+    return isinstance(t, Compute) and is_contraction(t.definition)
+
+
+@remembered
+def _terms(definition: Definition) -> tuple[Expr, ...]:
+    """The operands of a tree of float additions; nothing for another body."""
+    if not dt.is_float(definition.body.dtype):
+        return ()
+    terms: list[Expr] = []
+    stack = [definition.body]
+    while stack:
+        e = stack.pop()
+        if isinstance(e, Apply) and e.fn == "add":
+            stack += [e.args[1], e.args[0]]
+        else:
+            terms.append(e)
+    return tuple(terms)
+
+
+@remembered
+def _single_terms(definition: Definition) -> tuple[int, ...]:
+    """Inputs that are a term by themselves, read at the compute's own point and in no other term."""
+    terms = _terms(definition)
+    reads = Counter(n.slot for e in terms for n in postorder(e) if isinstance(n, Read))
+    alone = [e for e in terms if isinstance(e, Read) and reads_at_own_point(e, definition.shape)]
+    return tuple(e.slot for e in alone if reads[e.slot] == 1)
+
+
+def _sum(a: Tensor, b: Tensor, name: str) -> Compute:
+    own = own_indices(a.shape)
+    reads = (Read(Slot(n, t.shape, t.dtype), own) for n, t in enumerate((a, b)))
+    return build(a.shape, Apply("add", tuple(reads)), (a, b), name)

@@ -1,0 +1,30 @@
+"""`PASSES`: what is rewritten, an ordered table. The pipeline runs its rows, the tests take each row's law from it."""
+
+from __future__ import annotations
+
+from neoflow.graph.canonical import FoldConstants, ForwardCopies, HoistReductions, MergeEqual
+from neoflow.graph.chains import ChainSums
+from neoflow.graph.engine import Pass, run
+from neoflow.graph.graph import Graph
+from neoflow.graph.padding import PadGuards
+
+CANONICAL = (HoistReductions(), FoldConstants(), ForwardCopies(), MergeEqual())
+
+CANONICALIZE = Pass("canonicalize", CANONICAL)
+PAD_GUARDS = Pass("pad guards", (PadGuards(),), after=CANONICAL)
+CHAIN_SUMS = Pass("chain sums", (ChainSums(),), after=CANONICAL)
+
+PASSES = (CANONICALIZE, PAD_GUARDS, CHAIN_SUMS)
+"""Padding needs reductions at the root; sums become chains when nothing changes any more who reads a contraction."""
+
+
+def canonicalize(graph: Graph) -> Graph:
+    """The graph in canonical form."""
+    return run(graph, CANONICALIZE)[0]
+
+
+def optimize(graph: Graph) -> Graph:
+    """The graph after all passes."""
+    for row in PASSES:
+        graph, _ = run(graph, row)
+    return graph

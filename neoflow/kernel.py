@@ -1,0 +1,92 @@
+"""`Kernel`: one subgraph, how it becomes loops, for what machine; and `Code`: what its compiled form is called by."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from neoflow.loops import Schedule
+from neoflow.partition import Subgraph
+from neoflow.target import Target
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One phase of a kernel: the C function `void symbol(void **pointers, int thread, int begin, int end)`.
+
+    It does the tasks from `begin` to `end` out of `tasks`; pieces of them may run side by side where `is_parallel`.
+    """
+
+    symbol: str
+    tasks: int
+    is_parallel: bool
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Scratch of a kernel: `nbytes` shared by all of its tasks, or so many for each thread."""
+
+    nbytes: int
+    is_shared: bool
+
+    def total(self, threads: int) -> int:
+        """Bytes for so many threads, whose pieces begin at lines of the cache."""
+        return self.nbytes if self.is_shared else threads * self.per_thread
+
+    @property
+    def per_thread(self) -> int:
+        """The distance of two threads' pieces."""
+        return -(-self.nbytes // 64) * 64
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What a kernel finds wrong: an index read from data is outside an extent of value `value`; None: of its output."""
+
+    value: int | None
+    extent: int
+
+
+@dataclass(frozen=True)
+class Code:
+    """How a compiled kernel is called: its entries one after the other, each with the same pointers.
+
+    Pointers: the inputs, the outputs, each workspace, and, where it can fail, a word (int32) that becomes the number of
+    a fault, counted from 1. A fault leaves outputs undefined and never reads or writes outside of a buffer.
+    """
+
+    entries: tuple[Entry, ...]
+    workspaces: tuple[Workspace, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+    def to_json(self) -> str:
+        """Canonical JSON."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> Code:
+        """The code that `to_json` gave. Raises `ValueError`, `KeyError` or `TypeError` for anything else."""
+        data: Mapping[str, Any] = json.loads(text)
+        return Code(
+            tuple(Entry(**e) for e in data["entries"]),
+            tuple(Workspace(**w) for w in data["workspaces"]),
+            tuple(Fault(**f) for f in data["faults"]),
+        )
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What is compiled once and called from anywhere."""
+
+    subgraph: Subgraph
+    schedule: Schedule
+    target: Target
+    key: str
+    """What its code is found by."""
+
+    @property
+    def symbol(self) -> str:
+        """The name that those of its functions begin with."""
+        return f"nf_{self.key[:16]}"

@@ -1,0 +1,96 @@
+"""The numbers of the default schedules, each with where it comes from.
+
+"Fitted" ones were set by timing the kernels of the models and of `benchmarks/kernels.py` on two cores of Zen 4 and
+Zen 5 (AVX-512) and rounded: the choice matters where they differ by a factor, not by a tenth. A search replaces all
+of them.
+"""
+
+from __future__ import annotations
+
+from neoflow.expr.functions import FUNCTIONS
+from neoflow.expr.ir import Apply, Axis, Expr, postorder
+
+# --- tasks
+
+PARALLEL_WORK = 32_768
+"""Elementary operations below which sharing costs more than it saves: a parallel region of TVM's pool took 1 to 2 us,
+in which a core does about so many in vectors of 16."""
+PARALLEL_FLOPS = 8 * PARALLEL_WORK
+"""The same for the operations of register tiles, several times as fast as those of other loops. Fitted."""
+MAP_TASKS = 8
+"""Tasks a thread of a map: when they are equal and fewer, the last one to finish is late by more than an eighth."""
+CONTRACTION_TASKS = 4
+"""Tasks a thread of a contraction, where each has its own panel or row tiles to pack."""
+REDUCTION_TASKS = 2
+"""Tasks a thread of a reduction; with fewer the reduced axis is split."""
+SPLIT_REDUCED, SPLIT_K = 1024, 512
+"""Terms of a sum from which parts of it are worth a second pass over partial sums. Fitted."""
+
+# --- registers
+
+UNROLLED_VECTORS = 4
+"""Vectors reduced side by side: the latency of an addition, 4 cycles on every x86-64 core of ten years."""
+UNROLLED_K = 4
+"""Length of the innermost K axis up to which it is written out. Fitted."""
+SHORT_ROW_VECTORS = 12
+"""Vectors of neighbouring short rows that are reduced together, of 16 or 32 registers: the body needs some too."""
+TILE_ROWS, SPARE_REGISTERS = 14, 2
+"""Rows of a register tile at most, and registers left for what is not an accumulator or a vector of the panel: 14 rows
+of 2 vectors and the 2 of the panel are 30 of 32."""
+TILE_VECTORS = (1, 2, 3, 4, 5)
+"""Vectors of a register tile that the default chooses from; with six, four rows are left of 32 registers."""
+
+# --- what is packed, and by whom
+
+REPACKED_PANELS = 6
+"""Panels from which packing a side that can be read in place pays: each reads it again. Fitted."""
+OWN_PANEL_TILES = 64
+"""Row tiles up to which packed rows stay in the cache while one task goes through them for each of its panels.
+Fitted."""
+KEPT_ELEMENTS = 1 << 22
+"""Elements of packed panels (16 MB, more than a core's share of the last cache) too many to be packed before the
+tasks."""
+INNER_BATCH_ELEMENTS = 1 << 23
+"""The same where the batch lies inside the rows: tasks by rows then write one region after the other."""
+IN_PLACE_BYTES, IN_PLACE_TILES = 1 << 21, 200
+"""A side that all tasks share is read in place, where it can be, up to so many bytes a batch (the level-2 caches of two
+cores) and so many passes over it, from which the stride of its rows costs more than packing. Fitted."""
+PANEL_CACHE_SHARE = 2
+"""A panel takes at most this part of the level-2 cache: the other half is for rows and results."""
+MOST_TILES_A_BLOCK, BLOCKS_A_TASK = 8, 4
+"""Row tiles that are one block at most, and blocks that are left for each task that is wanted. Fitted."""
+
+# --- estimated cycles of a contraction on one core
+
+TILE_CYCLES, REGISTER_CYCLES, STEP_CYCLES = 50, 4, 3
+"""What a register tile costs beside its multiply-adds: entering and leaving it, clearing and storing each accumulator,
+each step of K. Fitted."""
+LATENCY = 4.0
+"""Cycles of a multiply-add: so many accumulators for each unit keep it busy."""
+PACK_ELEMENT, PACK_CHUNK, PACK_LANES = 1.5, 2.0, 4
+"""Cycles of packing an element by itself and a vector at once; the side with M is computed so many at a time.
+Fitted."""
+WRITE_CHUNK, WRITE_PIECE = 2.0, 12.0
+"""Cycles of writing a vector of an output, and for each piece of a row: short ones far apart miss the cache. Fitted."""
+
+# --- what is written out
+
+MANY_CHUNKS, LONG = 8, 12
+"""Up to so many chunks, or nodes of the expression, the packing of a panel is written out: beyond, code grows faster
+than it saves loops. Fitted to compile time."""
+SHORT = 4
+"""Up to so many nodes, the expressions of the outputs are written out for every vector of a tile."""
+
+
+def operations(expressions: tuple[Expr, ...]) -> int:
+    """Elementary operations of a point, roughly: instructions of its functions, and one for every other node."""
+    nodes = {n for e in expressions for n in postorder(e)}
+    return sum(FUNCTIONS[n.fn].instructions if isinstance(n, Apply) else 1 for n in nodes)
+
+
+def points(axes: tuple[Axis, ...]) -> int:
+    """Points of a product of axes."""
+    total = 1
+    for a in axes:
+        total *= a.extent
+    return total

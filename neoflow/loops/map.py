@@ -1,0 +1,140 @@
+"""The `map` template: every output at every point, vectors along the last axis.
+
+    for task in parallel(rows x chunks): for block in chunk: for inner: out[row, inner, block*L + 0..L-1] = ...
+
+`inner` is the axis along which a transposed read is contiguous: run inside a block, each line of memory that is
+fetched is used up; and `turn` loads squares of lanes x lanes there and turns them in registers.
+"""
+
+from __future__ import annotations
+
+import math
+
+from neoflow.expr import dtype as dt
+from neoflow.expr.ir import Axis, Expr, Read
+from neoflow.loops import costs
+from neoflow.loops.knob import FLAG, INDEX, NUMBER, Chosen, Knob, Range, flags, one, up_to
+from neoflow.loops.nest import Nest, input_reads, is_data_dependent, stride
+from neoflow.loops.problem import FUSE, Measures, NestProblem, is_turnable, lanes_along, nbytes, usual_lanes
+from neoflow.target import Target
+from neoflow.verdict import Verdict
+
+
+def fits(p: NestProblem) -> Verdict:
+    if p.nest.reduction is not None:
+        return Verdict(False, "a map does not fit a kernel that reduces")
+    return Verdict(True, "nothing is reduced")
+
+
+def written(nest: Nest) -> tuple[Expr, ...]:
+    """What the outputs are."""
+    return tuple(value for _, _, value in nest.outputs)
+
+
+def _last(nest: Nest) -> Axis | None:
+    return nest.axes[-1] if nest.axes else None
+
+
+def _lanes(p: NestProblem, target: Target, k: Chosen) -> Range:
+    nest = p.fused(k)
+    return p.memo.once(
+        ("map lanes", target, k["fuse"]), lambda: lanes_along(_last(nest), nest.expressions, False, target)
+    )
+
+
+def _usual_lanes(p: NestProblem, target: Target, k: Chosen) -> int:
+    nest = p.fused(k)
+    return usual_lanes(_last(nest), _lanes(p, target, k), written(nest), target)
+
+
+# --- the inner axis
+
+
+def _inner(p: NestProblem, _: Target, k: Chosen) -> Range:
+    axes = p.fused(k).axes
+    return Range(range(-1, max(0, len(axes) - 1)), f"the position of an axis before the last of {len(axes)}, or -1")
+
+
+def _transposed_axis(p: NestProblem, _: Target, k: Chosen) -> int:
+    """Position of the axis along which a read that strides along the lanes is contiguous, or -1."""
+    nest = p.fused(k)
+    for e in written(nest) if nest.axes else ():
+        for read in input_reads(e):
+            if is_data_dependent(read) or stride(read.indices[0], nest.axes[-1]) in (0, 1):
+                continue
+            for n, a in enumerate(nest.axes[:-1]):
+                if stride(read.indices[0], a) == 1 and a.extent > 1:
+                    return n
+    return -1
+
+
+def turned_reads(nest: Nest, inner: int) -> list[Read]:
+    """Reads that are contiguous along the axis at position `inner` and stride along the lanes."""
+    reads = dict.fromkeys(r for value in written(nest) for r in input_reads(value))
+    return [r for r in reads if is_turnable(r, nest.axes[-1], nest.axes[inner])]
+
+
+def _turn(p: NestProblem, _: Target, k: Chosen) -> Range:
+    nest, inner, lanes = p.fused(k), int(k["inner"]), int(k["lanes"])
+    if inner < 0 or lanes == 1:
+        return one(False, "a square is turned along an inner axis, with lanes")
+    if nest.axes[inner].extent < lanes:
+        return one(False, f"the inner axis has {nest.axes[inner].extent} points, a square {lanes}")
+    return flags(
+        bool(turned_reads(nest, inner)), "no read is contiguous along the inner axis and strides along the lanes"
+    )
+
+
+# --- tasks
+
+
+def rows_of(nest: Nest, inner: int) -> list[Axis]:
+    """The axes that number the tasks."""
+    return [a for n, a in enumerate(nest.axes[:-1]) if n != inner]
+
+
+def _parallel(p: NestProblem, target: Target, k: Chosen) -> Range:
+    return flags(target.threads > 1 and bool(p.fused(k).axes), "several threads share several points")
+
+
+def _is_worth_sharing(p: NestProblem, target: Target, k: Chosen) -> bool:
+    nest = p.fused(k)
+    work = costs.points(nest.axes) * costs.operations(written(nest))
+    return target.threads > 1 and work >= costs.PARALLEL_WORK and bool(nest.axes)
+
+
+def _chunks(p: NestProblem, _: Target, k: Chosen) -> Range:
+    if not k["parallel"]:
+        return one(1, "chunks are shared by threads, and there is one")
+    blocks = p.fused(k).axes[-1].extent // int(k["lanes"])
+    return up_to(blocks, f"a row is shared in whole vectors, of which it has {blocks}")
+
+
+def _usual_chunks(p: NestProblem, target: Target, k: Chosen) -> int:
+    nest, tasks = p.fused(k), costs.MAP_TASKS * target.threads
+    count = costs.points(tuple(rows_of(nest, int(k["inner"]))))
+    if not k["parallel"] or count >= tasks:
+        return 1
+    return max(1, min(nest.axes[-1].extent // int(k["lanes"]), math.ceil(tasks / count)))
+
+
+def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
+    nest = p.fused(k)
+    points = costs.points(nest.axes)
+    tasks = costs.points(tuple(rows_of(nest, int(k["inner"])))) * int(k["chunks"])
+    read = nbytes(r for e in written(nest) for r in input_reads(e))
+    stored = points * sum(dt.itemsize(e.dtype) for e in written(nest))
+    held = int(k["lanes"]) if k["turn"] else 1
+    return Measures(
+        points, 1, points * costs.operations(written(nest)), read, stored, tasks, held, (read + stored) / tasks
+    )
+
+
+KNOBS: tuple[Knob[NestProblem], ...] = (
+    FUSE,
+    Knob("lanes", NUMBER, "points of the last axis in a vector", _lanes, _usual_lanes),
+    Knob("inner", INDEX, "the axis run inside a block, or -1", _inner, _transposed_axis),
+    Knob("turn", FLAG, "transposed reads are turned in registers", _turn, lambda p, t, k: _turn(p, t, k).values[-1]),
+    Knob("parallel", FLAG, "threads share the tasks", _parallel, _is_worth_sharing),
+    Knob("chunks", NUMBER, "tasks that share a row", _chunks, _usual_chunks),
+)

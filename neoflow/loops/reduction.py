@@ -1,0 +1,203 @@
+"""The `reduction` template: any reducer over any body.
+
+`lane` is "output": a vector of neighbouring outputs, the reduced axes as loops; or "reduced": one output, vectors
+along the last reduced axis, the lanes combined as a tree at the end.  `unroll` vectors hide the latency of the
+operation, those of `rows` rows of outputs where a row is short.  `splits` > 1 divides the first reduced axis into
+parts reduced side by side, combined in order by a second pass.  The order of operations depends on the schedule
+alone, so results are reproducible.
+"""
+
+from __future__ import annotations
+
+import math
+
+from neoflow.expr import dtype as dt
+from neoflow.expr.ir import Axis, Expr, Reduce
+from neoflow.loops import costs
+from neoflow.loops.knob import FLAG, NUMBER, WORD, Chosen, Knob, Range, flags, one, up_to
+from neoflow.loops.nest import Nest, input_reads, is_data_dependent, stride
+from neoflow.loops.problem import FUSE, Measures, NestProblem, lanes_along, nbytes, one_lane, usual_lanes
+from neoflow.target import Target
+from neoflow.verdict import Verdict
+
+LANES = ("output", "reduced")
+MOST_UNROLLED = 16
+"""Vectors of accumulators along the lanes, at most."""
+MOST_ACCUMULATORS = 32
+"""Vectors of accumulators at most: the registers of the larger instruction set."""
+PARTS_A_THREAD = 8
+"""Parts of a reduced axis at most, by threads: more only add passes over partial results."""
+
+
+def fits(p: NestProblem) -> Verdict:
+    if p.nest.reduction is None:
+        return Verdict(False, "a reduction does not fit a map: nothing is reduced")
+    return Verdict(True, "the kernel reduces")
+
+
+def reduced(nest: Nest) -> Reduce:
+    assert nest.reduction is not None
+    return nest.reduction
+
+
+def written(nest: Nest) -> tuple[Expr, ...]:
+    """What the outputs are."""
+    return tuple(value for _, _, value in nest.outputs)
+
+
+# --- lanes
+
+
+def _lane(p: NestProblem, _: Target, k: Chosen) -> Range:
+    nest = p.fused(k)
+    if not nest.axes:
+        return one("reduced", "there is no such axis of the output")
+    if not reduced(nest).axes:
+        return one("output", "there is no such axis that is reduced")
+    return Range(LANES, "vectors go along an axis")
+
+
+def _usual_lane(p: NestProblem, target: Target, k: Chosen) -> str:
+    """Vectors along the output or the reduced axis, whichever the large reads are contiguous along."""
+    nest = p.fused(k)
+    allowed = _lane(p, target, k).values
+    if len(allowed) == 1:
+        return str(allowed[0])
+    reduction = reduced(nest)
+    score = {"output": 0.0, "reduced": 0.0}
+    for read in input_reads(reduction.body):
+        if is_data_dependent(read):
+            continue
+        weight = math.log2(1 + math.prod(a.extent for a in read.free))
+        for name, axis in (("output", nest.axes[-1]), ("reduced", reduction.axes[-1])):
+            step = stride(read.indices[0], axis)
+            width = min(16, axis.extent) / 16
+            score[name] += weight * width * (1.0 if step == 1 else 0.5 if step == 0 else 0.0)
+    return "output" if score["output"] >= score["reduced"] else "reduced"
+
+
+def lane_axis(nest: Nest, k: Chosen) -> Axis | None:
+    """The axis of the lanes: there is none when all that is reduced has length 1 and nothing else is left."""
+    axes = nest.axes if k["lane"] == "output" else reduced(nest).axes
+    return axes[-1] if axes else None
+
+
+def _vectorised(nest: Nest, k: Chosen) -> tuple[Expr, ...]:
+    """What is computed in vectors."""
+    return nest.expressions if k["lane"] == "output" else (reduced(nest).body,)
+
+
+def _lanes(p: NestProblem, target: Target, k: Chosen) -> Range:
+    nest, along_output = p.fused(k), k["lane"] == "output"
+    expressions = _vectorised(nest, k)
+    key = ("reduction lanes", target, k["fuse"], k["lane"])
+    return p.memo.once(key, lambda: lanes_along(lane_axis(nest, k), expressions, along_output, target))
+
+
+def _usual_lanes(p: NestProblem, target: Target, k: Chosen) -> int:
+    nest = p.fused(k)
+    axis = lane_axis(nest, k)
+    allowed = lanes_along(axis, nest.expressions, k["lane"] == "output", target)
+    return usual_lanes(axis, allowed, nest.expressions, target)
+
+
+# --- registers
+
+
+def blocks(nest: Nest, k: Chosen) -> int:
+    """Whole vectors along the lanes."""
+    axis = lane_axis(nest, k)
+    return axis.extent // int(k["lanes"]) if axis is not None else 1
+
+
+def _unroll(p: NestProblem, _: Target, k: Chosen) -> Range:
+    most = min(MOST_UNROLLED, blocks(p.fused(k), k))
+    return up_to(most, f"the axis of the lanes has {most} vectors that may be reduced side by side")
+
+
+def _rows(p: NestProblem, _: Target, k: Chosen) -> Range:
+    nest = p.fused(k)
+    if k["lane"] != "output" or len(nest.axes) < 2:
+        return one(1, "there is no axis for rows of outputs side by side")
+    most = min(nest.axes[-2].extent, MOST_ACCUMULATORS // int(k["unroll"]))
+    return up_to(most, f"{MOST_ACCUMULATORS} vectors of accumulators at most, and {nest.axes[-2].extent} rows")
+
+
+def _usual_rows(p: NestProblem, _: Target, k: Chosen) -> int:
+    """A short row leaves registers for its neighbours."""
+    nest = p.fused(k)
+    if k["lane"] != "output" or len(nest.axes) < 2:
+        return 1
+    vectors = max(1, math.ceil(nest.axes[-1].extent / int(k["lanes"])))
+    extent, most = nest.axes[-2].extent, max(1, costs.SHORT_ROW_VECTORS // vectors)
+    return min(math.ceil(extent / math.ceil(extent / most)), MOST_ACCUMULATORS // int(k["unroll"]))
+
+
+# --- tasks
+
+
+def _parallel(_: NestProblem, target: Target, __: Chosen) -> Range:
+    return flags(target.threads > 1, "there is one thread")
+
+
+def _is_worth_sharing(p: NestProblem, target: Target, k: Chosen) -> bool:
+    nest = p.fused(k)
+    work = costs.points(nest.axes) * costs.points(reduced(nest).axes) * costs.operations((reduced(nest).body,))
+    return target.threads > 1 and work >= costs.PARALLEL_WORK
+
+
+def tasks(nest: Nest, k: Chosen) -> int:
+    """Tasks over the outputs, for one part."""
+    if k["lane"] != "output":
+        return costs.points(nest.axes)
+    groups = math.ceil(blocks(nest, k) / int(k["unroll"]))
+    return math.ceil(costs.points(nest.axes[:-1]) / int(k["rows"])) * groups
+
+
+def _splits(p: NestProblem, target: Target, k: Chosen) -> Range:
+    nest = p.fused(k)
+    axes = reduced(nest).axes
+    if not k["parallel"] or not axes:
+        return one(1, "parts are reduced side by side, by threads, along a reduced axis")
+    if nest.axes and int(k["lanes"]) > 1:  # the second pass has them along the outputs
+        reason = one_lane(written(nest), nest.axes[-1], True)
+        if reason is not None:
+            return one(1, reason)
+    most = min(axes[0].extent, PARTS_A_THREAD * target.threads)
+    return up_to(most, f"the first reduced axis has {axes[0].extent} points, and {target.threads} threads share it")
+
+
+def _usual_splits(p: NestProblem, target: Target, k: Chosen) -> int:
+    nest, wanted = p.fused(k), costs.REDUCTION_TASKS * target.threads
+    axes = reduced(nest).axes
+    if not k["parallel"] or tasks(nest, k) >= wanted or costs.points(axes) < costs.SPLIT_REDUCED:
+        return 1
+    return min(wanted, len(_splits(p, target, k).values))
+
+
+def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
+    nest, splits = p.fused(k), int(k["splits"])
+    points, terms = costs.points(nest.axes), costs.points(reduced(nest).axes)
+    outputs = written(nest)
+    work = points * (terms * costs.operations((reduced(nest).body,)) + costs.operations(outputs))
+    read = nbytes(r for e in (reduced(nest).body, *outputs) for r in input_reads(e))
+    stored = points * sum(dt.itemsize(e.dtype) for e in outputs)
+    count, held = max(1, tasks(nest, k)) * splits, int(k["unroll"]) * int(k["rows"])
+    return Measures(points, terms, work, read, stored, count, held, (read + stored) / count)
+
+
+KNOBS: tuple[Knob[NestProblem], ...] = (
+    FUSE,
+    Knob("lane", WORD, "whether lanes are outputs or terms of one", _lane, _usual_lane, LANES),
+    Knob("lanes", NUMBER, "points in a vector", _lanes, _usual_lanes),
+    Knob(
+        "unroll",
+        NUMBER,
+        "vectors side by side along the lanes",
+        _unroll,
+        lambda p, _, k: max(1, min(costs.UNROLLED_VECTORS, blocks(p.fused(k), k))),
+    ),
+    Knob("rows", NUMBER, "rows of outputs side by side", _rows, _usual_rows),
+    Knob("parallel", FLAG, "threads share the tasks", _parallel, _is_worth_sharing),
+    Knob("splits", NUMBER, "parts of the first reduced axis", _splits, _usual_splits),
+)

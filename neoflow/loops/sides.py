@@ -1,0 +1,181 @@
+"""A sum of products as a contraction: two sides, and the groups of axes they share or do not.
+
+    out[batch, M, N] = sum over K of left[batch, M, K] * right[batch, N, K]
+
+Pure analysis of a nest, without tvm: schedules are chosen from it, kernels are made from it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+from neoflow.expr import affine
+from neoflow.expr import dtype as dt
+from neoflow.expr.ir import Apply, Axis, Const, Expr, Read
+from neoflow.loops.nest import Nest, input_reads, is_data_dependent, is_index, stride
+
+MOST_FACTORS, LEAST_RESULTS = 6, 16
+"""Factors of a product that are divided among two sides, and results for which a register tile is worth its loops."""
+
+
+def size(axes: tuple[Axis, ...]) -> int:
+    """Points of a product of axes."""
+    return math.prod(a.extent for a in axes)
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """Axes of each group in the order of the nest; `left` is the side with M, `right` the one with N."""
+
+    batch: tuple[Axis, ...]
+    m: tuple[Axis, ...]
+    n: tuple[Axis, ...]
+    k: tuple[Axis, ...]
+    left: Expr
+    right: Expr
+
+    def swapped(self) -> Contraction:
+        return Contraction(self.batch, self.n, self.m, self.k, self.right, self.left)
+
+    @property
+    def flops(self) -> int:
+        return 2 * size(self.batch) * size(self.m) * size(self.n) * size(self.k)
+
+
+def factors_of(body: Expr) -> list[Expr]:
+    """The factors of a product; a negation is a factor -1."""
+    if isinstance(body, Apply) and body.fn == "mul":
+        return factors_of(body.args[0]) + factors_of(body.args[1])
+    if isinstance(body, Apply) and body.fn == "neg":
+        return [Const(-1.0, body.dtype), *factors_of(body.args[0])]
+    return [body]
+
+
+def _product(factors: list[Expr]) -> Expr:
+    result = factors[0]
+    for f in factors[1:]:
+        result = Apply("mul", (result, f))
+    return result
+
+
+def contractions_of(nest: Nest) -> tuple[Contraction, ...]:
+    """The ways to split the body's factors into two sides that are worth a register tile, that which reuses most first.
+
+    Reuse is the multiply-adds for each element of the sides and the result.
+    """
+    reduction = nest.reduction
+    if reduction is None or reduction.op != "sum" or not dt.is_float(reduction.body.dtype) or not reduction.axes:
+        return ()
+    factors = factors_of(reduction.body)
+    if not 2 <= len(factors) <= MOST_FACTORS or any(is_data_dependent(r) for r in input_reads(reduction.body)):
+        return ()
+    found: list[tuple[float, Contraction]] = []
+    for sides in itertools.product((False, True), repeat=len(factors) - 1):
+        left = [factors[0], *(f for f, right in zip(factors[1:], sides, strict=True) if not right)]
+        right = [f for f, is_right in zip(factors[1:], sides, strict=True) if is_right]
+        grouped = _grouped(nest, _product(left), _product(right)) if right else None
+        if grouped is None:
+            continue
+        m, n, k = size(grouped.m), size(grouped.n), size(grouped.k)
+        if min(m, n) >= 2 and m * n >= LEAST_RESULTS:
+            found.append((m * n * k / (m * k + n * k + m * n), grouped))
+    return tuple(c for _, c in sorted(found, key=lambda f: -f[0]))
+
+
+def _grouped(nest: Nest, left: Expr, right: Expr) -> Contraction | None:
+    assert nest.reduction is not None
+    group: dict[tuple[bool, bool], list[Axis]] = {}
+    for a in nest.axes:
+        group.setdefault((a in left.free, a in right.free), []).append(a)
+    if (False, False) in group:  # a result repeated along an axis
+        return None
+    axes = {key: tuple(found) for key, found in group.items()}
+    batch, m, n = (axes.get(key, ()) for key in ((True, True), (True, False), (False, True)))
+    return Contraction(batch, m, n, nest.reduction.axes, left, right)
+
+
+def usual_last_n(c: Contraction, address: Expr) -> int:
+    """The N axis along which the output is most nearly contiguous, by its place in the nest."""
+    return _by_stride(c.n, address)[-1]
+
+
+def _by_stride(axes: tuple[Axis, ...], address: Expr) -> list[int]:
+    """Places of the axes, those that move the address furthest first."""
+    return sorted(range(len(axes)), key=lambda n: -(stride(address, axes[n]) or 1 << 40))
+
+
+def usual_last_k(c: Contraction, element: str) -> int:
+    """A K axis along which the rows of a tile, read in place, do not overlap, by its place in the nest.
+
+    LLVM would share what neighbouring steps both read and run out of registers.
+    """
+    read = direct_read(c.left, element)
+    if read is not None:
+        steps = {stride(read.indices[0], a) for a in c.m}
+        free = [n for n, a in enumerate(c.k) if stride(read.indices[0], a) not in steps]
+        if free:
+            return free[-1]
+    return len(c.k) - 1
+
+
+def ordered(c: Contraction, address: Expr, last_n: int, last_k: int) -> Contraction:
+    """N and K in the order of the loops: N by how far its axes move the output, K as in the nest, but for the last."""
+    n = [c.n[place] for place in _by_stride(c.n, address) if place != last_n]
+    k = [a for place, a in enumerate(c.k) if place != last_k]
+    return Contraction(c.batch, c.m, (*n, c.n[last_n]), (*k, c.k[last_k]), c.left, c.right)
+
+
+def direct_read(side: Expr, element: str) -> Read | None:
+    """The side itself, when it is one in-bounds read with a linear address: it needs no packing."""
+    if not isinstance(side, Read) or side.dtype != element or element not in ("float32", "float64"):
+        return None
+    if is_data_dependent(side) or not is_index(side.indices[0]):
+        return None
+    low, high = affine.bounds(side.indices[0])
+    linear = all(isinstance(atom, Axis) for atom in affine.linear(side.indices[0])[0])
+    return side if linear and low >= 0 and high < math.prod(side.source.shape) else None
+
+
+def vector_read(side: Expr, n: tuple[Axis, ...], lanes: int, element: str) -> Read | None:
+    """The side itself, when vectors of `lanes` points of N lie in its memory as they are: it needs no packing."""
+    read = direct_read(side, element)
+    if read is None or chunk_lanes(n, lanes) != lanes or stride(read.indices[0], n[-1]) != 1:
+        return None
+    return read
+
+
+def contiguous_run(side: Expr, k: tuple[Axis, ...], lanes: int) -> int | None:
+    """Position of a K axis along which the side is contiguous, with a vector's length or half of one."""
+    steps = {a: [stride(r.indices[0], a) for r in input_reads(side)] for a in k}
+    for n, a in enumerate(k):
+        if 2 * block_lanes(a, lanes) >= lanes and all(s in (0, 1) for s in steps[a]) and 1 in steps[a]:
+            return n
+    return None
+
+
+def block_lanes(axis: Axis, lanes: int) -> int:
+    """The largest power of two not above `lanes` and the length of the axis."""
+    return 1 << (min(lanes, axis.extent).bit_length() - 1)
+
+
+def chunk_lanes(n: tuple[Axis, ...], lanes: int) -> int:
+    """Widest vector along the last N axis that never crosses its end; with one N axis the end is masked instead."""
+    if len(n) == 1:
+        return lanes
+    return math.gcd(n[-1].extent, lanes)
+
+
+def row_box(m: tuple[Axis, ...], limit: int) -> tuple[int, int]:
+    """(position, length): rows of a tile are `length` of the axis at `position` times all of the axes after it.
+
+    At most `limit` rows; the length is balanced, so that the last tile is not much shorter than the others.
+    """
+    position, inner = len(m) - 1, 1
+    while position > 0 and inner * m[position].extent <= limit:
+        inner *= m[position].extent
+        position -= 1
+    extent = m[position].extent
+    longest = max(1, min(extent, limit // inner))
+    return position, math.ceil(extent / math.ceil(extent / longest))

@@ -1,0 +1,227 @@
+"""`TEMPLATES`: one row for each kernel form, and what holds for all of them because it is declared: defaults, legality.
+
+    problem = problem_of(subgraph)                the analysis of a subgraph, derived once
+    default(problem, target)                      a schedule by structure, without search
+    legal(problem, schedule, target)              whether it may be lowered, and why not
+    schedule_from_json(text)                      the schedule that is written there, its knobs as declared
+
+A new knob is a declaration in its template's file and the lowering that reads it.  Nothing here needs a compiler.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+from neoflow.errors import ScheduleError
+from neoflow.loops import contraction, map, reduction, rows, scatter
+from neoflow.loops.knob import Chosen, Knob, Range, completed
+from neoflow.loops.nest import ScatterNest, nest_of, scatter_of
+from neoflow.loops.problem import Measures, NestProblem
+from neoflow.loops.rows import RowProblem, row_problem
+from neoflow.loops.schedule import KnobValue, Schedule, schedule_of
+from neoflow.partition.subgraph import Subgraph
+from neoflow.target import Target
+from neoflow.verdict import Verdict
+
+Problem = NestProblem | ScatterNest | RowProblem
+P = TypeVar("P", NestProblem, ScatterNest, RowProblem)
+
+
+def _no_stages(_: Any, __: Chosen) -> tuple[NestProblem, ...]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Template(Generic[P]):
+    """A form of kernels: the problems it is for, the decisions to make, in order; `codegen` has a lowering a target.
+
+    stages: the problems inside that have schedules of their own.
+    """
+
+    name: str
+    problem: type[P]
+    fits: Callable[[P], Verdict]
+    knobs: tuple[Knob[P], ...]
+    measures: Callable[[P, Target, Chosen], Measures]
+    stages: Callable[[P, Chosen], tuple[NestProblem, ...]] = _no_stages
+
+
+TEMPLATES: dict[str, Template] = {
+    t.name: t
+    for t in (
+        Template("rows", RowProblem, rows.fits, rows.KNOBS, rows.measures, rows.problems),
+        Template("scatter", ScatterNest, scatter.fits, scatter.KNOBS, scatter.measures),
+        Template("map", NestProblem, map.fits, map.KNOBS, map.measures),
+        Template("contraction", NestProblem, contraction.fits, contraction.KNOBS, contraction.measures),
+        Template("reduction", NestProblem, reduction.fits, reduction.KNOBS, reduction.measures),
+    )
+}
+STAGES = ("map", "reduction")
+"""What the stages of a row are lowered by."""
+
+
+# --- problems
+
+_PROBLEMS: WeakKeyDictionary[Subgraph, Problem] = WeakKeyDictionary()
+
+
+def problem_of(subgraph: Subgraph) -> Problem:
+    """What the templates ask of a subgraph, derived once for as long as the subgraph lives."""
+    found = _PROBLEMS.get(subgraph)
+    if found is None:
+        found = row_problem(subgraph) or scatter_of(subgraph) or NestProblem(nest_of(subgraph))
+        _PROBLEMS[subgraph] = found
+    return found
+
+
+def fits(template: str, problem: Problem) -> Verdict:
+    """Whether there are schedules of that template for the problem."""
+    row = TEMPLATES.get(template)
+    if row is None:
+        return Verdict(False, f"there is no template {template!r}; there are {', '.join(TEMPLATES)}")
+    if not isinstance(problem, row.problem):
+        return Verdict(False, f"template {template!r} does not fit a {_FORMS[type(problem)]}")
+    return row.fits(problem)
+
+
+_FORMS: dict[type, str] = {RowProblem: "row kernel", ScatterNest: "scatter", NestProblem: "kernel of one nest"}
+
+
+def usual_template(problem: Problem, target: Target, allowed: tuple[str, ...] = tuple(TEMPLATES)) -> str:
+    """The first template that fits; a contraction only where lanes can go along one of its sides."""
+    fitting = [name for name in allowed if fits(name, problem).ok]
+    if fitting[0] == "contraction" and isinstance(problem, NestProblem) and not contraction.is_usable(problem, target):
+        return fitting[1]
+    return fitting[0]
+
+
+# --- defaults
+
+
+def default_schedule(subgraph: Subgraph, target: Target) -> Schedule:
+    """The schedule of a subgraph by its structure alone."""
+    return default(problem_of(subgraph), target)
+
+
+def default(problem: Problem, target: Target) -> Schedule:
+    """The schedule by structure, without search."""
+    return complete(usual_template(problem, target), problem, target, {})
+
+
+def complete(template: str, problem: Problem, target: Target, given: Mapping[str, KnobValue]) -> Schedule:
+    """The schedule with the knobs `given`, the others by their defaults."""
+    row = TEMPLATES[template]
+    knobs = completed(row.knobs, problem, target, given)
+    inside = [
+        complete(usual_template(p, rows.alone(target), STAGES), p, rows.alone(target), {})
+        for p in row.stages(problem, knobs)
+    ]
+    return schedule_of(template, knobs, tuple(inside))
+
+
+def nearest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
+    """A legal schedule of the same template: what is out of its range, or not there, takes its default.
+
+    So a schedule of one size is offered to another, and one with a knob changed is made whole.
+    """
+    row, given = TEMPLATES[schedule.template], dict(schedule.knobs)
+    chosen: dict[str, KnobValue] = {}
+    for knob in row.knobs:
+        if knob.name in given and given[knob.name] in knob.range(problem, target, chosen):
+            chosen[knob.name] = given[knob.name]
+        else:
+            chosen[knob.name] = knob.default(problem, target, chosen)
+    inside, alone = row.stages(problem, chosen), rows.alone(target)
+    stages = schedule.stages
+    if [s.template for s in stages] == [usual_template(p, alone, STAGES) for p in inside]:
+        stages = tuple(nearest(p, s, alone) for p, s in zip(inside, stages, strict=True))
+    else:
+        stages = tuple(complete(usual_template(p, alone, STAGES), p, alone, {}) for p in inside)
+    return schedule_of(schedule.template, chosen, stages)
+
+
+# --- legality
+
+
+def legal(problem: Problem, schedule: Schedule, target: Target) -> Verdict:
+    """Whether the schedule may be lowered for the problem: every knob there, in its range, and so in every stage."""
+    fitting = fits(schedule.template, problem)
+    if not fitting.ok:
+        return fitting
+    row = TEMPLATES[schedule.template]
+    declared = _as_declared(row, schedule)
+    if not declared.ok:
+        return declared
+    for knob in row.knobs:
+        allowed = knob.range(problem, target, schedule)
+        if schedule[knob.name] not in allowed:
+            return Verdict(False, _refusal(knob, schedule[knob.name], allowed))
+    inside = row.stages(problem, schedule)
+    if len(inside) != len(schedule.stages):
+        return Verdict(False, f"{schedule.template} has {len(inside)} stages here, the schedule {len(schedule.stages)}")
+    for n, (part, stage) in enumerate(zip(inside, schedule.stages, strict=True)):
+        if stage.template not in STAGES:
+            return Verdict(False, f"stage {n}: template {stage.template!r} does not fit a stage of a row")
+        verdict = legal(part, stage, rows.alone(target))
+        if not verdict.ok:
+            return Verdict(False, f"stage {n}: {verdict.reason}")
+    return Verdict(True, "every knob is in its range")
+
+
+def _refusal(knob: Knob, value: KnobValue, allowed: Range) -> str:
+    values = allowed.values
+    if isinstance(values, range):
+        shown = f"{values[0]}..{values[-1]}"
+    else:
+        shown = ", ".join(str(v) for v in values)
+    return f"{knob.name}={value} ({knob.meaning}) is not in {shown}: {allowed.reason}"
+
+
+def _as_declared(row: Template, schedule: Schedule) -> Verdict:
+    """Whether the schedule has the knobs of its template, each of its kind, and no others."""
+    given = dict(schedule.knobs)
+    for knob in row.knobs:
+        if knob.name not in given:
+            return Verdict(False, f"{schedule} lacks the knob '{knob.name}'")
+        if type(given[knob.name]) is not knob.kind.type:
+            wanted = knob.kind.type.__name__
+            return Verdict(False, f"the knob '{knob.name}' is {given[knob.name]!r}, which is no {wanted}")
+    for name in given:
+        if all(name != knob.name for knob in row.knobs):
+            return Verdict(False, f"{row.name} has no knob '{name}'; it has {', '.join(k.name for k in row.knobs)}")
+    return Verdict(True, "the knobs are as declared")
+
+
+# --- text
+
+
+def schedule_from_json(text: str) -> Schedule:
+    """The schedule of `Schedule.to_json`. Raises `ScheduleError` when its template or knobs are not as declared."""
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ScheduleError(f"a schedule is not JSON: {error}") from None
+    return _schedule(data)
+
+
+def _schedule(data: object) -> Schedule:
+    if not isinstance(data, dict) or not isinstance(data.get("knobs"), dict) or not data.keys() <= _KEYS:
+        raise ScheduleError(f"a schedule has a template, knobs and perhaps stages, not {data!r}")
+    row = TEMPLATES.get(str(data.get("template")))
+    if row is None:
+        raise ScheduleError(f"there is no template {data.get('template')!r}; there are {', '.join(TEMPLATES)}")
+    stages = data.get("stages", [])
+    if not isinstance(stages, list):
+        raise ScheduleError(f"the stages of a schedule are a list, not {stages!r}")
+    schedule = schedule_of(row.name, data["knobs"], tuple(_schedule(s) for s in stages))
+    declared = _as_declared(row, schedule)
+    if not declared.ok:
+        raise ScheduleError(declared.reason)
+    return schedule
+
+
+_KEYS = {"template", "knobs", "stages"}

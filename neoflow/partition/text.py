@@ -1,0 +1,90 @@
+"""A subgraph as text: its inputs, a line for each stage, what it stores.
+
+    subgraph ::= header { "in0" ":" type } { stage } [ "rows" number ] "outputs" "v3", ...
+
+A stage is a compute of `expr.text` called v<value number>; values are numbered from the inputs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from neoflow.expr.tensor import Definition
+from neoflow.expr.text import (
+    MOST_AXES,
+    Source,
+    build_definition,
+    definition_lines,
+    read_statement,
+    read_type,
+    type_text,
+)
+from neoflow.text import Scanner, header
+
+Shaped = tuple[tuple[int, ...], str]
+"""Shape and dtype of an input."""
+Staged = tuple[Definition, tuple[int, ...]]
+"""A stage: its definition, and the value number that each slot reads."""
+
+
+def value_label(number: int, inputs: int) -> str:
+    """The label of a value of a subgraph with that many inputs."""
+    return f"in{number}" if number < inputs else f"v{number}"
+
+
+def write_subgraph(inputs: Sequence[Shaped], stages: Sequence[Staged], outputs: Sequence[int], rows: int | None) -> str:
+    """The text of a subgraph."""
+    names = [value_label(n, len(inputs)) for n in range(len(inputs) + len(stages))]
+    lines = [header("subgraph")]
+    lines += [f"{name}: {type_text(*shaped)}" for name, shaped in zip(names, inputs, strict=False)]
+    for name, (definition, reads) in zip(names[len(inputs) :], stages, strict=True):
+        lines += definition_lines(definition, name, [names[n] for n in reads])
+    lines += [f"rows {rows}"] if rows is not None else []
+    lines.append(f"outputs {', '.join(names[n] for n in outputs)}")
+    return "\n".join(lines) + "\n"
+
+
+def read_subgraph(text: str) -> tuple[Scanner, list[Shaped], list[Staged], tuple[int, ...], int | None]:
+    """The parts of a subgraph, and the scanner at their end, for what is refused later. Raises `TextError`."""
+    scanner = Scanner(text, "subgraph")
+    inputs: list[Shaped] = []
+    stages: list[Staged] = []
+    sources: dict[str, Source] = {}
+    number: dict[str, int] = {}
+    while not (scanner.at("rows") or scanner.at("outputs")):
+        token = scanner.token
+        label = scanner.name("a value, `rows` or `outputs`")
+        is_input = not stages and scanner.accept(":")
+        if label != value_label(len(number), len(number) + 1 if is_input else 0):
+            scanner.fail(f"value number {len(number)} (in{len(number)}: an input, or v{len(number)}: a stage)", token)
+        if is_input:
+            inputs.append(read_type(scanner))
+            sources[label] = Source(*inputs[-1])
+            scanner.end_of_line()
+        else:
+            statement = read_statement(scanner, token, sources)
+            if statement.where is not None or statement.axes is not None:
+                scanner.refuse("a stage has no place and no names", token)
+            definition, reads, _ = build_definition(scanner, statement, sources)
+            stages.append((definition, tuple(number[r] for r in reads)))
+            sources[label] = Source(definition.shape, definition.body.dtype)
+        number[label] = len(number)
+    rows = None
+    if scanner.accept("rows"):
+        rows = scanner.number("a number of leading dimensions", MOST_AXES)
+        scanner.end_of_line()
+    scanner.expect("outputs")
+    outputs = [_value(scanner, number)]
+    while scanner.accept(","):
+        outputs.append(_value(scanner, number))
+    scanner.end_of_line()
+    scanner.end()
+    return scanner, inputs, stages, tuple(outputs), rows
+
+
+def _value(scanner: Scanner, number: dict[str, int]) -> int:
+    token = scanner.token
+    label = scanner.name("the label of a value")
+    if label not in number:
+        scanner.refuse(f"`{label}` is no value above", token)
+    return number[label]

@@ -1,0 +1,97 @@
+"""`Device`: memory, and kernels that run on it. The runtime speaks to every kind of device through this interface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+Memory = Any
+"""Dense row-major memory of a shape and dtype on a device: on a CPU a NumPy array."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One phase of a kernel in its place.
+
+    function: its address. pointers: where in the program's table its pointers begin. tasks, is_parallel: see
+    `neoflow.kernel.Entry`. status: the number of its status word, None where it cannot fail. call: the
+    number of the plan's call that it belongs to, None for a copy.
+    """
+
+    function: int
+    pointers: int
+    tasks: int
+    is_parallel: bool
+    status: int | None = None
+    call: int | None = None
+
+
+class Library(Protocol):
+    """Loaded code."""
+
+    def address(self, symbol: str) -> int:
+        """Where a function is. Raises `RuntimeFault` when there is none of this name."""
+        ...
+
+
+class Program(Protocol):
+    """Launches in order over a table of pointers, ready to run."""
+
+    table: np.ndarray
+    """Addresses (int64), read at every run."""
+    status: np.ndarray
+    """Status words (int32): not 0 where a kernel has failed; what follows it has not run."""
+
+    def run(self) -> None:
+        """Run all launches; they may still run when this returns."""
+        ...
+
+    def seconds(self) -> list[float]:
+        """The times of a timed program's launches in its last run. Raises `RuntimeFault` for another program."""
+        ...
+
+
+class Device(Protocol):
+    """One place where kernels run and their memory lies."""
+
+    @property
+    def copy_function(self) -> int:
+        """A function for launches: pointers are a source, a target, their bytes, and the bytes of a task."""
+        ...
+
+    def allocate(self, shape: tuple[int, ...], dtype: str) -> Memory:
+        """Uninitialised memory, aligned to 64 bytes at least."""
+        ...
+
+    def view(self, memory: Memory, start: int, shape: tuple[int, ...], dtype: str) -> Memory:
+        """Memory inside of `memory`, from its byte `start` on."""
+        ...
+
+    def copy(self, target: Memory, source: Memory) -> None:
+        """Copy all elements; either side may be a NumPy array."""
+        ...
+
+    def address(self, memory: Memory) -> int:
+        """Where memory begins."""
+        ...
+
+    def load(self, data: bytes) -> Library:
+        """The code of a library."""
+        ...
+
+    def program(
+        self, launches: Sequence[Launch], table: np.ndarray, status: np.ndarray, threads: int, timed: bool = False
+    ) -> Program:
+        """Make launches ready to run; `timed` ones tell their times, and run one after the other."""
+        ...
+
+    def launch(self, program: Program) -> None:
+        """Run a program; it may still run when this returns."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until everything launched has ended."""
+        ...

@@ -1,0 +1,153 @@
+"""This machine's CPU: memory is NumPy arrays, programs run by a team of threads."""
+
+from __future__ import annotations
+
+import math
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import ml_dtypes
+import numpy as np
+
+from neoflow.errors import RuntimeFault
+from neoflow.runtime.device import Launch, Program
+from neoflow.runtime.device.library import Library
+from neoflow.runtime.device.team import Team
+
+PIECES = 4
+"""Into how many pieces each thread's share of a parallel phase is cut: what another can take over when it is late."""
+
+
+def empty(shape: tuple[int, ...], dtype: str | np.dtype, alignment: int = 64) -> np.ndarray:
+    """An uninitialised array whose first element is aligned to `alignment` bytes."""
+    kind = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
+    count = math.prod(shape) * kind.itemsize
+    raw = np.empty(count + alignment, np.uint8)
+    start = -raw.ctypes.data % alignment
+    return raw[start : start + count].view(kind).reshape(shape)
+
+
+class CpuProgram:
+    """A program in the form that the team reads, see `codegen/cpu/team.ll`."""
+
+    def __init__(
+        self, launches: Sequence[Launch], table: np.ndarray, status: np.ndarray, threads: int, timed: bool, team: Team
+    ):
+        self.table, self.status, self._threads, self._team = table, status, threads, team
+        phases = np.zeros((len(launches), 3), np.int64)
+        for n, launch in enumerate(launches):
+            phases[n] = launch.function, table.ctypes.data + 8 * launch.pointers, launch.tasks
+        groups = _regions(launches, threads, timed)
+        regions, at = np.zeros((len(groups), 3), np.int64), 0
+        for n, group in enumerate(groups):
+            first = group[0]
+            shared = threads > 1 and first.is_parallel
+            pieces = min(first.tasks, PIECES * threads) if shared else 0
+            word = 0 if group[-1].status is None else status.ctypes.data + 4 * group[-1].status
+            regions[n] = phases.ctypes.data + phases.strides[0] * at, len(group) | pieces << 32, word
+            at += len(group)
+        self._is_serial = not (regions[:, 1] >> 32).any()
+        self.times = np.zeros(len(groups) + 1, np.int64) if timed else None
+        times = 0 if self.times is None else self.times.ctypes.data
+        self._header = np.array([regions.ctypes.data, len(groups), times], np.int64)
+        self._address = self._header.ctypes.data
+        self._generation = [0]
+        kept = (self._header, regions, phases, table, status, self.times)
+        weakref.finalize(self, _leave, team, self._generation, kept).atexit = False
+
+    def run(self) -> None:
+        """Run all launches, by the team where some are parallel."""
+        generation = self._team.run(self._address, 1 if self._is_serial else self._threads)
+        self._generation[0] = generation or self._generation[0]
+
+    def seconds(self) -> list[float]:
+        """The times of the launches in the last run."""
+        if self.times is None:
+            raise RuntimeFault("the program was not made to be timed")
+        return list(np.diff(self.times) / _ticks(self._team))
+
+
+def _leave(team: Team, generation: list[int], kept: object) -> None:
+    """Keep a program's memory until no thread is inside."""
+    team.leave(generation[0])
+
+
+def _regions(launches: Sequence[Launch], threads: int, timed: bool) -> list[list[Launch]]:
+    """Parallel launches alone; others together, until one that can fail. Timed ones are all alone."""
+    groups: list[list[Launch]] = []
+    for launch in launches:
+        shared = threads > 1 and launch.is_parallel
+        joins = groups and not (shared or timed or groups[-1][-1].status is not None)
+        if joins and not (threads > 1 and groups[-1][0].is_parallel):
+            groups[-1].append(launch)
+        else:
+            groups.append([launch])
+    return groups
+
+
+@lru_cache(maxsize=1)
+def _ticks(team: Team) -> float:
+    """Steps of the processor's counter in a second."""
+    clock = CpuProgram((), np.zeros(0, np.int64), np.zeros(0, np.int32), 1, True, team)
+    assert clock.times is not None
+    clock.run()
+    begin, start = int(clock.times[0]), time.perf_counter()
+    time.sleep(0.02)
+    clock.run()
+    return (int(clock.times[0]) - begin) / (time.perf_counter() - start)
+
+
+class Cpu:
+    """The CPU as a `Device`. What runs programs is a library that `install` is given once."""
+
+    def __init__(self) -> None:
+        self._team: Team | None = None
+
+    def install(self, library: Callable[[], bytes]) -> None:
+        """Give the library of the team, made only when it is not there yet."""
+        if self._team is None:
+            self._team = Team(Library(library()))
+
+    @property
+    def team(self) -> Team:
+        if self._team is None:
+            raise RuntimeFault("the CPU has no thread team yet: neoflow.pipeline.device() installs it")
+        return self._team
+
+    @property
+    def copy_function(self) -> int:
+        return self.team.copy
+
+    def allocate(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        return empty(shape, dtype)
+
+    def view(self, memory: np.ndarray, start: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        kind = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
+        raw = memory.reshape(-1).view(np.uint8)
+        return raw[start : start + math.prod(shape) * kind.itemsize].view(kind).reshape(shape)
+
+    def copy(self, target: np.ndarray, source: np.ndarray) -> None:
+        target[...] = source
+
+    def address(self, memory: np.ndarray) -> int:
+        return int(memory.__array_interface__["data"][0])
+
+    def load(self, data: bytes) -> Library:
+        return Library(data)
+
+    def program(
+        self, launches: Sequence[Launch], table: np.ndarray, status: np.ndarray, threads: int, timed: bool = False
+    ) -> CpuProgram:
+        return CpuProgram(launches, table, status, threads, timed, self.team)
+
+    def launch(self, program: Program) -> None:
+        program.run()
+
+    def synchronize(self) -> None:
+        """A launch ends before it returns."""
+
+
+CPU = Cpu()
+"""The machine's own."""

@@ -1,0 +1,95 @@
+"""Random programs for rewrites that programs of `tests.strategies` seldom meet, the same for the same seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import neoflow as nf
+from neoflow.expr.tensor import Tensor
+from tests.chance import Chance
+from tests.strategies import random_program
+
+Feeds = dict[Tensor, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Roots, gradients among them, and an array for each input."""
+
+    roots: list[Tensor]
+    feeds: Feeds
+
+    def values(self, roots) -> list[np.ndarray]:
+        return nf.evaluate(list(roots), self.feeds, dtype="float64")
+
+
+def anything(seed: int) -> Case:
+    program = random_program(seed)
+    return Case(program.with_gradients(), program.feeds)
+
+
+class _Maker(Chance):
+    def __init__(self, seed: int):
+        super().__init__(np.random.default_rng(seed))
+        self.feeds: Feeds = {}
+
+    def input(self, *shape: int) -> Tensor:
+        t = nf.placeholder(shape, name=f"x{len(self.feeds)}")
+        self.feeds[t] = self.rng.uniform(-1, 1, shape).astype(np.float32)
+        return t
+
+    def case(self, roots: list[Tensor]) -> Case:
+        total = roots[0]
+        floats = list(self.feeds)
+        return Case([*roots, *nf.vjp(total, floats, allow_unused=True)], self.feeds)
+
+
+def sums(seed: int) -> Case:
+    """Contractions of one shape, added with other terms in any order; some are read or returned elsewhere."""
+    make = _Maker(seed)
+    rows, inner, width = (make.between(4, 9) for _ in range(3))
+    k = nf.axis(inner, "k")
+    weight = make.input(inner, width)
+    made: list[Tensor] = []
+    for _ in range(make.between(2, 5)):
+        a, b = make.input(rows, inner), weight if make.chance(0.3) else make.input(inner, width)
+        made.append(nf.compute((rows, width), lambda i, j, a=a, b=b: nf.sum(a[i, k] * b[k, j], axis=[k])))
+    terms = [lambda i, j, t=t: t[i, j] for t in made]
+    if make.chance(0.5):
+        terms.append(lambda i, j: nf.tanh(make.pick(made)[i, j]) * 0.5)
+    if make.chance(0.5):
+        bias = make.input(width)
+        terms.append(lambda i, j: bias[j])
+
+    def body(i, j):
+        first, *rest = [term(i, j) for term in make.shuffled(terms)]
+        return sum(rest, first)
+
+    total = nf.compute((rows, width), body)
+    others = [nf.exp(t * 0.1) for t in made if make.chance(0.2)]
+    return make.case([total, *others, *(t for t in made if make.chance(0.1))])
+
+
+def windows(seed: int) -> Case:
+    """Convolutions with strides, dilation and padding: their gradients are guarded contractions."""
+    make = _Maker(seed)
+    stride, dilation, taps = make.between(1, 3), make.between(1, 2), make.between(1, 4)
+    outer, channels, filters, border = make.between(2, 6), make.between(1, 3), make.between(1, 4), make.between(0, 2)
+    extent = stride * (outer - 1) + dilation * (taps - 1) + 1 - 2 * border
+    if extent < 1:
+        extent, border = extent + 2 * border, 0
+    x, w = make.input(channels, extent), make.input(filters, channels, taps)
+    c, r = nf.axis(channels, "c"), nf.axis(taps, "r")
+
+    def product(o, p):
+        at = stride * p + dilation * r - border
+        inside = (at >= 0) & (at < extent)
+        return nf.sum(nf.select(inside, x[c, at] * w[o, c, r], 0.0), axis=[c, r])
+
+    y = nf.compute((filters, outer), product)
+    return make.case([nf.tanh(y) if make.chance(0.5) else y])
+
+
+PROGRAMS = (anything, sums, windows)

@@ -1,0 +1,112 @@
+"""Kernels of many forms with arrays to call them on, for laws about schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+import neoflow as nf
+from neoflow.expr.tensor import Tensor
+from neoflow.graph import make_graph, optimize
+from neoflow.nn import functional as F
+from neoflow.partition import Partition, Subgraph, partition
+from tests.strategies import random_program
+
+SIZES = (
+    {},
+    {"extent": 40, "points": 4000, "tensors": (1, 3), "rank": 3},
+    {"extent": 60, "points": 9000, "tensors": (1, 2), "rank": 4, "gathers": False},
+    {"dtype": "float64", "extent": 20, "points": 2000, "tensors": (1, 3)},
+)
+"""Limits of random programs: many small kernels, and few whose axes are longer than several vectors."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A subgraph and an array for each of its inputs; `exact` is what it computes in float64."""
+
+    name: str
+    subgraph: Subgraph
+    arrays: list[np.ndarray]
+    exact: list[np.ndarray]
+
+
+def subgraphs(roots: list[Tensor], inputs: list[Tensor]) -> tuple[Subgraph, ...]:
+    """The distinct kernels of a program."""
+    return _partition(roots, inputs).subgraphs
+
+
+def random_subgraphs(seed: int) -> tuple[Subgraph, ...]:
+    """The distinct kernels of a random program with its gradients."""
+    program = random_program(seed, **SIZES[seed % len(SIZES)])
+    return subgraphs(program.with_gradients(), list(program.feeds))
+
+
+def _partition(roots: list[Tensor], inputs: list[Tensor]) -> Partition:
+    return partition(optimize(make_graph(roots, inputs)))
+
+
+def random_cases(seed: int) -> Iterator[Case]:
+    """The kernels of a random program with its gradients."""
+    program = random_program(seed, jumps=False, **SIZES[seed % len(SIZES)])
+    yield from cases(f"random {seed}", program.with_gradients(), program.feeds)
+
+
+def cases(name: str, roots: list[Tensor], feeds: dict[Tensor, np.ndarray]) -> Iterator[Case]:
+    """The kernels of a program."""
+    calls = _partition(roots, list(feeds)).calls
+    needed = list(dict.fromkeys(t for c in calls for t in c.inputs))
+    values = dict(zip(needed, nf.evaluate(needed, feeds), strict=True))
+    seen: set[str] = set()
+    for call in calls:
+        if call.subgraph.digest in seen:
+            continue
+        seen.add(call.subgraph.digest)
+        arrays = [np.asarray(values[t]) for t in call.inputs]
+        inputs, outputs = call.subgraph.tensors()
+        exact = nf.evaluate(list(outputs), dict(zip(inputs, arrays, strict=True)), dtype="float64")
+        yield Case(name, call.subgraph, arrays, exact)
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    k = nf.axis(a.shape[1], "k")
+    return nf.compute((a.shape[0], b.shape[1]), lambda i, j: nf.sum(a[i, k] * b[k, j], axis=[k]))
+
+
+def votes(u: Tensor, h: Tensor) -> Tensor:
+    return nf.expr("y[b,n,k,d] = sum(h[n,k,d,e] * u[b,n,e])", h=h, u=u)
+
+
+OPERATORS = (
+    ("matmul", ((37, 53), (41, 53)), F.linear),
+    ("matmul in place", ((21, 53), (53, 75)), lambda a, b: nf.tanh(product(a, b)) * 0.5),
+    ("long matmul", ((3, 700), (17, 700)), F.linear),
+    ("three factors", ((12, 9), (9, 17), (9,)), lambda a, b, c: product(a * c, b)),
+    ("convolution", ((2, 5, 11, 13), (7, 5, 3, 3)), lambda x, w: F.conv2d(x, w, stride=2, padding=1)),
+    ("depthwise", ((2, 6, 9, 11), (6, 1, 3, 3)), lambda x, w: F.conv2d(x, w, padding=1, groups=6)),
+    ("votes", ((3, 20, 6), (20, 5, 8, 6)), votes),
+    ("packed by a long expression", ((9, 30), (30, 75)), lambda a, b: product(a, nf.tanh(nf.exp(b) + nf.sin(b)) * b)),
+    ("softmax", ((7, 45),), F.softmax),
+    ("layer norm", ((7, 45), (45,), (45,)), F.layer_norm),
+    ("transpose", ((33, 47),), lambda x: nf.transpose(x, (1, 0)) + 1.0),
+    ("transpose of three", ((6, 19, 21),), lambda x: nf.transpose(x, (2, 0, 1)) * 2.0),
+    ("columns", ((45, 7),), lambda x: nf.sum(x, axis=0)),
+    ("everything", ((9, 1200),), lambda x: nf.sum(x * x)),
+    ("maximum", ((9, 120),), lambda x: nf.max(x, axis=1)),
+)
+
+
+def named_cases(dtype: str = "float32") -> Iterator[Case]:
+    """The kernels of operators and their gradients."""
+    rng = np.random.default_rng(0)
+    for name, shapes, function in OPERATORS:
+        inputs = [nf.placeholder(s, dtype, name=f"x{n}") for n, s in enumerate(shapes)]
+        y = function(*inputs)
+        feeds: dict[Tensor, np.ndarray] = {x: rng.standard_normal(x.shape).astype(dtype) for x in inputs}
+        yield from cases(name, [y, *nf.vjp(nf.sum(y * y), inputs)], feeds)
+    ids, table = nf.placeholder((50,), "int64", name="ids"), nf.placeholder((11, 19), dtype, name="table")
+    rows = nf.compute((50, 19), lambda i, h: nf.exp(table[ids[i], h]))
+    feeds = {ids: rng.integers(0, 11, 50), table: rng.standard_normal((11, 19)).astype(dtype)}
+    yield from cases("lookup", [rows, *nf.vjp(nf.sum(rows * rows), [table])], feeds)
