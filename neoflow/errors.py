@@ -25,11 +25,11 @@ Location = tuple[str, int]
 class NeoflowError(Exception):
     """Base of every error that neoflow raises on purpose.
 
-    `where` is the user's (file, line) the message is about; it leads the text.
+    `where` is the user's (file, line) the `message` is about; it leads the text.
     """
 
     def __init__(self, message: str, where: Location | None = None):
-        self.where = where
+        self.message, self.where = message, where
         prefix = f"{os.path.relpath(where[0])}:{where[1]}: " if where else ""
         super().__init__(prefix + message)
 

@@ -19,15 +19,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from functools import cache
 
 from neoflow.autodiff import rules
 from neoflow.autodiff.solve import Solution, solve
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
-from neoflow.expr.check import conjuncts
 from neoflow.expr.close import define
 from neoflow.expr.functions import ARG_REDUCERS
+from neoflow.expr.guards import conjuncts
 from neoflow.expr.ir import (
     Apply,
     Axis,
@@ -42,9 +41,11 @@ from neoflow.expr.ir import (
     rewrite,
     substitute,
 )
+from neoflow.expr.memo import remembered
 from neoflow.expr.normal import conjunction, normal_form, opened
-from neoflow.expr.recipe import Recipe, stand_ins
-from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor, topological
+from neoflow.expr.recipe import Name, Recipe, derived, stand_ins
+from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor, tensor_of, topological
+from neoflow.expr.traits import is_exact
 
 Guards = tuple[Expr, ...]
 _MAX_CLASSES = 64
@@ -53,11 +54,9 @@ _MAX_SPAN = 1024
 _BORDER, _REUSE = 1.5, 16
 """Points that share a place are summed first where they are so many and gathering visits so many times all points."""
 _idents = itertools.count(1_000_000)
-_EXACT = ("maximum", "minimum", "relu", "neg", "abs")
-"""Functions whose result has the same bits however it is compiled."""
 
 
-@cache
+@remembered
 def adjoint(definition: Definition, positions: frozenset[int]) -> Recipe:
     """Contributions to the slots at `positions`, over inputs (slots..., value y, cotangent g); None: no gradient."""
     forward = normal_form(definition)
@@ -75,13 +74,13 @@ def adjoint(definition: Definition, positions: frozenset[int]) -> Recipe:
         if not isinstance(t, Compute) or t not in cotangents or not dt.is_float(t.dtype):
             continue
         value = y if t is result else t
-        for source, terms in contributions(t, value, accumulate(cotangents[t], f"d_{t.name}"), wanted).items():
+        for source, terms in contributions(t, value, accumulate(cotangents[t], _d(t)), wanted).items():
             cotangents.setdefault(source, []).extend(terms)
-    outputs = tuple(accumulate(cotangents[s], f"d_{s.name}") if s in cotangents else None for s in forward.inputs)
+    outputs = tuple(accumulate(cotangents[s], _d(s)) if s in cotangents else None for s in forward.inputs)
     return Recipe((*forward.inputs, y, g), outputs)
 
 
-@cache
+@remembered
 def adjoint_of_padded(definition: Definition, position: int, padding: Definition) -> Recipe | None:
     """The contribution to x, where `definition` is a sum that reads  `padding` of x  at `position`; None for others.
 
@@ -91,7 +90,7 @@ def adjoint_of_padded(definition: Definition, position: int, padding: Definition
     """
     if not (isinstance(definition.body, Reduce) and definition.body.op == "sum" and _is_padding(padding)):
         return None
-    x = Placeholder(padding.slots[0].shape, padding.slots[0].dtype, f"${position}", None)
+    x = Placeholder(padding.slots[0].shape, padding.slots[0].dtype, Name("", position, ""), None)
     inputs = stand_ins(definition)
     element, padded = opened(padding.body, (x,)), inputs[position]
 
@@ -119,6 +118,11 @@ def _is_padding(definition: Definition) -> bool:
             is_shift = all(isinstance(a, Axis) and terms[a] == 1 and len(terms) == 1 for terms in forms for a in terms)
             return is_shift and len(set(places)) == len(places)
     return False
+
+
+def _d(t: Tensor, suffix: str = "") -> str:
+    """The name of the cotangent of t."""
+    return derived(t.name, "d_", suffix)
 
 
 def accumulate(terms: list[Tensor], name: str) -> Tensor:
@@ -157,8 +161,7 @@ def contributions(t: Compute, value: Tensor, g: Tensor, wanted: set[Tensor]) -> 
     elementwise: dict[Tensor, list[tuple[Expr, tuple[Axis, ...]]]] = {}
     result: dict[Tensor, list[Tensor]] = {}
     for (read, guards), e in terms.items():
-        source = read.source
-        assert isinstance(source, Tensor)
+        source = tensor_of(read)
         if source not in wanted:
             continue
         targets = fresh_axes(source.shape)
@@ -174,7 +177,7 @@ def contributions(t: Compute, value: Tensor, g: Tensor, wanted: set[Tensor]) -> 
             e = substitute(e, dict(zip(targets, axes, strict=True)))
             total = e if total is None else rules.add(total, e)
         assert total is not None
-        result.setdefault(source, []).append(define(source.shape, axes, total, f"d_{source.name}"))
+        result.setdefault(source, []).append(define(source.shape, axes, total, _d(source)))
     return result
 
 
@@ -184,9 +187,8 @@ def _term(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...], targets
     The cheapest of: gathering, by residue classes or not; storing sums over the axes the read does not use and
     gathering these, where windows are few and most places near a border; scattering, where the index is data.
     """
-    source = read.source
-    assert isinstance(source, Tensor)
-    name = f"d_{source.name}"
+    source = tensor_of(read)
+    name = _d(source)
     points = math.prod(a.extent for a in domain)
     solution = solve(read.indices, targets, domain, _idents)
     if solution.matches and source.size * solution.trips > 2 * (source.size + points):
@@ -239,8 +241,8 @@ def _scattered(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...]) ->
     indices = read.indices
     if guards:
         indices = tuple(Select(conjunction(guards), i, affine.integer(0)) for i in indices)
-    shape = read.source.shape
-    return define(shape, fresh_axes(shape), Scatter(over, indices, value), f"d_{read.source.name}")  # type: ignore[union-attr]
+    source = tensor_of(read)
+    return define(source.shape, fresh_axes(source.shape), Scatter(over, indices, value), _d(source))
 
 
 def _summed_first(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...]) -> tuple[Read, tuple[Axis, ...]]:
@@ -252,22 +254,17 @@ def _summed_first(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...])
         e = Select(conjunction(guards), e, Const(0, e.dtype))
     if others:
         e = Reduce("sum", others, e)
-    stored = define(tuple(a.extent for a in over), over, e, f"d_{read.source.name}_terms")  # type: ignore[union-attr]
+    stored = define(tuple(a.extent for a in over), over, e, _d(tensor_of(read), "_terms"))
     return Read(stored, over), over
 
 
 def _cotangent_of_scattered(body: Scatter, g: Tensor) -> dict[Tensor, Tensor]:
     """t[f(i)] += v[i]   ->   dv[i] = g[f(i)]."""
-    assert isinstance(body.body, Read) and isinstance(body.body.source, Tensor)
-    source = body.body.source
+    assert isinstance(body.body, Read)
+    source = tensor_of(body.body)
     if not dt.is_float(source.dtype):
         return {}
-    return {source: define(source.shape, body.axes, Read(g, body.targets), f"d_{source.name}")}
-
-
-def _is_exact(e: Expr) -> bool:
-    inner = all(_is_exact(c) for c in e.children if dt.is_float(c.dtype))
-    return inner and (not isinstance(e, (Apply, Cast)) or (isinstance(e, Apply) and e.fn in _EXACT))
+    return {source: define(source.shape, body.axes, Read(g, body.targets), _d(source))}
 
 
 def _share_among_ties(t: Compute, body: Reduce, value: Tensor, g: Tensor) -> tuple[Expr, Expr]:
@@ -276,15 +273,15 @@ def _share_among_ties(t: Compute, body: Reduce, value: Tensor, g: Tensor) -> tup
     What is compared must have the bits of the forward pass, so anything inexact is stored first.
     """
     inner, outputs = body.body, t.definition.axes
-    if not _is_exact(inner):
+    if not is_exact(inner):
         domain = outputs + body.axes
         used = tuple(a for a in domain if a in inner.free)
-        stored = define(tuple(a.extent for a in used), used, inner, f"{t.name}_of")
+        stored = define(tuple(a.extent for a in used), used, inner, derived(t.name, suffix="_of"))
         inner = Read(stored, used)
     one, zero = Const(1, t.dtype), Const(0, t.dtype)
     wins = Apply("eq", (inner, Read(value, outputs)))
-    count = define(t.shape, outputs, Reduce("sum", body.axes, Select(wins, one, zero)), f"{t.name}_ties")
-    share = define(t.shape, outputs, Apply("div", (Read(g, outputs), Read(count, outputs))), f"d_{t.name}_share")
+    count = define(t.shape, outputs, Reduce("sum", body.axes, Select(wins, one, zero)), derived(t.name, suffix="_ties"))
+    share = define(t.shape, outputs, Apply("div", (Read(g, outputs), Read(count, outputs))), _d(t, "_share"))
     return body.body, Select(wins, Read(share, outputs), zero)
 
 
@@ -406,7 +403,7 @@ def split_by_residue(
         body = gather(narrowed, substitute(e, place), tuple(substitute(c, place) for c in guards))
         if isinstance(body, Const):
             continue
-        part = define(tuple(a.extent for a in own), own, body, name + "_" + "".join(map(str, residues)))
+        part = define(tuple(a.extent for a in own), own, body, derived(name, suffix="_" + "".join(map(str, residues))))
         parts.append((chosen, part))
         work += part.size * narrowed.trips
     if work * 1.2 > whole:

@@ -6,16 +6,17 @@ Axes carry their extents, so what an expression can be is known from itself. `fl
 from __future__ import annotations
 
 import math
+from operator import attrgetter
 
 import numpy as np
 
 from neoflow.expr import dtype as dt
+from neoflow.expr.functions import ARG_REDUCERS
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, Slot
+from neoflow.expr.memo import from_below
 
 INF = 1 << 62
 """Stands for "unbounded" in intervals."""
-
-_simplified: dict[int, Expr] = {}
 
 
 def integer(value: int) -> Const:
@@ -26,6 +27,11 @@ _RANGES = {d: (int(np.iinfo(d).min), int(np.iinfo(d).max)) for d in dt.INTS if d
 """The values of the integer types whose arithmetic may wrap around before an index notices."""
 
 
+def _integers(e: Expr) -> list[Expr]:
+    return [c for c in e.children if not dt.is_float(c.dtype)]
+
+
+@from_below(_integers)
 def bounds(e: Expr) -> tuple[int, int]:
     """An interval (low, high), ends included, that holds every value of an integer expression."""
     found = _bounds(e)
@@ -48,7 +54,7 @@ def _bounds(e: Expr) -> tuple[int, int]:
             return bounds(e.arg)
         case Reduce() if e.op in ("max", "min"):
             return bounds(e.body)
-        case Reduce() if e.op.startswith("arg"):
+        case Reduce() if e.op in ARG_REDUCERS:
             return 0, e.axes[0].extent - 1
     return (0, 1) if e.dtype == "bool" else (-INF, INF)
 
@@ -103,21 +109,40 @@ Linear = tuple[dict[Expr, int], int]
 """sum of coefficient * atom, plus a constant; an atom is an axis or what is not linear."""
 
 
+_LINEAR = ("add", "sub", "neg", "mul")
+
+
 def linear(e: Expr) -> Linear:
     """The linear form of an integer expression; atoms are left as they are."""
+    if not (isinstance(e, Apply) and e.fn in _LINEAR):
+        return _linear(e, [])
+    known: dict[int, Linear] = {}
+    stack: list[Expr] = [e]
+    while stack:
+        node = stack[-1]
+        args = node.args if isinstance(node, Apply) and node.fn in _LINEAR else ()
+        waiting = [a for a in args if a.uid not in known]
+        if waiting:
+            stack += waiting
+            continue
+        known[stack.pop().uid] = _linear(node, [known[a.uid] for a in args])
+    return known[e.uid]
+
+
+def _linear(e: Expr, args: list[Linear]) -> Linear:
     match e:
         case Const():
             return {}, int(e.value)
         case Axis(extent=1):
             return {}, 0
         case Apply(fn="add"):
-            return combine(linear(e.args[0]), linear(e.args[1]), 1)
+            return combine(args[0], args[1], 1)
         case Apply(fn="sub"):
-            return combine(linear(e.args[0]), linear(e.args[1]), -1)
+            return combine(args[0], args[1], -1)
         case Apply(fn="neg"):
-            return scale(linear(e.args[0]), -1)
+            return scale(args[0], -1)
         case Apply(fn="mul"):
-            a, b = linear(e.args[0]), linear(e.args[1])
+            a, b = args
             if not a[0]:
                 return scale(b, a[1])
             if not b[0]:
@@ -147,24 +172,30 @@ def _term_order(item: tuple[Expr, int]) -> tuple:
 
 
 def _order(e: Expr) -> tuple:
-    """A total order of closed expressions that looks at their structure only."""
-    match e:
-        case Const():
-            return (0, e.value)
-        case Axis():
-            return (1, abs(e.ident))
-        case Read():
-            source = e.slot if isinstance(e.source, Slot) else e.source.uid
-            return (2, source, *map(_order, e.indices))
-        case Apply():
-            kind = e.fn
-        case Reduce():
-            return (3, e.op, *map(_order, e.axes), _order(e.body))
-        case Cast():
-            kind = e.dtype
-        case _:
-            kind = "select"
-    return (3, kind, *map(_order, e.children))
+    """A total order of closed expressions that looks at their structure only: that of their nodes, parents first."""
+    order: list = []
+    stack = [e]
+    while stack:
+        node = stack.pop()
+        inner = node.children
+        match node:
+            case Const():
+                order += (0, node.value)
+            case Axis():
+                order += (1, abs(node.ident))
+            case Read():
+                order += (2, node.slot if isinstance(node.source, Slot) else node.source.uid)
+            case Apply():
+                order += (3, node.fn)
+            case Reduce():
+                order += (3, node.op)
+                inner = (*node.axes, node.body)
+            case Cast():
+                order += (3, node.dtype)
+            case _:
+                order += (3, "select")
+        stack.extend(reversed(inner))
+    return tuple(order)
 
 
 def over_axes(form: Linear) -> dict[Axis, int]:
@@ -194,20 +225,9 @@ def from_linear(form: Linear) -> Expr:
     return result
 
 
+@from_below(attrgetter("children"), is_final=True)
 def simplify(e: Expr) -> Expr:
     """A canonical equal of an integer index expression or of a condition over such; idempotent."""
-    known = _simplified.get(e.uid)
-    if known is not None and known.dtype == e.dtype:
-        return known
-    result = _simplify(e)
-    _simplified[e.uid] = result
-    _simplified[result.uid] = result
-    if len(_simplified) > 1_000_000:
-        _simplified.clear()
-    return result
-
-
-def _simplify(e: Expr) -> Expr:
     match e:
         case Axis(extent=1):
             return integer(0)
@@ -388,10 +408,16 @@ def _simplify_condition(fn: str, args: tuple[Expr, ...], e: Apply) -> Expr:
                 return a if a.value is absorbing else b
         if args[0] is args[1]:
             return args[0]
-        if isinstance(args[1], Apply) and args[1].fn == fn:  # a & (b & c) is (a & b) & c
-            first, second = args[1].args
-            return _simplify_condition(fn, (_simplify_condition(fn, (args[0], first), e), second), e)
-        return Apply(fn, args, e.where)
+        joined, rest = args[0], args[1]
+        terms = []
+        while isinstance(rest, Apply) and rest.fn == fn:  # a & (b & c) is (a & b) & c
+            rest, last = rest.args
+            terms.append(last)
+        if not terms:
+            return Apply(fn, args, e.where)
+        for term in (rest, *reversed(terms)):
+            joined = _simplify_condition(fn, (joined, term), e)
+        return joined
     if fn == "not":
         return Const(not args[0].value, "bool") if isinstance(args[0], Const) else Apply(fn, args, e.where)
     if args[0].dtype == "bool":

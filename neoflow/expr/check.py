@@ -8,6 +8,7 @@ where the points are few.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,53 +16,16 @@ from neoflow.errors import ExpressionError, Location
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS
+from neoflow.expr.guards import Guards, conjuncts, guarded_reads
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Scatter, Select, postorder, substitute
+from neoflow.expr.memo import remembered
 from neoflow.expr.printer import print_expr
 from neoflow.expr.tensor import Definition
 
-Guards = tuple[Expr, ...]
 _OPERATIONS = 10_000_000
 """Most steps of the library for one question."""
 _POINTS = 1 << 20
 """Most points tried one by one for one question."""
-_proved: set[Definition] = set()
-
-
-def guarded_reads(body: Expr) -> list[tuple[Read, Guards]]:
-    """Every read with the conditions under which it happens, in the order of the text; equal ones once."""
-    found: dict[tuple[Read, Guards], None] = {}
-    seen: set[tuple[Expr, Guards]] = set()
-    stack: list[tuple[Expr, Guards]] = [(body, ())]
-    while stack:
-        item = stack.pop()
-        if item in seen:
-            continue
-        seen.add(item)
-        node, guards = item
-        if isinstance(node, Read):
-            found[(node, guards)] = None
-        inner: list[tuple[Expr, Guards]] = [(c, guards) for c in node.children]
-        if isinstance(node, Select):
-            inner[1] = (node.then, guards + conjuncts(node.cond, True))
-            inner[2] = (node.other, guards + conjuncts(node.cond, False))
-        elif isinstance(node, Apply) and node.fn in ("and", "or"):
-            first, second = node.args  # the second is only evaluated where the first does not decide
-            inner[1] = (second, guards + conjuncts(first, node.fn == "and"))
-        stack.extend(reversed(inner))
-    return list(found)
-
-
-def conjuncts(cond: Expr, positive: bool) -> Guards:
-    """`cond` (or its negation) as a conjunction of simpler conditions."""
-    if isinstance(cond, Apply):
-        if cond.fn == "not":
-            return conjuncts(cond.args[0], not positive)
-        if cond.fn == ("and" if positive else "or"):
-            return conjuncts(cond.args[0], positive) + conjuncts(cond.args[1], positive)
-        opposite = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}.get(cond.fn)
-        if not positive and opposite and cond.args[0].dtype == dt.INDEX:
-            return (Apply(opposite, cond.args),)
-    return (cond,) if positive else (Apply("not", (cond,)),)
 
 
 class _Opaque(Exception):
@@ -155,18 +119,25 @@ def implied(condition: Expr, guards: list[Expr] | Guards) -> bool:
         return False
 
 
-def check_bounds(
-    definition: Definition, names: tuple[str, ...], sources: tuple[str, ...], where: Location | None
-) -> None:
-    """Raise `ExpressionError` unless every read of the definition provably stays inside its tensor."""
-    if definition in _proved:
-        return
-    names = tuple(name or f"axis{n}" for n, name in enumerate(names))
+@dataclass(frozen=True)
+class _Unproved:
+    """An access whose index at `position` leaves its extent at axis values `at`, or (None) may leave it."""
+
+    access: Expr
+    position: int
+    index: Expr
+    extent: int
+    at: dict[Axis, int] | None
+
+
+@remembered
+def _unproved(definition: Definition) -> _Unproved | None:
+    """The first access that does not provably stay inside its tensor."""
     accesses: list[tuple[Expr, tuple[Expr, ...], tuple[int, ...], Guards]]
     accesses = [(r, r.indices, r.source.shape, g) for r, g in guarded_reads(definition.body)]
     if isinstance(definition.body, Scatter):
         accesses.append((definition.body, definition.body.targets, definition.shape, ()))
-    for read, indices, shape, guards in accesses:
+    for access, indices, shape, guards in accesses:
         for position, (index, extent) in enumerate(zip(indices, shape, strict=True)):
             low, high = affine.bounds(index)
             if (low >= 0 and high < extent) or _reads_data(index):
@@ -174,28 +145,39 @@ def check_bounds(
             try:
                 values = _leaving(index, extent, guards)
             except _Opaque:
-                raise ExpressionError(
-                    f"read `{print_expr(read, names, sources)}` cannot be proved to stay inside its tensor: index "
-                    f"{position} is `{print_expr(index, names, sources)}`, which is not + - * // % of axes and "
-                    f"constants, and the extent is {extent}; guard it with nf.select and write it with those",
-                    where,
-                ) from None
-            if values is None:
-                continue
-            inside = ", ".join(f"{names[a.ident]}={v}" for a, v in sorted(values.items(), key=lambda i: i[0].ident))
-            reached = _value(index, values)
-            raise ExpressionError(
-                f"read `{print_expr(read, names, sources)}` leaves its tensor: index {position} is "
-                f"`{print_expr(index, names, sources)}` = {reached} at {inside or 'every point'}, but the extent is "
-                f"{extent}; guard it with nf.select, or change the shapes",
-                where,
-            )
-    _proved.add(definition)
+                return _Unproved(access, position, index, extent, None)
+            if values is not None:
+                return _Unproved(access, position, index, extent, values)
+    return None
+
+
+def check_bounds(
+    definition: Definition, names: tuple[str, ...], sources: tuple[str, ...], where: Location | None
+) -> None:
+    """Raise `ExpressionError` unless every read of the definition provably stays inside its tensor."""
+    found = _unproved(definition)
+    if found is None:
+        return
+    names = tuple(name or f"axis{n}" for n, name in enumerate(names))
+    access, index = (print_expr(e, names, sources) for e in (found.access, found.index))
+    if found.at is None:
+        raise ExpressionError(
+            f"read `{access}` cannot be proved to stay inside its tensor: index {found.position} is `{index}`, which "
+            f"is not + - * // % of axes and constants, and the extent is {found.extent}; guard it with nf.select and "
+            "write it with those",
+            where,
+        )
+    inside = ", ".join(f"{names[a.ident]}={v}" for a, v in sorted(found.at.items(), key=lambda i: i[0].ident))
+    raise ExpressionError(
+        f"read `{access}` leaves its tensor: index {found.position} is `{index}` = {_value(found.index, found.at)} at "
+        f"{inside or 'every point'}, but the extent is {found.extent}; guard it with nf.select, or change the shapes",
+        where,
+    )
 
 
 def _reads_data(index: Expr) -> bool:
     """A data-dependent index is checked at run time."""
-    return isinstance(index, Read) or any(_reads_data(c) for c in index.children)
+    return any(isinstance(e, Read) for e in postorder(index))
 
 
 def _leaving(index: Expr, extent: int, guards: Guards) -> dict[Axis, int] | None:

@@ -6,6 +6,7 @@ from neoflow.errors import ExpressionError, Location
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.check import check_bounds
+from neoflow.expr.deep import Walk, run
 from neoflow.expr.ir import (
     Apply,
     Axis,
@@ -21,7 +22,7 @@ from neoflow.expr.ir import (
     postorder,
     rewrite,
 )
-from neoflow.expr.tensor import Compute, Definition, Tensor
+from neoflow.expr.tensor import Compute, Definition, Tensor, tensor_of
 
 
 class _Closer:
@@ -48,47 +49,57 @@ class _Closer:
             known = self.slots[tensor] = Slot(len(self.slots), tensor.shape, tensor.dtype)
         return known
 
-    def visit(self, e: Expr) -> Expr:
+    def closed(self, e: Expr) -> Walk[Expr]:
+        """`e` with its axes numbered and its tensors as slots."""
         done = self.memo.get(e)
         if done is None:
-            done = self.memo[e] = self._visit(e)
+            done = self.memo[e] = yield from self._closed(e)
         return done
 
-    def _visit(self, e: Expr) -> Expr:
+    def _closed(self, e: Expr) -> Walk[Expr]:
         match e:
             case Const():
                 return Const(e.value, e.dtype)
             case Axis():
                 return self.numbered[e]
             case Read():
-                assert isinstance(e.source, Tensor)
-                slot = self.slot(e.source)
-                return Read(slot, tuple(affine.simplify(self.visit(i)) for i in e.indices))
+                slot, indices = self.slot(tensor_of(e)), []
+                for i in e.indices:
+                    indices.append(affine.simplify((yield self.closed(i))))
+                return Read(slot, tuple(indices))
             case Apply():
-                closed: Expr = Apply(e.fn, tuple(self.visit(a) for a in e.args))
+                args = []
+                for a in e.args:
+                    args.append((yield self.closed(a)))
+                closed = Apply(e.fn, tuple(args))
                 return _constant_right(affine.simplify(closed)) if closed.dtype in (dt.INDEX, "bool") else closed
             case Select():
-                cond = affine.simplify(self.visit(e.cond))
+                cond = affine.simplify((yield self.closed(e.cond)))
                 if isinstance(cond, Const):
-                    return self.visit(e.then if cond.value else e.other)
-                return Select(cond, self.visit(e.then), self.visit(e.other))
+                    return (yield self.closed(e.then if cond.value else e.other))
+                then = yield self.closed(e.then)
+                return Select(cond, then, (yield self.closed(e.other)))
             case Cast():
-                arg = self.visit(e.arg)
+                arg = yield self.closed(e.arg)
                 return arg if arg.dtype == e.dtype else Cast(e.dtype, arg)
             case Binder():
-                for a in e.axes:
-                    if any(a is outer for outer in self.scope):
-                        raise ExpressionError(
-                            f"axis `{a.name}` is bound twice in nested scopes; give the inner reduction an axis of its "
-                            "own (nf.axis)",
-                            e.where,
-                        )
-                self.scope.extend(e.axes)
-                axes = tuple(self.number(a) for a in e.axes)
-                children = tuple(self.visit(c) for c in e.children)
-                del self.scope[-len(e.axes) :]
-                return _unplaced(e.rebind(axes, children))
+                return (yield from self._bound(e))
         raise TypeError(type(e).__name__)
+
+    def _bound(self, e: Binder) -> Walk[Binder]:
+        for a in e.axes:
+            if any(a is outer for outer in self.scope):
+                raise ExpressionError(
+                    f"axis `{a.name}` is bound twice in nested scopes; give the inner reduction an axis of its own "
+                    "(nf.axis)",
+                    e.where,
+                )
+        self.scope.extend(e.axes)
+        axes, children = tuple(self.number(a) for a in e.axes), []
+        for c in e.children:
+            children.append((yield self.closed(c)))
+        del self.scope[-len(e.axes) :]
+        return _unplaced(e.rebind(axes, tuple(children)))
 
 
 def _unplaced(e: Binder) -> Binder:
@@ -136,7 +147,7 @@ def _close(axes: tuple[Axis, ...], body: Expr) -> tuple[Expr, tuple[Tensor, ...]
     """
     while True:
         closer = _Closer(axes)
-        closed = closer.visit(body)
+        closed = run(closer.closed(body))
         slots, bound = first_met(closed)
         in_order = [a.ident for a in bound] == list(range(len(axes), len(closer.names)))
         if in_order and [s.position for s in slots] == list(range(len(closer.slots))):

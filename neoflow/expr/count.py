@@ -16,10 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from neoflow.expr import dtype as dt
+from neoflow.expr.deep import Walk, run
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, postorder
+from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Compute, Definition, Tensor, topological
 
 
@@ -61,10 +62,10 @@ def count_ops(tensors: Tensor | Sequence[Tensor]) -> OpCount:
     return total + OpCount(bytes_read=sum(t.nbytes for t in read))
 
 
-@lru_cache(maxsize=65536)
+@remembered
 def count_definition(definition: Definition) -> OpCount:
     """Arithmetic of one compute, over all its points."""
-    cost = _Counter(definition.body).cost(definition.body, set())
+    cost = run(_Counter(definition.body).cost(definition.body, set()))
     points = 1 if isinstance(definition.body, Scatter) else math.prod(definition.shape)
     return OpCount(points * cost.multiply_adds, points * cost.other)
 
@@ -102,7 +103,7 @@ class _Counter:
             if isinstance(e, Read) or any(c in self.reading for c in e.children):
                 self.reading.add(e)
 
-    def cost(self, e: Expr, seen: set[Expr]) -> _Cost:
+    def cost(self, e: Expr, seen: set[Expr]) -> Walk[_Cost]:
         """Of `e` in one trip of the loops around it, apart from what `seen` has counted already."""
         if e in seen:
             return _FREE
@@ -111,32 +112,33 @@ class _Counter:
             case Const() | Axis():
                 return _FREE
             case Read():
-                return self._reductions_only(e.indices, seen)
+                return (yield self._reductions_only(e.indices, seen))
             case Cast():
-                return self.cost(e.arg, seen)
+                return (yield self.cost(e.arg, seen))
             case Apply() if dt.is_float(e.dtype) or e in self.reading:
-                return self._apply(e, seen)
+                return (yield from self._apply(e, seen))
             case Apply():
                 return _FREE
             case Select():
-                branches = [(branch, set(seen)) for branch in (e.then, e.other)]
-                costs = [self.cost(branch, own) for branch, own in branches]
-                dearer = max((0, 1), key=lambda n: costs[n].flops)
-                seen |= branches[dearer][1]
-                return costs[dearer]
+                first, second = set(seen), set(seen)
+                then, other = (yield self.cost(e.then, first)), (yield self.cost(e.other, second))
+                seen |= second if other.flops > then.flops else first
+                return other if other.flops > then.flops else then
             case Scatter():
                 trips = math.prod(a.extent for a in e.axes)
-                each = self.cost(e.body, set()).accumulated()
+                each = (yield self.cost(e.body, set())).accumulated()
                 return _Cost(trips * each.multiply_adds, trips * each.other)
             case Reduce():
                 trips = math.prod(a.extent for a in e.axes)
-                body = self.cost(e.body, set())
+                body = yield self.cost(e.body, set())
                 each = body.accumulated() if e.op == "sum" else _Cost(body.multiply_adds, body.other + 1)
                 return _Cost(trips * each.multiply_adds, trips * each.other)
         raise TypeError(type(e).__name__)
 
-    def _apply(self, e: Apply, seen: set[Expr]) -> _Cost:
-        costs = [self.cost(a, seen) for a in e.args]
+    def _apply(self, e: Apply, seen: set[Expr]) -> Walk[_Cost]:
+        costs: list[_Cost] = []
+        for a in e.args:
+            costs.append((yield self.cost(a, seen)))
         if e.fn in ("add", "sub"):
             absorbed = next((n for n, c in enumerate(costs) if c.is_product), 0)
             costs[absorbed] = costs[absorbed].accumulated()
@@ -146,13 +148,11 @@ class _Counter:
             total = total.plus(c)
         return _Cost(total.multiply_adds, total.other + 1, e.fn == "mul")
 
-    def _reductions_only(self, indices: tuple[Expr, ...], seen: set[Expr]) -> _Cost:
+    def _reductions_only(self, indices: tuple[Expr, ...], seen: set[Expr]) -> Walk[_Cost]:
         """What indices cost: nothing but the reductions in them."""
         total = _FREE
         for e in indices:
             if e in self.reading and e not in seen:
-                if isinstance(e, Reduce):
-                    total = total.plus(self.cost(e, seen))
-                else:
-                    total = total.plus(self._reductions_only(e.children, seen))
+                inner = self.cost(e, seen) if isinstance(e, Reduce) else self._reductions_only(e.children, seen)
+                total = total.plus((yield inner))
         return total

@@ -13,7 +13,7 @@ import numpy as np
 from neoflow.errors import ExpressionError, Location
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
-from neoflow.expr.functions import FUNCTIONS
+from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, caller
 from neoflow.expr.tensor import Compute, Parameter, Placeholder, Tensor
 
@@ -293,7 +293,7 @@ def reduction(op: str, x: Operand, axis: Any, keepdims: bool = False) -> Any:
             raise fail(f"{op} reduces over axes made by nf.axis, not {a!r}")
     if not axes or len(set(axes)) != len(axes):
         raise fail(f"{op} needs one or more distinct axes: axis=[r, s]")
-    if op.startswith("arg") and len(axes) != 1:
+    if op in ARG_REDUCERS and len(axes) != 1:
         raise fail(f"{op} goes over exactly one axis, not {len(axes)}")
     if e.dtype == "bool":
         raise fail(f"{op} takes numbers, but `{e}` is bool; cast it: nf.cast(..., 'int32')")
@@ -317,7 +317,7 @@ def _reduce_tensor(op: str, x: Tensor, dims: Any, keepdims: bool) -> Tensor:
     over = checked_dims(x, dims)
     if not over:
         return x
-    if op.startswith("arg") and len(over) != 1:
+    if op in ARG_REDUCERS and len(over) != 1:
         raise fail(f"{op} goes over exactly one dimension: axis=d")
     if x.dtype == "bool":
         raise fail(f"{op} takes numbers, but `{x.name}` is bool; cast it: nf.cast(..., 'int32')")

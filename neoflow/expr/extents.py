@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from neoflow.expr import affine
-from neoflow.expr.check import guarded_reads
+from neoflow.expr.guards import guarded_reads
 from neoflow.expr.ir import Axis, Expr, Read, postorder, substitute
 
 UNKNOWN = 1 << 40

@@ -1,7 +1,10 @@
-"""The scalar functions of the language, one row each: name, arity, typing class, NumPy meaning, infix symbol.
+"""The scalar functions of the language, one row each: name, arity, typing, NumPy meaning, cost, exactness, symbol.
 
 Typing classes: `arith` takes and gives one numeric type; `real` one float type; `integer` one integer type;
-`compare` two of one type and gives bool; `logic` takes and gives bool. Derivatives are in `autodiff/rules.py`.
+`compare` two of one type and gives bool; `logic` takes and gives bool. `//` and `%` round down, and by zero give 0.
+
+A new function is a row here, its derivative in `autodiff/rules.py`, its vector code on each device
+(`codegen/tir/functions.py`), and a test; the laws over random programs take it from the row.
 """
 
 from __future__ import annotations
@@ -11,21 +14,35 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from neoflow.expr import dtype as dt
+
 
 @dataclass(frozen=True)
 class Function:
-    """A row of the table. `precedence` orders infix printing, higher binds tighter."""
+    """A row of the table.
+
+    cost: the time of one value, that of an addition being one: what recomputing it costs.
+    instructions: of one vector, roughly: a division is one, though a slow one; a polynomial or a division of
+    integers is ten (exp has 9 multiply-adds).
+    exact: whether a float result has the same bits however it is compiled (integers and conditions always have).
+    symbol, precedence: how it is printed between its operands; higher binds tighter.
+    one_lane: element types in which there is no vector code but a call of the C library, one lane at a time.
+    """
 
     name: str
     arity: int
     typing: str
     numpy: Callable
+    cost: int
+    instructions: int
+    exact: bool
     symbol: str = ""
     precedence: int = 9
+    one_lane: tuple[str, ...] = ()
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
-    from scipy import special  # slow to import, and needed to evaluate only
+    from scipy import special  # imported here: slow to import, and needed to evaluate only
 
     return special.expit(x)
 
@@ -44,55 +61,73 @@ def _relu(x: np.ndarray) -> np.ndarray:
     return np.maximum(x, np.zeros((), x.dtype))
 
 
+# fmt: off
 FUNCTIONS: dict[str, Function] = {
     f.name: f
     for f in (
-        Function("or", 2, "logic", np.logical_or, "|", 3),
-        Function("and", 2, "logic", np.logical_and, "&", 4),
-        Function("not", 1, "logic", np.logical_not, "~", 8),
-        Function("lt", 2, "compare", np.less, "<", 2),
-        Function("le", 2, "compare", np.less_equal, "<=", 2),
-        Function("gt", 2, "compare", np.greater, ">", 2),
-        Function("ge", 2, "compare", np.greater_equal, ">=", 2),
-        Function("eq", 2, "compare", np.equal, "==", 2),
-        Function("ne", 2, "compare", np.not_equal, "!=", 2),
-        Function("add", 2, "arith", np.add, "+", 5),
-        Function("sub", 2, "arith", np.subtract, "-", 5),
-        Function("mul", 2, "arith", np.multiply, "*", 6),
-        Function("div", 2, "real", np.divide, "/", 6),
-        Function("floordiv", 2, "integer", np.floor_divide, "//", 6),  # both round down, and by zero give 0
-        Function("mod", 2, "integer", np.mod, "%", 6),
-        Function("neg", 1, "arith", np.negative, "-", 7),
-        Function("maximum", 2, "arith", np.maximum),
-        Function("minimum", 2, "arith", np.minimum),
-        Function("abs", 1, "arith", np.abs),
-        Function("relu", 1, "arith", _relu),
-        Function("sign", 1, "real", np.sign),
-        Function("floor", 1, "real", np.floor),
-        Function("ceil", 1, "real", np.ceil),
-        Function("exp", 1, "real", np.exp),
-        Function("log", 1, "real", np.log),
-        Function("tanh", 1, "real", np.tanh),
-        Function("sigmoid", 1, "real", _sigmoid),
-        Function("sqrt", 1, "real", np.sqrt),
-        Function("rsqrt", 1, "real", _rsqrt),
-        Function("erf", 1, "real", _erf),
-        Function("sin", 1, "real", np.sin),
-        Function("cos", 1, "real", np.cos),
-        Function("pow", 2, "real", np.power),
+        #        name      arity typing     meaning      cost  instr. exact
+        Function("or",       2, "logic",   np.logical_or,    1,  1, True, "|", 3),
+        Function("and",      2, "logic",   np.logical_and,   1,  1, True, "&", 4),
+        Function("not",      1, "logic",   np.logical_not,   1,  1, True, "~", 8),
+        Function("lt",       2, "compare", np.less,          1,  1, True, "<", 2),
+        Function("le",       2, "compare", np.less_equal,    1,  1, True, "<=", 2),
+        Function("gt",       2, "compare", np.greater,       1,  1, True, ">", 2),
+        Function("ge",       2, "compare", np.greater_equal, 1,  1, True, ">=", 2),
+        Function("eq",       2, "compare", np.equal,         1,  1, True, "==", 2),
+        Function("ne",       2, "compare", np.not_equal,     1,  1, True, "!=", 2),
+        Function("add",      2, "arith",   np.add,           1,  1, False, "+", 5),
+        Function("sub",      2, "arith",   np.subtract,      1,  1, False, "-", 5),
+        Function("mul",      2, "arith",   np.multiply,      1,  1, False, "*", 6),
+        Function("div",      2, "real",    np.divide,       10,  1, False, "/", 6),
+        Function("floordiv", 2, "integer", np.floor_divide, 10, 10, True, "//", 6),
+        Function("mod",      2, "integer", np.mod,          10, 10, True, "%", 6),
+        Function("neg",      1, "arith",   np.negative,      1,  1, True, "-", 7),
+        Function("maximum",  2, "arith",   np.maximum,       1,  1, True),
+        Function("minimum",  2, "arith",   np.minimum,       1,  1, True),
+        Function("abs",      1, "arith",   np.abs,           1,  1, True),
+        Function("relu",     1, "arith",   _relu,            1,  1, True),
+        Function("sign",     1, "real",    np.sign,          1,  1, True),
+        Function("floor",    1, "real",    np.floor,         1,  1, True),
+        Function("ceil",     1, "real",    np.ceil,          1,  1, True),
+        Function("exp",      1, "real",    np.exp,          10, 10, False),
+        Function("log",      1, "real",    np.log,          10, 10, False),
+        Function("tanh",     1, "real",    np.tanh,         10, 10, False, one_lane=("float64",)),
+        Function("sigmoid",  1, "real",    _sigmoid,        10, 10, False),
+        Function("sqrt",     1, "real",    np.sqrt,         10,  1, False),
+        Function("rsqrt",    1, "real",    _rsqrt,          10,  1, False),
+        Function("erf",      1, "real",    _erf,            10, 10, False, one_lane=("float64",)),
+        Function("sin",      1, "real",    np.sin,          10, 10, False),
+        Function("cos",      1, "real",    np.cos,          10, 10, False),
+        Function("pow",      2, "real",    np.power,        10, 10, False),
     )
 }
+# fmt: on
 
-REDUCERS: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
-"""The associative reducers with their NumPy ufuncs; `argmax` and `argmin` give the first extreme position."""
+
+@dataclass(frozen=True)
+class Reducer:
+    """An associative reducer. function: what makes one of two values, a row of `FUNCTIONS`; numpy: its meaning."""
+
+    function: str
+    numpy: np.ufunc
+    exact: bool
+
+
+REDUCERS: dict[str, Reducer] = {
+    "sum": Reducer("add", np.add, False),
+    "prod": Reducer("mul", np.multiply, False),
+    "max": Reducer("maximum", np.maximum, True),
+    "min": Reducer("minimum", np.minimum, True),
+}
 ARG_REDUCERS = ("argmax", "argmin")
+"""They give the first position of an extreme."""
 
 
 def identity(op: str, dtype: str) -> float | int:
     """The neutral element of a reducer for a dtype: 0, 1, the lowest or the highest value."""
     if op in ("sum", "prod"):
         return 0 if op == "sum" else 1
-    if dtype.startswith(("float", "bfloat")):
+    if dt.is_float(dtype):
         return float("-inf") if op == "max" else float("inf")
     info = np.iinfo(dtype)
     return int(info.min if op == "max" else info.max)

@@ -19,7 +19,8 @@ are unique and it knows the line it was written on (`where`, part of its identit
 are numbered in the order of binding, tensors are slots, lines are dropped. Equal definitions are the same object
 whatever the names, so whatever is derived from one (bounds, adjoints, kernels) is derived once.
 
-Expressions and slots are here, definitions and tensors in `tensor`.
+Expressions and slots are here, definitions and tensors in `tensor`. `dsl` gives both their operators, `printer` their
+text.
 """
 
 from __future__ import annotations
@@ -35,10 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from neoflow.errors import ExpressionError, Location
 from neoflow.expr import dtype as dt
-from neoflow.expr.functions import FUNCTIONS
-
-if TYPE_CHECKING:
-    from neoflow.expr.tensor import Tensor
+from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 uids = itertools.count()
@@ -57,9 +55,11 @@ def caller() -> Location | None:
 class Node:
     """A frozen, interned object: two with the same fields are the same object."""
 
-    __slots__ = ("__weakref__", "uid", "where")
+    __slots__ = ("__weakref__", "memo", "uid", "where")
     uid: int
     where: Location | None
+    memo: dict[Any, Any]
+    """what `memo.remembered` functions found out about it"""
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is frozen")
@@ -120,13 +120,6 @@ class Expr(Operators):
         """The same node over other children."""
         return self
 
-    def __str__(self) -> str:
-        from neoflow.expr.printer import print_expr
-
-        return print_expr(self)
-
-    __repr__ = __str__
-
     def __bool__(self) -> bool:
         raise ExpressionError(
             f"the truth of `{self}` is not known while the program is written; use nf.select(cond, a, b), and & | ~ "
@@ -172,13 +165,19 @@ class Axis(Expr):
         return node
 
 
-class Slot(Node):
-    """The `position`-th input of a definition."""
+class Source(Operators):
+    """What can be read: a tensor, or the slot that stands for one."""
 
-    __slots__ = ("dtype", "position", "shape")
-    position: int
+    __slots__ = ("dtype", "shape")
     shape: tuple[int, ...]
     dtype: str
+
+
+class Slot(Source):
+    """The `position`-th input of a definition."""
+
+    __slots__ = ("position",)
+    position: int
 
     def __new__(cls, position: int, shape: tuple[int, ...], dtype: str) -> Slot:
         fields = {"position": position, "shape": shape, "dtype": dtype, "where": None}
@@ -187,10 +186,10 @@ class Slot(Node):
 
 class Read(Expr):
     __slots__ = ("indices", "source")
-    source: Tensor | Slot
+    source: Source
     indices: tuple[Expr, ...]
 
-    def __new__(cls, source: Tensor | Slot, indices: tuple[Expr, ...], where: Location | None = None) -> Read:
+    def __new__(cls, source: Source, indices: tuple[Expr, ...], where: Location | None = None) -> Read:
         fields = {"source": source, "indices": indices, "dtype": source.dtype, "where": where}
         node = intern(cls, (source, indices, where), {**fields, "free": _union(indices)})
         return node
@@ -281,7 +280,7 @@ class Reduce(Binder):
     op: str
 
     def __new__(cls, op: str, axes: tuple[Axis, ...], body: Expr, where: Location | None = None) -> Reduce:
-        dtype = dt.INDEX if op.startswith("arg") else body.dtype
+        dtype = dt.INDEX if op in ARG_REDUCERS else body.dtype
         fields = {"op": op, "axes": axes, "body": body, "dtype": dtype, "where": where}
         return intern(cls, (op, axes, body, where), {**fields, "free": body.free.difference(axes)})
 
@@ -342,21 +341,23 @@ def postorder(root: Expr) -> Iterator[Expr]:
             stack.extend((c, False) for c in reversed(node.children))
 
 
-def rewrite(root: Expr, rule: Callable[[Expr], Expr | None], memo: dict[Expr, Expr] | None = None) -> Expr:
+def rewrite(root: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
     """Rebuild `root` bottom-up: each node over its rewritten children, then replaced by `rule` of it unless None."""
-    memo = {} if memo is None else memo
-
-    def visit(node: Expr) -> Expr:
-        done = memo.get(node)
-        if done is None:
-            old = node.children
-            new = tuple(visit(c) for c in old)
-            rebuilt = node if all(a is b for a, b in zip(old, new, strict=True)) else node.rebuild(new)
-            done = rule(rebuilt)
-            memo[node] = done = rebuilt if done is None else done
-        return done
-
-    return visit(root)
+    new: dict[int, Expr] = {}
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        waiting = [c for c in node.children if c.uid not in new]
+        if waiting:
+            stack.extend(reversed(waiting))
+            continue
+        stack.pop()
+        if node.uid not in new:
+            children = tuple([new[c.uid] for c in node.children])
+            rebuilt = node if same(node.children, children) else node.rebuild(children)
+            replaced = rule(rebuilt)
+            new[node.uid] = rebuilt if replaced is None else replaced
+    return new[root.uid]
 
 
 def substitute(root: Expr, mapping: Mapping[Any, Expr]) -> Expr:

@@ -7,17 +7,20 @@ a tensor or a constant.
 
 from __future__ import annotations
 
-from functools import cache
+from operator import attrgetter
 
 from neoflow.expr import affine
-from neoflow.expr.check import conjuncts
 from neoflow.expr.close import define
+from neoflow.expr.deep import Walk, run
 from neoflow.expr.functions import ARG_REDUCERS, identity
+from neoflow.expr.guards import conjuncts
 from neoflow.expr.ir import Apply, Const, Expr, Read, Reduce, Scatter, Select, Slot, rewrite, same
+from neoflow.expr.memo import from_below, remembered
 from neoflow.expr.recipe import Recipe, stand_ins
 from neoflow.expr.tensor import Definition, Tensor
 
 
+@remembered
 def is_normal(definition: Definition) -> bool:
     body = definition.body
     if isinstance(body, Scatter):
@@ -34,7 +37,7 @@ def _is_own_read(body: Scatter) -> bool:
     return isinstance(e, Read) and same(e.indices, tuple(affine.simplify(a) for a in body.axes))
 
 
-@cache
+@from_below(attrgetter("children"))
 def _contains_reduction(e: Expr) -> bool:
     return isinstance(e, Reduce) or any(_contains_reduction(c) for c in e.children)
 
@@ -61,29 +64,33 @@ class _Hoister:
     def __init__(self) -> None:
         self.known: dict[tuple[Expr, tuple[Expr, ...]], Expr] = {}
 
-    def strip(self, e: Expr, guards: tuple[Expr, ...]) -> Expr:
-        """`e` with every reduction replaced by a read of a compute of its own, evaluated only under the guards."""
+    def strip(self, e: Expr) -> Expr:
+        """`e` with every reduction replaced by a read of a compute of its own."""
+        return run(self.stripped(e, ()))
+
+    def stripped(self, e: Expr, guards: tuple[Expr, ...]) -> Walk[Expr]:
+        """`strip`, what is replaced being evaluated only under the guards."""
         if not _contains_reduction(e):
             return e
         key = (e, guards)
         if key not in self.known:
-            self.known[key] = self._strip(e, guards)
+            self.known[key] = yield from self._stripped(e, guards)
         return self.known[key]
 
-    def _strip(self, e: Expr, guards: tuple[Expr, ...]) -> Expr:
+    def _stripped(self, e: Expr, guards: tuple[Expr, ...]) -> Walk[Expr]:
         if isinstance(e, Select):
-            cond = self.strip(e.cond, guards)
-            return Select(
-                cond,
-                self.strip(e.then, guards + conjuncts(cond, True)),
-                self.strip(e.other, guards + conjuncts(cond, False)),
-            )
+            cond = yield self.stripped(e.cond, guards)
+            then = yield self.stripped(e.then, guards + conjuncts(cond, True))
+            return Select(cond, then, (yield self.stripped(e.other, guards + conjuncts(cond, False))))
         if isinstance(e, Reduce):
-            return self.hoist(e, guards)
-        return e.rebuild(tuple(self.strip(c, guards) for c in e.children))
+            return self.hoist(e, (yield self.stripped(e.body, guards)), guards)
+        children = []
+        for c in e.children:
+            children.append((yield self.stripped(c, guards)))
+        return e.rebuild(tuple(children))
 
-    def hoist(self, e: Reduce, guards: tuple[Expr, ...]) -> Read:
-        body = self.strip(e.body, guards)
+    def hoist(self, e: Reduce, body: Expr, guards: tuple[Expr, ...]) -> Read:
+        """A read of the reduction `e` of `body` as a compute."""
         if guards:
             neutral = 0 if e.op in ARG_REDUCERS else identity(e.op, body.dtype)
             body = Select(conjunction(guards), body, Const(neutral, body.dtype))
@@ -93,7 +100,7 @@ class _Hoister:
         return Read(tensor, axes)
 
 
-@cache
+@remembered
 def normal_form(definition: Definition) -> Recipe:
     """The definition's value over its slots, as computes in normal form.
 
@@ -103,12 +110,12 @@ def normal_form(definition: Definition) -> Recipe:
     body = opened(definition.body, inputs)
     hoister = _Hoister()
     if isinstance(body, Reduce):
-        stripped: Expr = Reduce(body.op, body.axes, hoister.strip(body.body, ()))
+        stripped: Expr = Reduce(body.op, body.axes, hoister.strip(body.body))
     elif isinstance(body, Scatter):
-        value = define(tuple(a.extent for a in body.axes), body.axes, hoister.strip(body.body, ()), "scattered")
-        targets = tuple(hoister.strip(t, ()) for t in body.targets)
+        value = define(tuple(a.extent for a in body.axes), body.axes, hoister.strip(body.body), "scattered")
+        targets = tuple(hoister.strip(t) for t in body.targets)
         stripped = Scatter(body.axes, targets, Read(value, body.axes))
     else:
-        stripped = hoister.strip(body, ())
+        stripped = hoister.strip(body)
     result = define(definition.shape, definition.axes, stripped, "y")
     return Recipe(inputs, (result,))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import keyword
 import math
-from collections.abc import Iterator, Set
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Set
+from typing import NamedTuple
 
 from neoflow.expr import dtype as dt
+from neoflow.expr.extents import Disagreement, Empty, infer, uses
 from neoflow.expr.functions import FUNCTIONS
-from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, Slot
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, Slot, Source
+from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Compute, Definition, Tensor
 
 _OUTPUT_NAMES = "ijklmnpqtuvw"
@@ -41,11 +43,9 @@ def axis_names(tensor: Compute) -> tuple[str, ...]:
     return default
 
 
-@lru_cache(maxsize=4096)
+@remembered
 def unsaid_extents(definition: Definition) -> frozenset[int]:
     """Idents of the axes whose extents do not follow from the shapes read, so that a text must say them: `i<4`."""
-    from neoflow.expr.extents import Disagreement, Empty, infer, uses
-
     axes = (*definition.axes, *definition.reduction_axes)
     found = uses(definition.body)
     said: dict[Axis, int] = {}
@@ -64,6 +64,15 @@ def print_const(node: Const) -> str:
     if isinstance(node.value, float) and not math.isfinite(node.value):
         return str(node.value)
     return repr(node.value)
+
+
+class _Part(NamedTuple):
+    """An expression still to be printed, where a bare number has the type `here` and what binds below `outer` needs
+    parentheses."""
+
+    node: Expr
+    here: str | None
+    outer: int = 0
 
 
 def print_expr(
@@ -87,9 +96,10 @@ def print_expr(
     def bound(a: Axis) -> str:
         return f"{axis(a)}<{a.extent}" if a.ident in sized else axis(a)
 
-    def source(s: Slot | Tensor) -> str:
+    def source(s: Source) -> str:
         if isinstance(s, Slot):
             return sources[s.position] if s.position < len(sources) else f"${s.position}"
+        assert isinstance(s, Tensor)
         return s.name
 
     def operands(args: tuple[Expr, ...], folds: bool) -> list[str | None]:
@@ -105,48 +115,67 @@ def print_expr(
         said = [a.dtype for a in args if a.dtype not in (weak, "bool")]
         return [(said or [weak])[0] if n and said else weak for n, _ in enumerate(args)]
 
-    def show(node: Expr, here: str | None, outer: int = 0) -> str:
+    def constant(node: Const, here: str | None) -> str:
+        is_bare = here is None or here == node.dtype or (node.dtype == "bool" and here != "")
+        return print_const(node) if is_bare else f"cast({print_const(node)}, {node.dtype})"
+
+    def listed(parts: Iterable[_Part]) -> list[str | _Part]:
+        """The parts with commas between."""
+        return [piece for part in parts for piece in (", ", part)][1:]
+
+    def pieces(node: Expr, here: str | None, outer: int) -> list[str | _Part]:
         match node:
             case Const():
-                bare = here is None or here == node.dtype or (node.dtype == "bool" and here != "")
-                return print_const(node) if bare else f"cast({print_const(node)}, {node.dtype})"
+                return [constant(node, here)]
             case Axis():
-                return axis(node)
+                return [axis(node)]
             case Read():
-                indices = ", ".join(show(_index(i), here and dt.INDEX) for i in node.indices)
-                return f"{source(node.source)}[{indices}]" if node.indices else source(node.source)
+                indices = [_Part(_index(i), here and dt.INDEX) for i in node.indices]
+                return [source(node.source), "[", *listed(indices), "]"] if indices else [source(node.source)]
             case Select():
                 then, other = operands((node.then, node.other), False)
-                parts = show(node.cond, here and "bool"), show(node.then, then), show(node.other, other)
-                return f"select({', '.join(parts)})"
+                parts = _Part(node.cond, here and "bool"), _Part(node.then, then), _Part(node.other, other)
+                return ["select(", *listed(parts), ")"]
             case Cast():
-                return f"cast({show(node.arg, here and node.dtype)}, {node.dtype})"
+                return ["cast(", _Part(node.arg, here and node.dtype), f", {node.dtype})"]
             case Reduce():
                 axes = ", ".join(bound(a) for a in node.axes)
-                return f"{node.op}[{axes}]({show(node.body, here and 'float32')})"
+                return [f"{node.op}[{axes}](", _Part(node.body, here and "float32"), ")"]
             case Scatter():
-                axes = ", ".join(bound(a) for a in node.axes)
-                targets = ", ".join(show(_index(t), here and dt.INDEX) for t in node.targets)
-                over = f"[{axes}]" if axes else ""
-                return f"scatter{over}({show(node.body, here and 'float32')}, at=[{targets}])"
+                over = f"[{', '.join(bound(a) for a in node.axes)}]" if node.axes else ""
+                targets = [_Part(_index(t), here and dt.INDEX) for t in node.targets]
+                return [f"scatter{over}(", _Part(node.body, here and "float32"), ", at=[", *listed(targets), "])"]
             case Apply(fn="mul", args=(Const(value=-1, dtype=dt.INDEX), Expr() as term)) if not isinstance(term, Const):
-                return show(Apply("neg", (term,)), here, outer)
+                return [_Part(Apply("neg", (term,)), here, outer)]
             case Apply():
-                f = FUNCTIONS[node.fn]
-                types = operands(node.args, bool(f.symbol))
-                if not f.symbol:
-                    args = (show(a, t) for a, t in zip(node.args, types, strict=True))
-                    return f"{f.name}({', '.join(args)})"
-                if f.arity == 1:
-                    text = f.symbol + show(node.args[0], types[0], f.precedence)
-                else:
-                    tight = f.precedence + (1 if f.typing == "compare" else 0)
-                    a, b = show(node.args[0], types[0], tight), show(node.args[1], types[1], f.precedence + 1)
-                    text = f"{a}{f.symbol}{b}" if node.fn == "mul" and a.isdigit() else f"{a} {f.symbol} {b}"
-                return f"({text})" if f.precedence < outer else text
+                return applied(node, outer)
         raise TypeError(type(node).__name__)
 
-    return show(e, literal)
+    def applied(node: Apply, outer: int) -> list[str | _Part]:
+        f = FUNCTIONS[node.fn]
+        types = operands(node.args, bool(f.symbol))
+        if not f.symbol:
+            args = [_Part(a, t) for a, t in zip(node.args, types, strict=True)]
+            return [f"{f.name}(", *listed(args), ")"]
+        if f.arity == 1:
+            text: list[str | _Part] = [f.symbol, _Part(node.args[0], types[0], f.precedence)]
+        else:
+            a, b = node.args
+            is_factor = node.fn == "mul" and isinstance(a, Const) and constant(a, types[0]).isdigit()
+            tight = f.precedence + (1 if f.typing == "compare" else 0)
+            between = f.symbol if is_factor else f" {f.symbol} "
+            text = [_Part(a, types[0], tight), between, _Part(b, types[1], f.precedence + 1)]
+        return ["(", *text, ")"] if f.precedence < outer else text
+
+    text: list[str] = []
+    stack: list[str | _Part] = [_Part(e, literal)]
+    while stack:
+        piece = stack.pop()
+        if isinstance(piece, str):
+            text.append(piece)
+        else:
+            stack.extend(reversed(pieces(*piece)))
+    return "".join(text)
 
 
 def _index(index: Expr) -> Expr:
@@ -197,3 +226,13 @@ def print_program(tensors: list[Tensor] | tuple[Tensor, ...]) -> str:
         else:
             lines.append(f"{rename[t.uid]} = {type(t).__name__.lower()}({t.shape}, {t.dtype!r})")
     return "\n".join(lines)
+
+
+def _install_text() -> None:
+    """What `str` gives, and `repr` but of tensors, which have a short one."""
+    for cls, text in ((Expr, print_expr), (Definition, print_definition), (Tensor, print_tensor)):
+        for method in ("__str__",) if cls is Tensor else ("__str__", "__repr__"):
+            setattr(cls, method, text)
+
+
+_install_text()

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor, topological
 
-_STAND_IN = re.compile(r"(?<![A-Za-z0-9])\$(\d+)")
+
+class Name(str):
+    """A name inside a recipe: that of the input at `position` between two texts; until it is known, `d_$0`."""
+
+    __slots__ = ("position", "prefix", "suffix")
+    prefix: str
+    position: int
+    suffix: str
+
+    def __new__(cls, prefix: str, position: int, suffix: str) -> Name:
+        name = super().__new__(cls, f"{prefix}${position}{suffix}")
+        name.prefix, name.position, name.suffix = prefix, position, suffix
+        return name
+
+
+def derived(name: str, prefix: str = "", suffix: str = "") -> str:
+    """A name with a text before and after it; of a name inside a recipe, one inside it."""
+    if isinstance(name, Name):
+        return Name(prefix + name.prefix, name.position, name.suffix + suffix)
+    return f"{prefix}{name}{suffix}"
 
 
 @dataclass(frozen=True)
@@ -24,7 +42,10 @@ class Recipe:
         renamed = {o: n for o, n in zip(self.outputs, names, strict=False) if o is not None}
 
         def name(t: Tensor) -> str:
-            return renamed.get(t) or _STAND_IN.sub(lambda m: tensors[int(m[1])].name, t.name)
+            own = t.name
+            if isinstance(own, Name):
+                own = derived(tensors[own.position].name, own.prefix, own.suffix)
+            return renamed.get(t) or own
 
         for t in topological([o for o in self.outputs if o is not None]):
             if isinstance(t, Compute):
@@ -35,4 +56,4 @@ class Recipe:
 
 def stand_ins(definition: Definition) -> tuple[Placeholder, ...]:
     """A placeholder for each slot of a definition."""
-    return tuple(Placeholder(s.shape, s.dtype, f"${s.position}", None) for s in definition.slots)
+    return tuple(Placeholder(s.shape, s.dtype, Name("", s.position, ""), None) for s in definition.slots)

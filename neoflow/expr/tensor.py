@@ -17,12 +17,12 @@ from neoflow.expr.ir import (
     Const,
     Expr,
     Node,
-    Operators,
     Read,
     Reduce,
     Scatter,
     Select,
     Slot,
+    Source,
     caller,
     intern,
     postorder,
@@ -71,13 +71,6 @@ class Definition(Node):
         """SHA-256 of the structure, the same in every process: 64 hex digits."""
         return hashlib.sha256(serialize(self).encode()).hexdigest()
 
-    def __str__(self) -> str:
-        from neoflow.expr.printer import print_definition
-
-        return print_definition(self)
-
-    __repr__ = __str__
-
 
 def serialize(definition: Definition) -> str:
     """A canonical text of a definition: nodes in post-order, each naming its children by number."""
@@ -107,12 +100,10 @@ def serialize(definition: Definition) -> str:
     return "\n".join(lines)
 
 
-class Tensor(Operators):
+class Tensor(Source):
     """A value of the program: `shape` (static, every extent > 0), `dtype`, `name`. Identity is equality."""
 
-    __slots__ = ("__dict__", "dtype", "name", "shape")
-    shape: tuple[int, ...]
-    dtype: str
+    __slots__ = ("__dict__", "name")
     name: str
 
     def __init__(self, shape: tuple[int, ...], dtype: str, name: str, where: Location | None, **fields: Any):
@@ -133,11 +124,6 @@ class Tensor(Operators):
     def nbytes(self) -> int:
         """Bytes of its elements, densely stored."""
         return self.size * dt.itemsize(self.dtype)
-
-    def __str__(self) -> str:
-        from neoflow.expr.printer import print_tensor
-
-        return print_tensor(self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {self.dtype}{list(self.shape)}>"
@@ -179,6 +165,12 @@ class Compute(Tensor):
     ):
         fields = {"definition": definition, "inputs": inputs, "axis_names": axis_names}
         super().__init__(definition.shape, definition.body.dtype, name, where, **fields)
+
+
+def tensor_of(read: Read) -> Tensor:
+    """The tensor that an open read reads."""
+    assert isinstance(read.source, Tensor)
+    return read.source
 
 
 def topological(roots: list[Tensor] | tuple[Tensor, ...]) -> list[Tensor]:

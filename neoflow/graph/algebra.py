@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Apply, Cast, Const, Expr, Read, Reduce, Select, rewrite
+from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Definition
 
 
@@ -93,7 +93,7 @@ class Folded:
     laws: tuple[str, ...]
 
 
-@cache
+@remembered
 def fold(definition: Definition, constants: tuple[Const | None, ...]) -> Folded:
     """The body with constant inputs put in and what follows from it; only rules that are exact for every value."""
     used: dict[str, None] = {}

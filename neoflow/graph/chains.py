@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import reduce
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import build
 from neoflow.expr.ir import Apply, Expr, Read, Slot, postorder
+from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Compute, Definition, Tensor
 from neoflow.graph.edit import Editor
 from neoflow.graph.facts import is_contraction, own_indices, reads_at_own_point
@@ -65,7 +66,7 @@ def _contracts(t: Tensor) -> bool:
     return isinstance(t, Compute) and is_contraction(t.definition)
 
 
-@cache
+@remembered
 def _terms(definition: Definition) -> tuple[Expr, ...]:
     """The operands of a tree of float additions; nothing for another body."""
     if not dt.is_float(definition.body.dtype):
@@ -81,7 +82,7 @@ def _terms(definition: Definition) -> tuple[Expr, ...]:
     return tuple(terms)
 
 
-@cache
+@remembered
 def _single_terms(definition: Definition) -> tuple[int, ...]:
     """Inputs that are a term by themselves, read at the compute's own point and in no other term."""
     terms = _terms(definition)

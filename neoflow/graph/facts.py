@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, Scatter, Select, postorder, same
+from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Definition
 
 
@@ -21,14 +22,14 @@ def reads_at_own_point(read: Read, shape: tuple[int, ...]) -> bool:
     return read.source.shape == shape and same(read.indices, own_indices(shape))
 
 
-@cache
+@remembered
 def points(definition: Definition) -> int:
     """How often the body is evaluated."""
     outer = () if isinstance(definition.body, Scatter) else definition.shape
     return math.prod(outer) * math.prod(a.extent for a in definition.reduction_axes)
 
 
-@cache
+@remembered
 def is_contraction(definition: Definition) -> bool:
     """A float sum of a product of two or more reads with reuse: each operand is read more than once."""
     body = definition.body

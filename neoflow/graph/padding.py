@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
-from neoflow.expr.check import conjuncts
 from neoflow.expr.close import build
+from neoflow.expr.guards import conjuncts
 from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, Select, Slot, substitute
+from neoflow.expr.memo import remembered
 from neoflow.expr.normal import conjunction
 from neoflow.expr.tensor import Compute, Definition, Tensor
 from neoflow.graph.edit import Editor
@@ -106,7 +106,7 @@ def _is_guarded(definition: Definition) -> bool:
     return is_zero and isinstance(choice.then, Apply) and choice.then.fn == "mul"
 
 
-@cache
+@remembered
 def _masked(definition: Definition) -> _Masked | str:
     """How the guards mask one operand of a guarded sum of products; or why they do not."""
     if not _is_guarded(definition):

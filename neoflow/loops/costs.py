@@ -7,13 +7,8 @@ of them.
 
 from __future__ import annotations
 
+from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Apply, Axis, Expr, postorder
-
-COSTLY = ("exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "pow", "floordiv", "mod")
-COSTLY_OPERATIONS = 10
-"""Elementary operations of a function that is a polynomial or a division of integers: exp has 9 multiply-adds."""
-ONE_LANE = ("tanh", "erf")
-"""Functions that in float64 are calls of the C library, one lane at a time."""
 
 # --- tasks
 
@@ -88,9 +83,9 @@ SHORT = 4
 
 
 def operations(expressions: tuple[Expr, ...]) -> int:
-    """Elementary operations of a point, roughly."""
+    """Elementary operations of a point, roughly: instructions of its functions, and one for every other node."""
     nodes = {n for e in expressions for n in postorder(e)}
-    return sum(COSTLY_OPERATIONS if isinstance(n, Apply) and n.fn in COSTLY else 1 for n in nodes)
+    return sum(FUNCTIONS[n.fn].instructions if isinstance(n, Apply) else 1 for n in nodes)
 
 
 def points(axes: tuple[Axis, ...]) -> int:

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
+from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Apply, Axis, Expr, Read, Select, postorder
-from neoflow.loops.costs import ONE_LANE
 from neoflow.loops.knob import MASK, Chosen, Knob, Range, one
 from neoflow.loops.nest import Boundary, Nest, is_data_dependent, is_index, stride
 from neoflow.target import Target
@@ -112,8 +112,8 @@ def one_lane(expressions: tuple[Expr, ...], axis: Axis, anchor_varies: bool) -> 
     """
     nodes = [n for e in expressions for n in postorder(e)]
     for n in nodes:
-        if isinstance(n, Apply) and n.fn in ONE_LANE and n.dtype == "float64":
-            return f"{n.fn} of float64 is a call of the C library, one lane at a time"
+        if isinstance(n, Apply) and n.dtype in FUNCTIONS[n.fn].one_lane:
+            return f"{n.fn} of {n.dtype} is a call of the C library, one lane at a time"
     return differs_by_lane(expressions, axis, anchor_varies)
 
 

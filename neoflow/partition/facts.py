@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from functools import cache
-
-from neoflow.expr import affine
+from neoflow.expr import affine, traits
 from neoflow.expr import dtype as dt
+from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Apply, Binder, Cast, Const, Expr, Read, Select, postorder
+from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Compute, Definition, Tensor
-
-_EXPENSIVE = frozenset(
-    ("exp", "log", "tanh", "sigmoid", "sqrt", "rsqrt", "erf", "sin", "cos", "pow", "div", "floordiv", "mod")
-)
 
 
 def reduces(t: Tensor) -> bool:
     return isinstance(t, Compute) and isinstance(t.definition.body, Binder)
 
 
-@cache
+@remembered
 def flops(e: Expr) -> int:
-    """Rough cost of evaluating a body once: index arithmetic is free, a transcendental function costs ten."""
+    """Rough cost of evaluating a body once: index arithmetic is free, a function costs what its row says."""
     total = 0
     for node in postorder(e):
         if isinstance(node, Apply) and node.dtype != dt.INDEX and not all(a.dtype == dt.INDEX for a in node.args):
-            total += 10 if node.fn in _EXPENSIVE else 1
+            total += FUNCTIONS[node.fn].cost
         elif isinstance(node, (Select, Cast)):
             total += 1
     return total
 
 
-@cache
+@remembered
 def compared(definition: Definition) -> frozenset[int]:
     """Slots whose value is compared for equality: a recomputed value may differ in its last bit."""
     found = set()
@@ -40,30 +36,26 @@ def compared(definition: Definition) -> frozenset[int]:
     return frozenset(found)
 
 
-@cache
+@remembered
 def is_exact(definition: Definition) -> bool:
-    """Whether the value has the same bits however it is compiled: moves, comparisons, no arithmetic."""
-    return all(
-        n.dtype in (dt.INDEX, "bool") or n.fn in ("neg", "relu", "abs")
-        for n in postorder(definition.body)
-        if isinstance(n, Apply)
-    )
+    """Whether the value has the same bits however it is compiled."""
+    return traits.is_exact(definition.body)
 
 
-@cache
+@remembered
 def is_view(definition: Definition) -> bool:
     """One read at other indices, known before the program runs: nothing is computed."""
     body = definition.body
     return isinstance(body, Read) and not any(isinstance(n, Read) for i in body.indices for n in postorder(i))
 
 
-@cache
+@remembered
 def looks_up(definition: Definition) -> bool:
     """Whether a read has an index that is itself read from a tensor."""
     return any(_is_data(i) for read in definition.reads for i in read.indices)
 
 
-@cache
+@remembered
 def looks_up_by_element(definition: Definition) -> bool:
     """Whether neighbours in memory look up elements of their own, or look up under conditions: one at a time."""
     last = len(definition.shape) - 1
@@ -76,7 +68,7 @@ def _is_data(index: Expr) -> bool:
     return any(isinstance(n, Read) for n in postorder(index))
 
 
-@cache
+@remembered
 def is_move(definition: Definition) -> bool:
     """One read at other indices, or 0 where a condition on the indices fails: a slice, a transpose, a padding."""
     body = definition.body
@@ -85,7 +77,7 @@ def is_move(definition: Definition) -> bool:
     return isinstance(moved, Read) and len(reads) == 1
 
 
-@cache
+@remembered
 def reads_columns(definition: Definition, rows: int) -> bool:
     """Whether a read that goes along a row strides through memory, neighbours belonging to other rows."""
 
@@ -98,7 +90,7 @@ def reads_columns(definition: Definition, rows: int) -> bool:
     return False
 
 
-@cache
+@remembered
 def contiguous_offset(definition: Definition) -> int | None:
     """Where in its source a compute that is a contiguous run of it begins, in elements; None for any other compute."""
     body = definition.body

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
-
+from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Tensor
 from neoflow.graph import reads_at_own_point
 from neoflow.partition.calls import KernelCall
@@ -17,7 +16,7 @@ def can_overwrite(call: KernelCall, t: Tensor, output: Tensor) -> bool:
     return all(i is not t or number in replacements(call.subgraph, n) for n, i in enumerate(call.inputs))
 
 
-@cache
+@remembered
 def replacements(subgraph: Subgraph, number: int) -> frozenset[int]:
     """The outputs that may be written over input `number`."""
     alike = [o for o in subgraph.outputs if subgraph.value(o) == subgraph.value(number)]
@@ -26,7 +25,7 @@ def replacements(subgraph: Subgraph, number: int) -> frozenset[int]:
     return frozenset(alike if _followers(subgraph, number) is not None else ())
 
 
-@cache
+@remembered
 def is_shared(subgraph: Subgraph) -> bool:
     """Whether code must allow for an output that lies where another output still reads."""
     for n in range(len(subgraph.inputs)):

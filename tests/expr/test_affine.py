@@ -9,13 +9,15 @@ import z3
 
 from neoflow.expr import affine
 from neoflow.expr.ir import Apply, Axis, Const, Expr, postorder
+from neoflow.expr.memo import memo_of
 from tests.indices import grid, integer, random_axes, random_condition, random_index, values
 
 
 def simplified_twice(e: Expr) -> tuple[Expr, Expr]:
     """simplify(e) and simplify(simplify(e)), the second without what the first remembered."""
     once = affine.simplify(e)
-    affine._simplified.clear()
+    for e in postorder(once):
+        memo_of(e).clear()
     return once, affine.simplify(once)
 
 

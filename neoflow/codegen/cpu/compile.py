@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from neoflow.errors import CodegenError
 from neoflow.target import Target
 
 
-@cache
+@lru_cache(maxsize=1)
 def toolchain() -> str:
     """What turns lowered text into machine code: TVM, LLVM, and the files here that drive and link them."""
     here = Path(__file__).parent
@@ -36,7 +36,7 @@ def kernel_key(kernel: Lowered, target: Target) -> str:
     return key_of_text(digest(plain.text(), plain.entries, plain.code.to_json()), target.mcpu, toolchain())
 
 
-@cache
+@lru_cache(maxsize=8)
 def _tvm_target(mcpu: str) -> tvm.target.Target:
     return tvm.target.Target({"kind": "llvm", "mcpu": mcpu, "opt-level": 2})
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
 
 import numpy as np
 import tvm
@@ -20,7 +19,9 @@ from neoflow.codegen.tir.functions import apply_function, divide_index
 from neoflow.errors import CodegenError
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
+from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, postorder
+from neoflow.expr.memo import remembered
 from neoflow.kernel import Fault
 from neoflow.loops.nest import is_data_dependent, is_index, stride
 
@@ -28,7 +29,7 @@ Value = emit.Value
 Guard = Value | None
 
 
-_FOLDED = ("add", "sub", "mul", "div", "lt", "le", "gt", "ge", "eq", "ne", "maximum", "minimum")
+_FOLDED = {f.name for f in FUNCTIONS.values() if f.arity == 2 and f.typing in ("arith", "real", "compare")}
 """Functions that TVM folds where an operand is a constant."""
 
 
@@ -286,7 +287,7 @@ def _plus(a: Value, b: Value) -> Value:
     return tirx.Ramp(base, sum([v.stride for v in ramps[1:]], ramps[0].stride), lanes)
 
 
-@cache
+@remembered
 def _is_narrow(e: Expr) -> bool:
     """Whether index arithmetic never leaves int32 on the way; where it does it is done as on data, in int64."""
     for node in postorder(e):

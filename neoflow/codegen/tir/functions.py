@@ -9,6 +9,7 @@ from tvm import tirx
 
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.intrinsics import elementary
+from neoflow.expr.functions import FUNCTIONS
 
 Value = emit.Value
 
@@ -102,8 +103,6 @@ _FLOAT64: dict[str, Callable[[Value], Value]] = {
     "tanh": _libm("tanh"),
     "erf": _libm("erf"),
 }
-ONE_LANE_FLOAT64 = ("tanh", "erf")
-"""Functions that in float64 are computed one lane at a time."""
 
 _TABLE: dict[str, Callable[..., Value]] = {
     "lt": lambda a, b: a < b,
@@ -128,9 +127,6 @@ _TABLE: dict[str, Callable[..., Value]] = {
     "rsqrt": lambda x: _const(x, 1) / emit.call("llvm.sqrt", x),
     "pow": lambda x, y: emit.call("llvm.pow", x, y),
 }
-
-
-_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
 def _divide(fn: str, a: Value, b: Value, constant: bool, statements: list) -> Value:
@@ -182,9 +178,7 @@ def apply_function(fn: str, args: Sequence[Value], constant: bool, statements: l
     if fn in _FLOAT64:
         wide = emit.element_of(args[0]) == "float64"
         return _FLOAT64[fn](args[0]) if wide else elementary(fn, args[0], statements)
-    if (
-        emit.element_of(args[0]) == "bool" and fn in _COMPARISONS
-    ):  # LLVM has no order of them, TVM takes them for floats
+    if emit.element_of(args[0]) == "bool" and FUNCTIONS[fn].typing == "compare":  # TVM takes them for floats
         return apply_function(fn, [emit.flags(a) for a in args], constant, statements)
     if fn == "ne":
         return emit.differ(statements, *args)

@@ -10,11 +10,10 @@ from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.evaluate import Evaluator
 from neoflow.codegen.tir.functions import apply_function
 from neoflow.expr import dtype as dt
-from neoflow.expr.functions import identity
+from neoflow.expr.functions import ARG_REDUCERS, REDUCERS, identity
 from neoflow.expr.ir import Apply, Reduce
 
 Value = emit.Value
-_MERGE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Reducer:
     def __init__(self, node: Reduce):
         self._node = node
         self._element = emit.REGISTER.get(node.body.dtype, node.body.dtype)
-        self._is_arg = node.op.startswith("arg")
+        self._is_arg = node.op in ARG_REDUCERS
         key = "int64" if self._element in ("float64", "int64") else "int32"
         self.elements = (key, "int32") if self._is_arg else (self._element,)
 
@@ -89,7 +88,7 @@ class Reducer:
     def _merged(self, old: list[Value], new: list[Value]) -> list[Value]:
         if self._is_arg:
             return self._better(old, new)
-        return [apply_function(_MERGE[self._node.op], [new[0], old[0]], False, [])]
+        return [apply_function(REDUCERS[self._node.op].function, [new[0], old[0]], False, [])]
 
     def _better(self, old: list[Value], new: list[Value]) -> list[Value]:
         """The larger key, of equal ones the first position."""

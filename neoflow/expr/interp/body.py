@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from neoflow.errors import RuntimeFault
-from neoflow.expr.functions import FUNCTIONS, REDUCERS
+from neoflow.expr.deep import Walk, run
+from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS, REDUCERS
 from neoflow.expr.interp.contraction import Product, as_product, contract, pairing, total
 from neoflow.expr.interp.facts import Guards, facts
 from neoflow.expr.interp.types import Types
@@ -108,26 +109,30 @@ class Body:
 
     # ---------------------------------------------------------------------------------------------- expressions
 
-    def value(self, e: Expr, guards: Guards = (), keep: bool = False) -> np.ndarray:
-        """The array of `e`; what cannot fault is evaluated without regard to the guards."""
+    def value(self, e: Expr, guards: Guards = ()) -> np.ndarray:
+        """The array of `e`, evaluated under the guards."""
+        return run(self.walk(e, guards))
+
+    def walk(self, e: Expr, guards: Guards = (), keep: bool = False) -> Walk[np.ndarray]:
+        """`value`, for walks; what cannot fault is evaluated without regard to the guards."""
         if e not in self.facts.faulty:
             guards = ()
         if self.parent is not None and all(a.ident != self.split for a in e.free):
-            return self.parent.value(e, guards, keep=True)
+            return (yield self.parent.walk(e, guards, keep=True))
         key = (e.uid, guards)
         found = self.memo.get(key)
         if found is None:
-            found = self._value(e, guards)
+            found = yield from self._walk(e, guards)
             if keep or self.facts.uses.get(e, 0) > 1:
                 self.memo[key] = found
         return found
 
-    def _value(self, e: Expr, guards: Guards) -> np.ndarray:
+    def _walk(self, e: Expr, guards: Guards) -> Walk[np.ndarray]:
         match e:
             case Read():
-                return self._read(e, guards)
+                return (yield from self._read(e, guards))
             case Apply():
-                return self._apply(e, guards)
+                return (yield from self._apply(e, guards))
             case Axis():
                 shape = [1] * len(self.ranges)
                 shape[e.ident] = -1
@@ -136,13 +141,14 @@ class Body:
                 array = np.full((1,) * len(self.ranges), e.value, self.types.work(e.dtype))
                 return self.types.rounded(array, e.dtype)
             case Select():
-                cond = self.value(e.cond, guards)
-                then = self.value(e.then, (*guards, (e.cond, True)))
-                return np.where(cond, then, self.value(e.other, (*guards, (e.cond, False))))
+                cond: np.ndarray = yield self.walk(e.cond, guards)
+                then: np.ndarray = yield self.walk(e.then, (*guards, (e.cond, True)))
+                other: np.ndarray = yield self.walk(e.other, (*guards, (e.cond, False)))
+                return np.where(cond, then, other)
             case Cast():
-                return self._cast(e, self.value(e.arg, guards))
+                return self._cast(e, (yield self.walk(e.arg, guards)))
             case Reduce():
-                return self._reduce(e, guards)
+                return (yield from self._reduce(e, guards))
         raise TypeError(type(e).__name__)
 
     def _cast(self, e: Cast, array: np.ndarray) -> np.ndarray:
@@ -150,12 +156,12 @@ class Body:
         array = array != 0 if e.dtype == "bool" else array.astype(work, copy=False)
         return self.types.rounded(array, e.dtype)
 
-    def _apply(self, e: Apply, guards: Guards) -> np.ndarray:
-        first = self.value(e.args[0], guards)
+    def _apply(self, e: Apply, guards: Guards) -> Walk[np.ndarray]:
+        first = yield self.walk(e.args[0], guards)
         if len(e.args) == 1:
             return FUNCTIONS[e.fn].numpy(first)
         inside = (*guards, (e.args[0], e.fn == "and")) if e.fn in ("and", "or") else guards
-        return FUNCTIONS[e.fn].numpy(first, self.value(e.args[1], inside))
+        return FUNCTIONS[e.fn].numpy(first, (yield self.walk(e.args[1], inside)))
 
     def mask(self, guards: Guards) -> np.ndarray:
         """Where all the guards hold."""
@@ -167,7 +173,7 @@ class Body:
 
     # ---------------------------------------------------------------------------------------------------- reads
 
-    def _read(self, e: Read, guards: Guards) -> np.ndarray:
+    def _read(self, e: Read, guards: Guards) -> Walk[np.ndarray]:
         assert isinstance(e.source, Slot)
         base = self.inputs[e.slot]
         forms = self.facts.forms.get(e)
@@ -178,7 +184,7 @@ class Body:
                 return view
         indices = []
         for n, (index, extent) in enumerate(zip(e.indices, e.source.shape, strict=True)):
-            array = self.value(index, guards)
+            array = yield self.walk(index, guards)
             outside = (array < 0) | (array >= extent)
             if outside.any():
                 if index in self.facts.reading:
@@ -219,7 +225,7 @@ class Body:
 
     # ----------------------------------------------------------------------------------------------- reductions
 
-    def _reduce(self, e: Reduce, guards: Guards) -> np.ndarray:
+    def _reduce(self, e: Reduce, guards: Guards) -> Walk[np.ndarray]:
         axes, body = e.axes, e.body
         while e.op == "sum" and isinstance(body, Reduce) and body.op == "sum":
             axes, body = axes + body.axes, body.body
@@ -227,19 +233,19 @@ class Body:
         if e.op == "sum":
             product = as_product(body, guards, self.facts)
             if len(product.factors) > 1:
-                return self._sum_of_products(e, dims, body, product, guards)
-        return self._direct(e, dims, body, guards)
+                return (yield from self._sum_of_products(e, dims, body, product, guards))
+        return (yield from self._direct(e, dims, body, guards))
 
-    def _direct(self, e: Reduce, dims: tuple[int, ...], body: Expr, guards: Guards) -> np.ndarray:
+    def _direct(self, e: Reduce, dims: tuple[int, ...], body: Expr, guards: Guards) -> Walk[np.ndarray]:
         """The reduction of the whole body's array, in pieces when it is large."""
         used = sorted(a.ident for a in body.free if self.length(a.ident) > 1)
         size = math.prod(self.length(d) for d in used)
-        is_arg = e.op.startswith("arg")
+        is_arg = e.op in ARG_REDUCERS
         cuts = [d for d in used if not (is_arg and d in dims)]
         if size > LIMIT and cuts:
-            combine = REDUCERS[e.op] if cuts[0] in dims else None
-            return self._in_pieces(cuts[0], size, lambda piece: piece._direct(e, dims, body, guards), combine)
-        array = self.value(body, guards)
+            combine = REDUCERS[e.op].numpy if cuts[0] in dims else None
+            return self._in_pieces(cuts[0], size, lambda piece: run(piece._direct(e, dims, body, guards)), combine)
+        array = yield self.walk(body, guards)
         shape = [self.length(d) if d in dims else n for d, n in enumerate(array.shape)]
         array = np.broadcast_to(array, shape)
         if is_arg:
@@ -247,11 +253,11 @@ class Body:
             return np.asarray(pick(array, axis=dims[0], keepdims=True), np.int64)
         if e.op == "sum":
             return total(array, dims)
-        return REDUCERS[e.op].reduce(array, axis=dims, keepdims=True, dtype=array.dtype)
+        return REDUCERS[e.op].numpy.reduce(array, axis=dims, keepdims=True, dtype=array.dtype)
 
     def _sum_of_products(
         self, e: Reduce, dims: tuple[int, ...], body: Expr, product: Product, guards: Guards
-    ) -> np.ndarray:
+    ) -> Walk[np.ndarray]:
         """Sum over `dims` of `body`, which is a product, by matrix products of two factors at a time."""
 
         def used(e: Expr) -> frozenset[int]:
@@ -268,12 +274,12 @@ class Body:
         if self._size(peak) > LIMIT:
             cut = min(peak)
             combine = np.add if cut in dims else None
-            return self._in_pieces(cut, self._size(peak), lambda piece: piece._reduce(e, guards), combine)
+            return self._in_pieces(cut, self._size(peak), lambda piece: run(piece._reduce(e, guards)), combine)
         arrays = []
         for (factor, inside), conditions in zip(product.factors, home, strict=True):
-            array = self.value(factor, inside)
+            array = yield self.walk(factor, inside)
             for cond, positive, outside in conditions:
-                holds = self.value(cond, outside)
+                holds = yield self.walk(cond, outside)
                 array = np.where(holds if positive else ~holds, array, np.zeros((), array.dtype))
             arrays.append(array)
         unused = [d for d in dims if all(a.shape[d] == 1 for a in arrays)]
@@ -284,7 +290,7 @@ class Body:
             arrays.append(contract(left, right, [d for d in dims if all(a.shape[d] == 1 for a in arrays)]))
         result = arrays[0] if scale == 1 else arrays[0] * np.asarray(scale).astype(arrays[0].dtype)
         if result.dtype.kind == "f" and not np.isfinite(result).all():
-            return self._direct(e, dims, body, guards)  # to infinities the order matters
+            return (yield from self._direct(e, dims, body, guards))  # to infinities the order matters
         return result
 
     def _size(self, dims: frozenset[int]) -> int:

@@ -26,34 +26,43 @@ def as_product(body: Expr, guards: Guards, facts: Facts) -> Product:
     factors: list[tuple[Expr, Guards]] = []
     masks: list[tuple[Expr, bool, Guards]] = []
 
-    def visit(e: Expr, guards: Guards) -> int:
-        if facts.uses.get(e, 0) <= 1:
-            match e:
-                case Apply(fn="mul"):
-                    return visit(e.args[0], guards) * visit(e.args[1], guards)
-                case Apply(fn="neg"):
-                    return -visit(e.args[0], guards)
-                case Select(other=Const(value=0)):
-                    masks.extend((c, p, guards) for c, p in _conjuncts(e.cond, True, facts))
-                    return visit(e.then, (*guards, (e.cond, True)))
-                case Select(then=Const(value=0)):
-                    masks.extend((c, p, guards) for c, p in _conjuncts(e.cond, False, facts))
-                    return visit(e.other, (*guards, (e.cond, False)))
-        factors.append((e, guards))
-        return 1
-
-    sign = visit(body, guards)
+    sign = 1
+    stack = [(body, guards)]
+    while stack:
+        e, inside = stack.pop()
+        match e:
+            case Expr() if facts.uses.get(e, 0) > 1:
+                factors.append((e, inside))
+            case Apply(fn="mul"):
+                stack += [(e.args[1], inside), (e.args[0], inside)]
+            case Apply(fn="neg"):
+                sign = -sign
+                stack.append((e.args[0], inside))
+            case Select(other=Const(value=0)):
+                masks.extend((c, p, inside) for c, p in _conjuncts(e.cond, True, facts))
+                stack.append((e.then, (*inside, (e.cond, True))))
+            case Select(then=Const(value=0)):
+                masks.extend((c, p, inside) for c, p in _conjuncts(e.cond, False, facts))
+                stack.append((e.other, (*inside, (e.cond, False))))
+            case _:
+                factors.append((e, inside))
     return Product(sign, factors, masks)
 
 
 def _conjuncts(cond: Expr, positive: bool, facts: Facts) -> list[tuple[Expr, bool]]:
     """A condition as independent ones; one that can fault stays whole, for the order in it matters."""
-    if isinstance(cond, Apply) and cond not in facts.faulty:
-        if cond.fn == "not":
-            return _conjuncts(cond.args[0], not positive, facts)
-        if cond.fn == ("and" if positive else "or"):
-            return _conjuncts(cond.args[0], positive, facts) + _conjuncts(cond.args[1], positive, facts)
-    return [(cond, positive)]
+    found: list[tuple[Expr, bool]] = []
+    stack = [(cond, positive)]
+    while stack:
+        cond, positive = stack.pop()
+        fn = cond.fn if isinstance(cond, Apply) and cond not in facts.faulty else ""
+        if fn == "not":
+            stack.append((cond.children[0], not positive))
+        elif fn == ("and" if positive else "or"):
+            stack += [(c, positive) for c in reversed(cond.children)]
+        else:
+            found.append((cond, positive))
+    return found
 
 
 def pairing(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from neoflow.expr import affine
 from neoflow.expr.ir import Axis, Expr, Read, postorder
+from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Definition
 
 Guards = tuple[tuple[Expr, bool], ...]
@@ -29,7 +29,7 @@ class Facts:
     """reads whose indices are all affine in the axes, with their linear forms"""
 
 
-@lru_cache(maxsize=16384)
+@remembered
 def facts(definition: Definition) -> Facts:
     nodes = list(postorder(definition.body))
     axes = {a.ident: a.extent for a in (*definition.axes, *definition.reduction_axes)}

@@ -55,12 +55,6 @@ def listing(names: Iterable[str]) -> str:
     return ", ".join(f"`{n}`" for n in sorted(names)) or "none"
 
 
-def bare(e: ExpressionError) -> str:
-    """The message of an error without the file and line it begins with."""
-    text = str(e)
-    return text.split(f":{e.where[1]}: ", 1)[-1] if e.where else text
-
-
 def _did_you_mean(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name, known, 1)
     return f"did you mean `{close[0]}`? " if close else ""
@@ -193,7 +187,7 @@ class Reader:
         try:
             return function(*args)
         except ExpressionError as e:
-            self.fail(node, bare(e))
+            self.fail(node, e.message)
         except (ArithmeticError, TypeError, ValueError) as e:
             self.fail(node, f"`{self.parsed.segment(node)}` has no value: {e}")
 

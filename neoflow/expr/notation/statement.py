@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 from neoflow.errors import ExpressionError
 from neoflow.expr import dsl, extents
-from neoflow.expr.check import guarded_reads
 from neoflow.expr.close import define
+from neoflow.expr.guards import guarded_reads
 from neoflow.expr.ir import Axis, Const, Expr, Select, substitute
-from neoflow.expr.notation.reader import Bindings, Reader, bare
+from neoflow.expr.notation.reader import Bindings, Reader
 from neoflow.expr.notation.syntax import names_in
 from neoflow.expr.notation.text import Parsed, Source
-from neoflow.expr.tensor import Compute
+from neoflow.expr.tensor import Compute, tensor_of
 
 
 class Statement:
@@ -39,7 +39,7 @@ class Statement:
             return define(tuple(a.extent for a in outer), outer, closed, name, self.source.where)
         except ExpressionError as e:
             places = {substitute(read, sized): node for read, node in reader.reads.items()}
-            reader.fail(_culprit(closed, places) or self.parsed.target, bare(e))
+            reader.fail(_culprit(closed, places) or self.parsed.target, e.message)
 
     def _extents(self, body: Expr) -> dict[str, int]:
         """The extent of every index: said, or inferred from the shapes read."""
@@ -84,7 +84,8 @@ class Statement:
 
 
 def _source(use: extents.Use) -> str:
-    return f"{getattr(use.read.source, 'name', '')} {use.read.source.shape}"
+    source = tensor_of(use.read)
+    return f"{source.name} {source.shape}"
 
 
 def _culprit(body: Expr, places: Mapping[Expr, ast.Subscript]) -> ast.AST | None:

@@ -72,7 +72,7 @@ class Parsed:
         return " ".join((ast.get_source_segment(self.text, node) or ast.unparse(node)).split())
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def _parse(text: str) -> tuple[Parsed, ...]:
     return tuple(Parsed(part, line, column) for part, line, column in _split(text))
 

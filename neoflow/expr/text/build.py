@@ -13,7 +13,7 @@ from neoflow.errors import ExpressionError
 from neoflow.expr import dtype as dt
 from neoflow.expr.check import check_bounds
 from neoflow.expr.close import first_met
-from neoflow.expr.functions import FUNCTIONS
+from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS
 from neoflow.expr.ir import Apply, Axis, Binder, Cast, Const, Expr, Read, Reduce, Scatter, Select, Slot, postorder
 from neoflow.expr.tensor import Definition
 from neoflow.expr.text.syntax import Instruction, Statement
@@ -144,7 +144,7 @@ class _Builder:
         if i.kind == "scatter":
             self.indices(i, tuple(targets))
             return Scatter(axes, tuple(targets), body)
-        if body.dtype == "bool" or (i.name.startswith("arg") and len(axes) != 1):
+        if body.dtype == "bool" or (i.name in ARG_REDUCERS and len(axes) != 1):
             self.refuse(i, f"{i.name} takes numbers, arg reducers one axis; not {body.dtype} over {len(axes)}")
         return Reduce(i.name, axes, body)
 
