@@ -5,7 +5,7 @@ from __future__ import annotations
 from neoflow.expr import affine, traits
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS
-from neoflow.expr.ir import Apply, Binder, Cast, Const, Expr, Read, Select, postorder
+from neoflow.expr.ir import Apply, Axis, Binder, Cast, Const, Expr, Read, Select, postorder
 from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Compute, Definition, Tensor
 
@@ -66,6 +66,38 @@ def looks_up_by_element(definition: Definition) -> bool:
 
 def _is_data(index: Expr) -> bool:
     return any(isinstance(n, Read) for n in postorder(index))
+
+
+@remembered
+def looked_up_axes(definition: Definition, slot: int, through: frozenset[int] = frozenset()) -> frozenset[int]:
+    """Dimensions of what is read in a slot that get an index read from data; `through`: own axes that do."""
+    return frozenset(
+        d
+        for read in definition.reads
+        if read.slot == slot
+        for d, index in enumerate(read.indices)
+        if _is_data(index) or any(a.ident in through for a in index.free)
+    )
+
+
+@remembered
+def checked_axes(definition: Definition) -> frozenset[int]:
+    """Axes that, whatever else holds, are themselves the index of a dimension of their own extent.
+
+    An index that leaves such an axis leaves the tensor that is read, too: what checks the one checks the other.
+    """
+    found, stack = set(), [definition.body]
+    while stack:
+        e = stack.pop()
+        if isinstance(e, Read):
+            found |= {
+                i.ident for i, n in zip(e.indices, e.source.shape, strict=True) if isinstance(i, Axis) and i.extent == n
+            }
+        if isinstance(e, Select) or (isinstance(e, Apply) and e.fn in ("and", "or")):
+            stack.append(e.children[0])
+        else:
+            stack += e.children
+    return frozenset(found).intersection(range(len(definition.shape)))
 
 
 @remembered

@@ -14,6 +14,7 @@ from neoflow.errors import PartitionError
 from neoflow.expr.tensor import Compute
 from neoflow.graph import is_contraction, reads_at_own_point
 from neoflow.partition.facts import (
+    checked_axes,
     contiguous_offset,
     is_exact,
     looks_up,
@@ -66,9 +67,17 @@ def _may_inline(facts: Facts, state: Storing, t: Compute) -> Verdict:
         return Verdict(False, "it is a reduction: recomputing it for each reader repeats the whole sum")
     if not is_exact(t.definition) and (reader := state.compared_by(t)) is not None:
         return Verdict(False, f"{reader.name} compares it for equality, so its bits must be stored once")
+    if state.looked_up(t) - checked_axes(t.definition) and not _stays_in_place(facts, t):
+        return Verdict(False, "it is looked up at indices from data, and they are checked by its own extents")
     return Verdict(
         True, "each reader recomputes it" if len(facts.readers_of(t)) > 1 else "its reader computes it in place"
     )
+
+
+def _stays_in_place(facts: Facts, t: Compute) -> bool:
+    """Whether t will be a view: a run of something that is stored for certain."""
+    source = t.inputs[0] if contiguous_offset(t.definition) is not None else t
+    return source is not t and (not isinstance(source, Compute) or source in facts.roots or reduces(source))
 
 
 def _in_place(state: Storing, t: Compute) -> Iterator[Compute]:

@@ -13,7 +13,7 @@ from neoflow.expr.ir import Read
 from neoflow.expr.tensor import Compute, Tensor
 from neoflow.graph import points
 from neoflow.partition.calls import View
-from neoflow.partition.facts import compared, is_move, reduces
+from neoflow.partition.facts import compared, is_move, looked_up_axes, reduces
 from neoflow.partition.graph_facts import Facts
 
 Uses = Mapping[Compute, float]
@@ -24,7 +24,8 @@ one of them reads an element."""
 class Storing:
     """Who is recomputed and who is a view, so far; at first every compute is stored.
 
-    `uses`, `compared_by` and `stages_behind` are asked of a compute once it is decided what becomes of its readers.
+    `uses`, `compared_by`, `looked_up` and `stages_behind` are asked of a compute once it is decided what becomes of its
+    readers.
     """
 
     def __init__(self, facts: Facts):
@@ -33,9 +34,14 @@ class Storing:
         self.views: dict[Tensor, View] = {}
         self._uses: dict[Tensor, Uses] = {}
         self._compared_by: dict[Tensor, Compute | None] = {}
+        self._looked_up: dict[Tensor, frozenset[int]] = {}
 
     def recompute(self, t: Compute) -> None:
-        self.uses(t), self.compared_by(t)  # known now, so that what t reads asks no deeper than its readers
+        (
+            self.uses(t),
+            self.compared_by(t),
+            self.looked_up(t),
+        )  # known now, so that what t reads asks no deeper than its readers
         self.recomputed.add(t)
 
     def view(self, t: Compute, offset: int) -> None:
@@ -62,6 +68,19 @@ class Storing:
                     break
             self._compared_by[t] = found
         return self._compared_by[t]
+
+    def looked_up(self, t: Tensor) -> frozenset[int]:
+        """Dimensions of t that get an index read from data, directly or through what is recomputed for it."""
+        if t not in self._looked_up:
+            self._looked_up[t] = frozenset().union(
+                *(
+                    looked_up_axes(r.definition, n, self.looked_up(r) if r in self.recomputed else frozenset())
+                    for r in self.facts.readers_of(t)
+                    for n, i in enumerate(r.inputs)
+                    if i is t
+                )
+            )
+        return self._looked_up[t]
 
     def stages_behind(self, t: Compute) -> int:
         """Stages that a reader of t takes in so far; what only moves elements does not count."""

@@ -78,6 +78,40 @@ def test_what_is_compared_through_a_slice_is_not_inlined():
 # ----------------------------------------------------------------------------------------- views
 
 
+IDS = nf.placeholder((3,), "int64", name="ids")
+
+
+def test_what_is_looked_up_is_inlined_where_its_source_checks_the_index():
+    a = compute("a", lambda i, j: X[i, j] * 2.0)
+    b = compute("b", lambda i, j: a[IDS[i], j], (3, 64))
+    assert decided(INLINING, [b])[0] == {"a[8, 64]": "its reader computes it in place"}
+
+
+@pytest.mark.parametrize(
+    ("index", "shape"),
+    [
+        (lambda i: (2 * i) % 5, (4, 64)),  # another extent than x has
+        (lambda i: i + 2, (4, 64)),
+        (lambda i: 0 * i, (1, 64)),  # an extent of 1, of which nothing is left
+        (lambda i: nf.select(i < 4, i, 0), (8, 64)),
+    ],
+)
+def test_what_is_looked_up_is_not_inlined_where_the_check_would_be_lost(index, shape):
+    a = compute("a", lambda i, j: X[index(i), j] * 2.0, shape)
+    b = compute("b", lambda i, j: a[i, j] + 1.0, shape)  # through what is recomputed too
+    c = compute("c", lambda i, j: nf.exp(b[IDS[i], j]), (3, 64))
+    name = "b" if shape[0] == 1 else "a"
+    reason = "it is looked up at indices from data, and they are checked by its own extents"
+    assert decided(INLINING, [c])[1][f"{name}{list(shape)}"] == reason
+    f = nf.compile([c], inputs=[X, IDS])
+    x = np.ones((8, 64), np.float32)
+    for good in (0, shape[0] - 1):
+        np.testing.assert_allclose(f(x, np.full(3, good))[0], np.full((3, 64), np.exp(3.0)), rtol=1e-6)
+    for bad in (-1, shape[0], 7 + shape[0]):
+        with pytest.raises(nf.RuntimeFault, match="index out of range"):
+            f(x, np.array([0, bad, 0]))
+
+
 def test_a_contiguous_run_of_what_is_stored_is_a_view():
     row = compute("row", lambda j: X[2, j], (64,))
     half = compute("half", lambda j: row[32 + j], (32,))
