@@ -26,7 +26,7 @@ from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
 from neoflow.expr.functions import ARG_REDUCERS
-from neoflow.expr.guards import conjuncts
+from neoflow.expr.guards import Guards, conjuncts
 from neoflow.expr.ir import (
     Apply,
     Axis,
@@ -47,12 +47,18 @@ from neoflow.expr.recipe import Name, Recipe, derived, stand_ins
 from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor, tensor_of, topological
 from neoflow.expr.traits import is_exact
 
-Guards = tuple[Expr, ...]
 _MAX_CLASSES = 64
+"""Residue classes that are computed each by itself, at most: a step of 8 in two dimensions. Chosen, not measured."""
 _MAX_SPAN = 1024
-"""Longest axis whose values are tried one by one."""
+"""Longest axis whose values are tried one by one: all of them take 77 ms (one condition, Zen 4)."""
 _BORDER, _REUSE = 1.5, 16
 """Points that share a place are summed first where they are so many and gathering visits so many times all points."""
+_SPLIT_GAIN = 1.2
+"""A term is split by residues where it then visits so many times fewer points: interleaving is a pass of its own.
+Chosen, not measured."""
+_SCATTER_GAIN = 2
+"""A term is scattered where gathering visits so many times the points that are written and read: adding in memory is
+slower than in a register. Chosen, not measured."""
 _idents = itertools.count(1_000_000)
 
 
@@ -170,10 +176,10 @@ def contributions(t: Compute, value: Tensor, g: Tensor, wanted: set[Tensor]) -> 
             result.setdefault(source, []).append(term)
         else:
             elementwise.setdefault(source, []).append((term, targets))
-    for source, parts in elementwise.items():
+    for source, found in elementwise.items():
         axes = fresh_axes(source.shape)
         total: Expr | None = None
-        for e, targets in parts:
+        for e, targets in found:
             e = substitute(e, dict(zip(targets, axes, strict=True)))
             total = e if total is None else rules.add(total, e)
         assert total is not None
@@ -191,7 +197,7 @@ def _term(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...], targets
     name = _d(source)
     points = math.prod(a.extent for a in domain)
     solution = solve(read.indices, targets, domain, _idents)
-    if solution.matches and source.size * solution.trips > 2 * (source.size + points):
+    if solution.matches and source.size * solution.trips > _SCATTER_GAIN * (source.size + points):
         return _scattered(read, e, guards, domain)
     split, visits = split_by_residue(solution, targets, e, guards, name)
     others = math.prod(a.extent for a in domain if all(a not in i.free for i in read.indices))
@@ -387,7 +393,7 @@ def split_by_residue(
     if not moduli or math.prod(moduli.values()) > _MAX_CLASSES:
         return None, whole
     shape = tuple(z.extent for z in targets)
-    parts: list[tuple[dict[Axis, int], Compute]] = []
+    classes: list[tuple[dict[Axis, int], Compute]] = []
     work = 0
     for residues in itertools.product(*(range(min(m, z.extent)) for z, m in moduli.items())):
         chosen = dict(zip(moduli, residues, strict=True))
@@ -404,13 +410,13 @@ def split_by_residue(
         if isinstance(body, Const):
             continue
         part = define(tuple(a.extent for a in own), own, body, derived(name, suffix="_" + "".join(map(str, residues))))
-        parts.append((chosen, part))
+        classes.append((chosen, part))
         work += part.size * narrowed.trips
-    if work * 1.2 > whole:
+    if work * _SPLIT_GAIN > whole:
         return None, whole
     result: Expr = Const(0, e.dtype)
-    is_complete = len(parts) == math.prod(min(m, z.extent) for z, m in moduli.items())
-    for chosen, part in reversed(parts):
+    is_complete = len(classes) == math.prod(min(m, z.extent) for z, m in moduli.items())
+    for chosen, part in reversed(classes):
         indices = tuple(
             affine.simplify(Apply("floordiv", (z, affine.integer(moduli[z])))) if z in chosen else z for z in targets
         )
@@ -419,7 +425,7 @@ def split_by_residue(
             for z in chosen
         )
         here = tuple(c for c in here if not isinstance(c, Const))
-        is_default = is_complete and part is parts[-1][1]
+        is_default = is_complete and part is classes[-1][1]
         result = (
             Read(part, indices) if is_default or not here else Select(conjunction(here), Read(part, indices), result)
         )

@@ -146,8 +146,8 @@ def _unify(fn: str, args: tuple[Operand, ...]) -> tuple[Expr, ...]:
         widest = builtins.max(dtypes, key=dt.itemsize)
         exprs = [e if e.dtype == widest else Cast(widest, e, caller()) for e in exprs]
     elif len(dtypes) > 1:
-        parts = " and ".join(f"`{e}` ({e.dtype})" for e in exprs)
-        raise fail(f"{fn} mixes {parts}; cast one: nf.cast(x, '{exprs[0].dtype}')")
+        operands = " and ".join(f"`{e}` ({e.dtype})" for e in exprs)
+        raise fail(f"{fn} mixes {operands}; cast one: nf.cast(x, '{exprs[0].dtype}')")
     return tuple(exprs)
 
 

@@ -66,7 +66,7 @@ def print_const(node: Const) -> str:
     return repr(node.value)
 
 
-class _Part(NamedTuple):
+class _Inner(NamedTuple):
     """An expression still to be printed, where a bare number has the type `here` and what binds below `outer` needs
     parentheses."""
 
@@ -119,56 +119,56 @@ def print_expr(
         is_bare = here is None or here == node.dtype or (node.dtype == "bool" and here != "")
         return print_const(node) if is_bare else f"cast({print_const(node)}, {node.dtype})"
 
-    def listed(parts: Iterable[_Part]) -> list[str | _Part]:
-        """The parts with commas between."""
-        return [piece for part in parts for piece in (", ", part)][1:]
+    def listed(inner: Iterable[_Inner]) -> list[str | _Inner]:
+        """Expressions with commas between."""
+        return [piece for e in inner for piece in (", ", e)][1:]
 
-    def pieces(node: Expr, here: str | None, outer: int) -> list[str | _Part]:
+    def pieces(node: Expr, here: str | None, outer: int) -> list[str | _Inner]:
         match node:
             case Const():
                 return [constant(node, here)]
             case Axis():
                 return [axis(node)]
             case Read():
-                indices = [_Part(_index(i), here and dt.INDEX) for i in node.indices]
+                indices = [_Inner(_index(i), here and dt.INDEX) for i in node.indices]
                 return [source(node.source), "[", *listed(indices), "]"] if indices else [source(node.source)]
             case Select():
                 then, other = operands((node.then, node.other), False)
-                parts = _Part(node.cond, here and "bool"), _Part(node.then, then), _Part(node.other, other)
-                return ["select(", *listed(parts), ")"]
+                three = _Inner(node.cond, here and "bool"), _Inner(node.then, then), _Inner(node.other, other)
+                return ["select(", *listed(three), ")"]
             case Cast():
-                return ["cast(", _Part(node.arg, here and node.dtype), f", {node.dtype})"]
+                return ["cast(", _Inner(node.arg, here and node.dtype), f", {node.dtype})"]
             case Reduce():
                 axes = ", ".join(bound(a) for a in node.axes)
-                return [f"{node.op}[{axes}](", _Part(node.body, here and "float32"), ")"]
+                return [f"{node.op}[{axes}](", _Inner(node.body, here and "float32"), ")"]
             case Scatter():
                 over = f"[{', '.join(bound(a) for a in node.axes)}]" if node.axes else ""
-                targets = [_Part(_index(t), here and dt.INDEX) for t in node.targets]
-                return [f"scatter{over}(", _Part(node.body, here and "float32"), ", at=[", *listed(targets), "])"]
+                targets = [_Inner(_index(t), here and dt.INDEX) for t in node.targets]
+                return [f"scatter{over}(", _Inner(node.body, here and "float32"), ", at=[", *listed(targets), "])"]
             case Apply(fn="mul", args=(Const(value=-1, dtype=dt.INDEX), Expr() as term)) if not isinstance(term, Const):
-                return [_Part(Apply("neg", (term,)), here, outer)]
+                return [_Inner(Apply("neg", (term,)), here, outer)]
             case Apply():
                 return applied(node, outer)
         raise TypeError(type(node).__name__)
 
-    def applied(node: Apply, outer: int) -> list[str | _Part]:
+    def applied(node: Apply, outer: int) -> list[str | _Inner]:
         f = FUNCTIONS[node.fn]
         types = operands(node.args, bool(f.symbol))
         if not f.symbol:
-            args = [_Part(a, t) for a, t in zip(node.args, types, strict=True)]
+            args = [_Inner(a, t) for a, t in zip(node.args, types, strict=True)]
             return [f"{f.name}(", *listed(args), ")"]
         if f.arity == 1:
-            text: list[str | _Part] = [f.symbol, _Part(node.args[0], types[0], f.precedence)]
+            text: list[str | _Inner] = [f.symbol, _Inner(node.args[0], types[0], f.precedence)]
         else:
             a, b = node.args
             is_factor = node.fn == "mul" and isinstance(a, Const) and constant(a, types[0]).isdigit()
             tight = f.precedence + (1 if f.typing == "compare" else 0)
             between = f.symbol if is_factor else f" {f.symbol} "
-            text = [_Part(a, types[0], tight), between, _Part(b, types[1], f.precedence + 1)]
+            text = [_Inner(a, types[0], tight), between, _Inner(b, types[1], f.precedence + 1)]
         return ["(", *text, ")"] if f.precedence < outer else text
 
     text: list[str] = []
-    stack: list[str | _Part] = [_Part(e, literal)]
+    stack: list[str | _Inner] = [_Inner(e, literal)]
     while stack:
         piece = stack.pop()
         if isinstance(piece, str):

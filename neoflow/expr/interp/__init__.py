@@ -7,7 +7,7 @@ What would need more than `LIMIT` elements at once is done in pieces along one a
 Types: integers are exact and wrap at their width, `//` and `%` round down; float16 and bfloat16 are computed in
 float32 and rounded where a tensor is stored or a cast says so; sums of float32 accumulate in at least float32.
 
-program (tensors in turn) · types (how elements are held) · facts (what a body says about itself) · body (one tensor's
+program (tensors in turn) · types (how elements are held) · analysis (of a body, before any value) · body (one tensor's
 values, in pieces) · views (affine reads) · contraction (sums of products)
 """
 

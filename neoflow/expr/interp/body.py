@@ -10,8 +10,8 @@ import numpy as np
 from neoflow.errors import RuntimeFault
 from neoflow.expr.deep import Walk, run
 from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS, REDUCERS
+from neoflow.expr.interp.analysis import Guards, analysed
 from neoflow.expr.interp.contraction import Product, as_product, contract, pairing, total
-from neoflow.expr.interp.facts import Guards, facts
 from neoflow.expr.interp.types import Types
 from neoflow.expr.interp.views import affine_view
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, Slot
@@ -19,7 +19,9 @@ from neoflow.expr.printer import axis_names, print_expr
 from neoflow.expr.tensor import Compute
 
 LIMIT = 1 << 24
-"""Elements of the largest temporary array inside one body."""
+"""Elements of the largest temporary array inside one body: 128 MiB in float64."""
+BORDERED = 4
+"""A copy with a border is made up to so many times the elements there are; beyond, elements are looked up."""
 
 
 class Body:
@@ -27,8 +29,8 @@ class Body:
 
     def __init__(self, tensor: Compute, inputs: list[np.ndarray], types: Types):
         self.tensor, self.inputs, self.types = tensor, inputs, types
-        self.facts = facts(tensor.definition)
-        self.ranges = tuple((0, n) for n in self.facts.extents)
+        self.analysis = analysed(tensor.definition)
+        self.ranges = tuple((0, n) for n in self.analysis.extents)
         self.memo: dict[tuple[int, Guards], np.ndarray] = {}
         self.padded: dict[tuple, np.ndarray] = {}
         self.parent: Body | None = None
@@ -37,7 +39,7 @@ class Body:
     def piece(self, dim: int, start: int, stop: int) -> Body:
         """The same body with axis `dim` in [start, stop)."""
         inner = object.__new__(Body)
-        inner.tensor, inner.inputs, inner.types, inner.facts = self.tensor, self.inputs, self.types, self.facts
+        inner.tensor, inner.inputs, inner.types, inner.analysis = self.tensor, self.inputs, self.types, self.analysis
         inner.ranges = (*self.ranges[:dim], (start, stop), *self.ranges[dim + 1 :])
         inner.memo, inner.padded, inner.parent, inner.split = {}, self.padded, self, dim
         return inner
@@ -115,7 +117,7 @@ class Body:
 
     def walk(self, e: Expr, guards: Guards = (), keep: bool = False) -> Walk[np.ndarray]:
         """`value`, for walks; what cannot fault is evaluated without regard to the guards."""
-        if e not in self.facts.faulty:
+        if e not in self.analysis.faulty:
             guards = ()
         if self.parent is not None and all(a.ident != self.split for a in e.free):
             return (yield self.parent.walk(e, guards, keep=True))
@@ -123,7 +125,7 @@ class Body:
         found = self.memo.get(key)
         if found is None:
             found = yield from self._walk(e, guards)
-            if keep or self.facts.uses.get(e, 0) > 1:
+            if keep or self.analysis.uses.get(e, 0) > 1:
                 self.memo[key] = found
         return found
 
@@ -176,9 +178,9 @@ class Body:
     def _read(self, e: Read, guards: Guards) -> Walk[np.ndarray]:
         assert isinstance(e.source, Slot)
         base = self.inputs[e.slot]
-        forms = self.facts.forms.get(e)
+        forms = self.analysis.forms.get(e)
         if forms is not None:
-            most = min(4 * max(base.size, math.prod(self.facts.extents)), LIMIT)
+            most = min(BORDERED * max(base.size, math.prod(self.analysis.extents)), LIMIT)
             view = affine_view(e.source, base, forms, self.ranges, self.padded, most)
             if view is not None:
                 return view
@@ -187,7 +189,7 @@ class Body:
             array = yield self.walk(index, guards)
             outside = (array < 0) | (array >= extent)
             if outside.any():
-                if index in self.facts.reading:
+                if index in self.analysis.reading:
                     self._check(e, n, array, outside, guards)
                 array = np.clip(array, 0, extent - 1)
             indices.append(array)
@@ -231,7 +233,7 @@ class Body:
             axes, body = axes + body.axes, body.body
         dims = tuple(a.ident for a in axes)
         if e.op == "sum":
-            product = as_product(body, guards, self.facts)
+            product = as_product(body, guards, self.analysis)
             if len(product.factors) > 1:
                 return (yield from self._sum_of_products(e, dims, body, product, guards))
         return (yield from self._direct(e, dims, body, guards))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from neoflow.expr.interp.facts import Facts, Guards
+from neoflow.expr.interp.analysis import Analysis, Guards
 from neoflow.expr.ir import Apply, Const, Expr, Select
 
 
@@ -21,7 +21,7 @@ class Product:
     masks: list[tuple[Expr, bool, Guards]]
 
 
-def as_product(body: Expr, guards: Guards, facts: Facts) -> Product:
+def as_product(body: Expr, guards: Guards, analysis: Analysis) -> Product:
     """`body` as a product of factors, some of them zero outside a condition."""
     factors: list[tuple[Expr, Guards]] = []
     masks: list[tuple[Expr, bool, Guards]] = []
@@ -31,7 +31,7 @@ def as_product(body: Expr, guards: Guards, facts: Facts) -> Product:
     while stack:
         e, inside = stack.pop()
         match e:
-            case Expr() if facts.uses.get(e, 0) > 1:
+            case Expr() if analysis.uses.get(e, 0) > 1:
                 factors.append((e, inside))
             case Apply(fn="mul"):
                 stack += [(e.args[1], inside), (e.args[0], inside)]
@@ -39,23 +39,23 @@ def as_product(body: Expr, guards: Guards, facts: Facts) -> Product:
                 sign = -sign
                 stack.append((e.args[0], inside))
             case Select(other=Const(value=0)):
-                masks.extend((c, p, inside) for c, p in _conjuncts(e.cond, True, facts))
+                masks.extend((c, p, inside) for c, p in _conjuncts(e.cond, True, analysis))
                 stack.append((e.then, (*inside, (e.cond, True))))
             case Select(then=Const(value=0)):
-                masks.extend((c, p, inside) for c, p in _conjuncts(e.cond, False, facts))
+                masks.extend((c, p, inside) for c, p in _conjuncts(e.cond, False, analysis))
                 stack.append((e.other, (*inside, (e.cond, False))))
             case _:
                 factors.append((e, inside))
     return Product(sign, factors, masks)
 
 
-def _conjuncts(cond: Expr, positive: bool, facts: Facts) -> list[tuple[Expr, bool]]:
+def _conjuncts(cond: Expr, positive: bool, analysis: Analysis) -> list[tuple[Expr, bool]]:
     """A condition as independent ones; one that can fault stays whole, for the order in it matters."""
     found: list[tuple[Expr, bool]] = []
     stack = [(cond, positive)]
     while stack:
         cond, positive = stack.pop()
-        fn = cond.fn if isinstance(cond, Apply) and cond not in facts.faulty else ""
+        fn = cond.fn if isinstance(cond, Apply) and cond not in analysis.faulty else ""
         if fn == "not":
             stack.append((cond.children[0], not positive))
         elif fn == ("and" if positive else "or"):

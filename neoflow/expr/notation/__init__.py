@@ -15,10 +15,10 @@ of reducers nested in it, and are neither on the left nor bound by a reducer aro
 for every point of the indices it names, to the element `at` of zeros. The notation builds what the Python
 notation builds, through the same functions.
 
-program (statements in turn) · text (statements and their places) · statement (one of them) · reader (its expression) ·
+statements (in turn) · text (statements and their places) · statement (one of them) · reader (its expression) ·
 syntax (what `ast` finds in it)
 """
 
-from neoflow.expr.notation.program import expr
+from neoflow.expr.notation.statements import expr
 
 __all__ = ["expr"]

@@ -14,7 +14,7 @@ Guards = tuple[tuple[Expr, bool], ...]
 
 
 @dataclass(frozen=True)
-class Facts:
+class Analysis:
     """What the body of a definition says about itself, whatever the values."""
 
     extents: tuple[int, ...]
@@ -30,7 +30,8 @@ class Facts:
 
 
 @remembered
-def facts(definition: Definition) -> Facts:
+def analysed(definition: Definition) -> Analysis:
+    """What is known of a body before any value is."""
     nodes = list(postorder(definition.body))
     axes = {a.ident: a.extent for a in (*definition.axes, *definition.reduction_axes)}
     extents = tuple(axes.get(n, 1) for n in range(max(axes, default=0) + 1))
@@ -50,4 +51,4 @@ def facts(definition: Definition) -> Facts:
             linear = tuple(affine.linear(i) for i in e.indices)
             if all(isinstance(atom, Axis) for terms, _ in linear for atom in terms):
                 forms[e] = linear
-    return Facts(extents, uses, frozenset(faulty), frozenset(reading), forms)
+    return Analysis(extents, uses, frozenset(faulty), frozenset(reading), forms)
