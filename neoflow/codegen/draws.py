@@ -16,7 +16,7 @@ import numpy as np
 from neoflow.errors import RuntimeFault
 from neoflow.expr import dtype as dt
 from neoflow.expr.interp import evaluate
-from neoflow.expr.interp.facts import facts
+from neoflow.expr.interp.analysis import analysed
 from neoflow.expr.ir import Const, Scatter, postorder
 from neoflow.expr.tensor import Compute, Placeholder, Tensor, topological
 
@@ -140,7 +140,9 @@ class Inputs:
         self.draws: tuple[Draw, ...] = LARGE_DRAWS if sum(t.size * _length(t) for t in computes) > LARGE else DRAWS
         if not any(dt.is_float(t.dtype) for t in self.inputs):
             self.draws = DRAWS[:WITHOUT_FLOATS]
-        self.follows_data = any(facts(t.definition).faulty or isinstance(t.definition.body, Scatter) for t in computes)
+        self.follows_data = any(
+            analysed(t.definition).faulty or isinstance(t.definition.body, Scatter) for t in computes
+        )
         """whether an index is data"""
         self.ranges = self._ranges(rng) if self.follows_data else {}
         """of the inputs that are not free"""
