@@ -143,8 +143,6 @@ class Inputs:
         self.follows_data = any(
             analysed(t.definition).faulty or isinstance(t.definition.body, Scatter) for t in computes
         )
-            analysed(t.definition).faulty or isinstance(t.definition.body, Scatter) for t in computes
-        )
         """whether an index is data"""
         self.ranges = self._ranges(rng) if self.follows_data else {}
         """of the inputs that are not free"""
