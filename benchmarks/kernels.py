@@ -20,9 +20,9 @@ import torch
 
 import neoflow as nf
 from benchmarks.results import write
-from neoflow.commands.doctor import Machine, examine
 from neoflow.expr.count import count_ops
 from neoflow.nn import functional as F
+from neoflow.report.machine import Machine, examine
 
 RNG = np.random.default_rng(0)
 Run = Callable[[], object]

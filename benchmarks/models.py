@@ -5,8 +5,8 @@
 A step is forward, gradients and SGD; both are timed in turn by `neoflow bench`. Errors of gradients are against the
 same network in float64 in PyTorch, as a part of the largest entry, and PyTorch's own in float32 stand beside ours:
 with a million relus either is off by thousandths in single entries where an argument is within rounding of zero, so
-ours may be up to three times PyTorch's where it is more than 1e-3. `--write` puts the table into RESULTS.md; with
-`--only` its other rows stay.
+each may be off by up to three times PyTorch's own error of the same gradient. `--write` puts the table into RESULTS.md;
+with `--only` its other rows stay.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import argparse
 import torch
 
 from benchmarks import results
-from neoflow.commands.bench import bench, check
-from neoflow.commands.doctor import examine
+from neoflow.report.agreement import check
+from neoflow.report.compare import bench
+from neoflow.report.machine import examine
 
 MODELS = {
     "capsnet": 16,

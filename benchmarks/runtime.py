@@ -30,14 +30,15 @@ from neoflow import codegen
 from neoflow.codegen.cpu.kernel import Lowered, assemble
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.phases import Phase, Phases
-from neoflow.commands.bench import RATE, measure, train_step
-from neoflow.commands.doctor import examine
-from neoflow.commands.models import build_model, find_peer
 from neoflow.expr import dtype as dt
+from neoflow.models import build_model, find_peer
 from neoflow.pipeline import Compiled, device, parameter_store
+from neoflow.report.compare import measure
+from neoflow.report.machine import examine
 from neoflow.runtime.executor import load_kernel
 from neoflow.runtime.function import Function
 from neoflow.runtime.plan import Plan
+from neoflow.train.step import RATE, train_step
 
 DISPATCHED = [("capsnet", 16), ("mi_lstm_mnist", 32), ("mi_lstm_ptb", 32), ("ptb_lstm", 20)]
 HELD = [("capsnet", 16), ("ptb_lstm", 20), ("ptb_lstm", 64)]

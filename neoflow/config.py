@@ -14,7 +14,7 @@ from neoflow.machine import available_cores
 class Config:
     """NEOFLOW_CACHE_DIR: where compiled kernels are kept. NEOFLOW_CACHE_BYTES: their limit (default 2 GiB).
     NEOFLOW_THREADS: threads a kernel uses (default: the cores this process may use).
-    NEOFLOW_CHECK: 1 evaluates every compiled kernel against NumPy before its first use.
+    NEOFLOW_CHECK: 1 compares every kernel a program uses with NumPy before its first use, cached ones too.
     """
 
     cache_dir: Path

@@ -89,4 +89,9 @@ class Kernel:
     @property
     def symbol(self) -> str:
         """The name that those of its functions begin with."""
-        return f"nf_{self.key[:16]}"
+        return kernel_symbol(self.key)
+
+
+def kernel_symbol(key: str) -> str:
+    """The name that the functions of the kernel of a key begin with."""
+    return f"nf_{key[:16]}"

@@ -5,27 +5,25 @@ expressions -> graph -> the passes of `graph.PASSES` -> kernels -> order -> sche
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from typing import Any
 from weakref import WeakValueDictionary
 
-import numpy as np
-
 from neoflow import codegen, config
+from neoflow.codegen.keys import request_key
+from neoflow.codegen.verify import verifier_version, verify
 from neoflow.errors import CodegenError, ConfigError
-from neoflow.expr import dtype as dt
-from neoflow.expr.interp import evaluate
 from neoflow.expr.tensor import Tensor
 from neoflow.graph import PASSES, Derivation, Graph, make_graph, run
-from neoflow.kernel import Code, Kernel
+from neoflow.kernel import Code, Kernel, kernel_symbol
 from neoflow.loops import Schedule, default_schedule
 from neoflow.machine import available_cores
-from neoflow.partition import KernelCall, Partition, Subgraph, is_shared, order_calls, partition
+from neoflow.partition import KernelCall, Partition, Subgraph, order_calls, partition
 from neoflow.runtime.cache import Entry, KernelCache
+from neoflow.runtime.device import Memory
 from neoflow.runtime.device.cpu import CPU, Cpu
 from neoflow.runtime.device.library import Library
 from neoflow.runtime.executor import Loaded, load_kernel, run_kernel
@@ -69,12 +67,6 @@ class Compiled:
         )
 
 
-def kernel_key(subgraph: Subgraph, schedule: Schedule, target: Target) -> str:
-    """What a compiled kernel is found by: everything its code depends on."""
-    parts = (subgraph.digest, schedule.to_json(), str(target), codegen.CODEGEN_VERSION)
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
 @lru_cache(maxsize=4)
 def _cache(settings: config.Config) -> KernelCache:
     return KernelCache(settings.cache_dir, settings.cache_bytes)
@@ -95,11 +87,14 @@ def device() -> Cpu:
     """The CPU, ready to run kernels: its thread team comes from the cache, or is compiled."""
 
     def team() -> bytes:
-        cache, key = _cache(config.load()), codegen.team_key()
+        cache, request = _cache(config.load()), request_key("the thread team", "", "")
+        key = cache.kernel_of(request)
+        if key is None or cache.find(key) is None:
+            key = codegen.team_key()
+            if cache.find(key) is None:
+                cache.publish(codegen.build_team(), {key: Code(())})
+            cache.remember(request, key)
         entry = cache.find(key)
-        if entry is None:
-            cache.publish(codegen.build_team(), {key: Code(())})
-            entry = cache.find(key)
         if entry is None:
             raise CodegenError("the thread team vanished from the cache while it was loaded; try again")
         return cache.data(entry.module)
@@ -146,8 +141,7 @@ def _rewritten_text(result: tuple[Graph, Derivation]) -> str:
 
 
 def _partition_text(p: Partition) -> str:
-    lines = [f"{what}: {v}" for what, v in p.verdicts]
-    return f"{p}\n\n" + "\n".join(lines)
+    return f"{p}\n\n" + "\n".join(map(str, p.decisions))
 
 
 def compile_program(
@@ -175,16 +169,11 @@ def compile_program(
         lambda s: f"{len(s)} default schedules",
         lambda s: "\n".join(map(str, s)),
     )
-    kernels = tuple(
-        Kernel(s, schedule, machine, kernel_key(s, schedule, machine))
-        for s, schedule in zip(subgraphs.values(), schedules, strict=True)
-    )
-    missing = [k for k in kernels if _cache(settings).find(k.key) is None]
-    trace.run(
+    kernels, built = trace.run(
         "code",
-        lambda: _build(missing, machine, settings),
-        lambda _: f"{len(missing)} kernels compiled, {len(kernels) - len(missing)} from the cache",
-        lambda _: "\n".join(f"{k.symbol} {k.subgraph.digest[:8]}" for k in kernels),
+        lambda: _kernels(tuple(subgraphs.values()), schedules, machine, settings),
+        lambda r: f"{r[1]} kernels compiled, {len(r[0]) - r[1]} from the cache",
+        lambda r: "\n".join(f"{k.symbol} {k.subgraph.digest[:8]}" for k in r[0]),
     )
     codes = {k.subgraph.digest: _entry(settings, k).code for k in kernels}
     plan = trace.run(
@@ -192,58 +181,85 @@ def compile_program(
         lambda: make_plan(graph, calls, in_place, parts.views, codes, machine.threads),
         lambda p: f"{p.arena_bytes} bytes of temporaries",
     )
-    built = len(missing)
     return Compiled(graph, calls, plan, kernels, machine, built, len(kernels) - built, trace)
 
 
-def _build(missing: list[Kernel], target: Target, settings: config.Config) -> None:
-    """Compile the missing kernels into a few modules and publish them.
+def _kernels(
+    subgraphs: Sequence[Subgraph], schedules: Sequence[Schedule], target: Target, settings: config.Config
+) -> tuple[tuple[Kernel, ...], int]:
+    """The kernels, all of them in the cache now, and how many of them were compiled for it.
+
+    What the cache knows by its request is not even lowered; what is lowered to code that is there is not compiled.
+    """
+    cache = _cache(settings)
+    asked = list(zip(subgraphs, schedules, strict=True))
+    requests = [request_key(s.digest, schedule.to_json(), str(target)) for s, schedule in asked]
+    keys = [cache.kernel_of(r) for r in requests]
+    unknown = [n for n, key in enumerate(keys) if key is None or cache.find(key) is None]
+    built = _build([asked[n] for n in unknown], target, cache) if unknown else []
+    for n, (key, _) in zip(unknown, built, strict=True):
+        cache.remember(requests[n], key)
+        keys[n] = key
+    kernels = tuple(Kernel(s, schedule, target, key or "") for (s, schedule), key in zip(asked, keys, strict=True))
+    return kernels, sum(is_new for _, is_new in built)
+
+
+def _build(asked: Sequence[tuple[Subgraph, Schedule]], target: Target, cache: KernelCache) -> list[tuple[str, bool]]:
+    """Lower kernels, and compile those whose code the cache lacks into a few modules; each key, and whether it is new.
 
     Modules are built by threads, as LLVM runs without the interpreter's lock, while this one lowers the next.
     """
     workers = available_cores()
-    size = max(1, -(-len(missing) // (4 * workers)))
-    alike = [[k for k in missing if is_shared(k.subgraph) == shared] for shared in (False, True)]
-    parts = [group[start : start + size] for group in alike for start in range(0, len(group), size)]
+    size = max(1, -(-len(asked) // (4 * workers)))
+    found: list[tuple[str, bool]] = []
+    seen: set[str] = set()
+    groups: dict[bool, list[tuple[str, Any]]] = {False: [], True: []}
+    builds: list[tuple[dict[str, Code], Future[bytes]]] = []
     with ThreadPoolExecutor(workers, "neoflow-build") as pool:
-        builds = []
-        for part in parts:
-            lowered = [codegen.lower(k.subgraph, k.schedule, target, k.symbol) for k in part]
-            codes = {k.key: code.code for k, code in zip(part, lowered, strict=True)}
-            builds.append((part, codes, pool.submit(codegen.build, lowered, target)))
-        for part, codes, build in builds:
-            data = build.result()
-            if settings.check:
-                library = device().load(data)
-                for k in part:
-                    check_kernel(k, load_kernel(codes[k.key], library))
-            _cache(settings).publish(data, codes)
+
+        def submit(group: list[tuple[str, Any]]) -> None:
+            if group:
+                codes = {key: kernel.code for key, kernel in group}
+                builds.append((codes, pool.submit(codegen.build, [kernel for _, kernel in group], target)))
+
+        for subgraph, schedule in asked:
+            lowered = codegen.lower(subgraph, schedule, target, "kernel")
+            key = codegen.kernel_key(lowered, target)
+            is_new = key not in seen and cache.find(key) is None
+            found.append((key, is_new))
+            seen.add(key)
+            if is_new:
+                group = groups[lowered.is_shared]  # those alone may be in one module
+                group.append((key, lowered.named(kernel_symbol(key))))
+                if len(group) == size:
+                    groups[lowered.is_shared] = []
+                    submit(group)
+        for group in groups.values():
+            submit(group)
+        for codes, build in builds:
+            cache.publish(build.result(), codes)
+    return found
 
 
-def check_kernel(kernel: Kernel, loaded: Loaded, seed: int = 0) -> None:
-    """Compare a compiled kernel with NumPy on random inputs. Raises `CodegenError` with the worst element."""
-    subgraph = kernel.subgraph
-    rng = np.random.default_rng(seed)
-    inputs, outputs = subgraph.tensors()
-    arrays = []
-    for p in inputs:
-        array = device().allocate(p.shape, p.dtype)
-        array[...] = rng.standard_normal(p.shape) if dt.is_float(p.dtype) else rng.integers(0, 2, p.shape)
-        arrays.append(array)
-    feeds: dict[Tensor, Any] = dict(zip(inputs, arrays, strict=True))
-    results = [device().allocate(t.shape, t.dtype) for t in outputs]
-    run_kernel(device(), loaded, [*arrays, *results], kernel.target.threads)
-    exact = evaluate(list(outputs), feeds, dtype="float64")
-    for t, found, wanted in zip(outputs, results, exact, strict=True):
-        difference = np.abs(found.astype(np.float64) - wanted.astype(np.float64))
-        tolerance = 2e-3 * max(1.0, float(np.nanmax(np.abs(wanted), initial=0.0)))
-        agree = (difference <= tolerance) | (np.isnan(found) & np.isnan(wanted)) | (found == wanted)
-        if not agree.all():
-            at = np.unravel_index(int(np.argmax(~agree)), found.shape)
-            element = f"{t.name}{list(map(int, at))}"
-            raise CodegenError(
-                f"a compiled kernel computes {element} = {found[at]!r}, NumPy {wanted[at]!r}:\n{subgraph}"
-            )
+def _check(kernel: Kernel, entry: Entry, loaded: Loaded, settings: config.Config) -> None:
+    """Compare a kernel with NumPy, unless that was done for this very code; a wrong one leaves the cache.
+
+    Raises `CodegenError` with the kernel, the draw and the worst element.
+    """
+    cache, digest = _cache(settings), kernel.subgraph.digest
+    found = cache.certificate(kernel.key, digest, entry.module)
+    if found is not None and found.get("verifier") == verifier_version():
+        return
+
+    def run(arrays: Sequence[Memory]) -> None:
+        run_kernel(device(), loaded, arrays, kernel.target.threads)
+
+    try:
+        certificate = verify(kernel.subgraph, run, f"kernel {kernel.symbol}")
+    except CodegenError:
+        cache.drop(kernel.key)
+        raise
+    cache.certify(kernel.key, digest, entry.module, asdict(certificate))
 
 
 def _entry(settings: config.Config, kernel: Kernel) -> Entry:
@@ -260,6 +276,9 @@ def bind(compiled: Compiled) -> Function:
     settings = config.load()
     entries = [_entry(settings, k) for k in compiled.kernels]
     loaded = [load_kernel(e.code, _library(settings, e.module)) for e in entries]
+    if settings.check:
+        for found in zip(compiled.kernels, entries, loaded, strict=True):
+            _check(*found, settings)
     return Function(compiled, loaded, parameter_store(), compiled.target.threads)
 
 

@@ -74,12 +74,17 @@ def run(monkeypatch, capsys):
     return call
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["bench"], ["explain"], ["doctor"]])
+@pytest.mark.parametrize("command", [[], *([name] for name in cli.COMMANDS)])
 def test_help(run, command):
     status, out, _ = run(*command, "--help")
     assert status == 0 and "Usage: " in out
     if not command:
-        assert all(name in out for name in ("train", "bench", "explain", "doctor"))
+        assert all(name in out for name in cli.COMMANDS)
+
+
+def test_each_file_of_commands_is_one():
+    files = {p.stem for p in (Path(cli.__file__).parent / "commands").glob("*.py")} - {"__init__", "options"}
+    assert set(cli.COMMANDS) == files and len(cli.COMMANDS) == len(files)
 
 
 def test_help_loads_little():
@@ -94,7 +99,7 @@ def test_help_loads_little():
         (["explain", "absent"], "there is no model absent: give a file, or one of .*tiny"),
         (["explain", "absent.py"], "there is no file absent.py"),
         (["explain", "tiny_narrow"], "models/tiny.py has no variant tiny_narrow; it has tiny, tiny_wide"),
-        (["bench", "tiny", "--against", "abacus"], "there is no peer 'abacus'; there is torch"),
+        (["bench", "tiny", "--against", "abacus"], "there is no peer 'abacus'; there are torch, jax"),
         (["bench", "tiny", "--check"], "--check compares with a peer"),
         (["train", "tiny", "--resume"], "--resume needs --checkpoint"),
         (["train", "tiny", "--lr", "0"], "a learning rate above 0"),
@@ -194,6 +199,18 @@ def test_bench_check(run, folder):
     peer.write_text(peer.read_text().replace("self.w -= lr", "self.w -= 2 * lr"))
     status, out, _ = run(*arguments)
     assert status == 1 and "DISAGREES" in out
+
+
+@pytest.mark.tvm
+@pytest.mark.torch
+def test_bench_check_judges_each_gradient_by_the_peers_own(run, folder):
+    """A gradient of the peer off by one part in two thousand, in float32 as in float64: it is not rounding."""
+    pytest.importorskip("torch")
+    peer = folder / "benchmarks" / "peers" / "torch_tiny.py"
+    peer.write_text(peer.read_text().replace("self.w)[0].numpy()", "self.w)[0].numpy() * 1.0005"))
+    status, out, _ = run("bench", "tiny", "--against", "torch", "--seconds", 0.1, "--check")
+    assert status == 1 and "DISAGREES" in out
+    assert re.search(r"gradient w +5\.0e-04 of its largest entry \(at most 2e-06, too much\)", out)
 
 
 @pytest.mark.tvm

@@ -168,7 +168,6 @@ def test_resize_bilinear_agrees_with_torch():
 
 
 def test_digits():
-    pytest.importorskip("sklearn")
     split = load_digits()
     assert split.train.images.shape == (1437, 1, 28, 28)
     assert split.test.images.shape == (360, 1, 28, 28)

@@ -1,9 +1,16 @@
 """The whole compiler against the meaning of the language: compiled == evaluated, on random programs with gradients."""
 
+import json
+
 import numpy as np
 import pytest
+from neoflow.commands.models import build_model
 
 import neoflow as nf
+from neoflow import codegen, pipeline
+from neoflow.codegen.verify import verifier_version
+from neoflow.loops import default_schedule
+from neoflow.partition.subgraph import Stage, Subgraph, Value
 from tests.strategies import random_program
 
 pytestmark = pytest.mark.tvm
@@ -80,8 +87,6 @@ def test_several_states_updated_in_place_by_one_kernel(shape):
 
 
 def test_the_second_compilation_comes_from_the_cache():
-    from neoflow import pipeline
-
     x = nf.placeholder((33, 21), name="x")
     first = pipeline.compile_program([nf.exp(x) + 0.125], [x])
     y = nf.placeholder((33, 21), name="y")
@@ -90,12 +95,152 @@ def test_the_second_compilation_comes_from_the_cache():
     assert again.built == 0 and again.cached == 1
 
 
-def test_checked_mode_compares_each_kernel(monkeypatch):
+@pytest.fixture
+def checked(monkeypatch, tmp_path):
+    """Checked mode with a cache of its own; calls with "0" or "1" switch it off and on."""
+    monkeypatch.setenv("NEOFLOW_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("NEOFLOW_CHECK", "1")
-    x, w = nf.placeholder((19, 23), name="x"), nf.placeholder((17, 23), name="w")
+    return lambda value: monkeypatch.setenv("NEOFLOW_CHECK", value)
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """The names of the kernels that were judged."""
+    names = []
+
+    def verify(subgraph, run, name):
+        names.append(name)
+        return original(subgraph, run, name)
+
+    original = pipeline.verify
+    monkeypatch.setattr(pipeline, "verify", verify)
+    return names
+
+
+def twice_and_sum():
+    """Two kernels, and their program."""
+    x = nf.placeholder((19, 23), name="x")
     k = nf.axis(23, "k")
-    y = nf.compute((19, 17), lambda i, j: nf.sum(x[i, k] * w[j, k], axis=[k]) * 0.375)
-    nf.compile([y], [x, w])
+    total = nf.compute((19, 19), lambda i, j: nf.sum(x[i, k] * x[j, k], axis=[k]))
+    return [nf.exp(x) * 2.0, total], [x]
+
+
+def miscompile(monkeypatch):
+    """From now on a kernel writes three times its input whatever it should do."""
+    original = codegen.lower
+    x = nf.placeholder((19, 23), name="x")
+    wrong = Subgraph((Value(x.shape, x.dtype),), (Stage((x * 3.0).definition, (0,)),), (1,))
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            codegen, "lower", lambda s, schedule, *rest: original(wrong, default_schedule(wrong, rest[0]), *rest)
+        )
+        yield
+
+
+def certificates(folder):
+    return [json.loads(p.read_text()) for p in sorted((folder / "certificates").glob("*.json"))]
+
+
+def test_checked_mode_judges_each_kernel_once(checked, judged, tmp_path):
+    first = pipeline.bind(pipeline.compile_program(*twice_and_sum())).program
+    assert first.built == 2 and judged == [f"kernel {k.symbol}" for k in first.kernels]
+    found = certificates(tmp_path)
+    assert {c["subgraph"] for c in found} == {k.subgraph.digest for k in first.kernels}
+    for c in found:
+        assert c["verifier"] == verifier_version() and c["seed"] == 0 and c["compared"] > 0 and c["worst"] <= 1
+        assert (tmp_path / "modules" / f"{c['module']}.o").exists()
+        assert c["draws"] == ["normal", "positive", "whole", "small", "nan", "infinite"]
+    nf.compile(*twice_and_sum())
+    assert len(judged) == 2
+
+
+def test_kernels_of_the_cache_are_judged_too(checked, judged, tmp_path):
+    checked("0")
+    nf.compile(*twice_and_sum())
+    assert not judged and not certificates(tmp_path)
+    checked("1")
+    assert nf.compile(*twice_and_sum()).program.cached == 2
+    assert len(judged) == 2 and len(certificates(tmp_path)) == 2
+
+
+@pytest.mark.parametrize(("key", "value"), [("verifier", "of yesterday"), ("module", "0" * 64)])
+def test_a_certificate_of_another_judge_or_module_does_not_count(checked, judged, tmp_path, key, value):
+    nf.compile(*twice_and_sum())
+    for path in (tmp_path / "certificates").glob("*.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    nf.compile(*twice_and_sum())
+    assert len(judged) == 4
+    assert certificates(tmp_path)[0][key] != value
+
+
+def test_a_wrong_kernel_is_refused_and_not_kept(checked, monkeypatch, tmp_path):
+    x = nf.placeholder((19, 23), name="x")
+    for _ in miscompile(monkeypatch):
+        for _ in range(2):
+            with pytest.raises(nf.CodegenError, match=r"kernel nf_\w+ computes v\d+\[\d+, \d+\] = .*on draw 'normal'"):
+                nf.compile([x * 2.0], [x])
+    assert not certificates(tmp_path)
+    value = np.ones((19, 23), np.float32)
+    np.testing.assert_array_equal(nf.compile([x * 2.0], [x])(value)[0], 2 * value)
+    assert len(certificates(tmp_path)) == 1
+
+
+def test_a_wrong_kernel_of_the_cache_is_refused_and_dropped(checked, monkeypatch, tmp_path):
+    x = nf.placeholder((19, 23), name="x")
+    value = np.ones((19, 23), np.float32)
+    checked("0")
+    for _ in miscompile(monkeypatch):
+        np.testing.assert_array_equal(nf.compile([x * 2.0], [x])(value)[0], 3 * value)
+    assert nf.compile([x * 2.0], [x]).program.cached == 1
+    checked("1")
+    with pytest.raises(nf.CodegenError, match=r"kernel nf_\w+ computes"):
+        nf.compile([x * 2.0], [x])
+    checked("0")
+    f = nf.compile([x * 2.0], [x])
+    assert f.program.built == 1
+    np.testing.assert_array_equal(f(value)[0], 2 * value)
+
+
+def test_equal_code_is_compiled_once(checked, tmp_path):
+    """Element by element, 31 x 7 and 7 x 31 are the same loop; each is judged as what it is used for."""
+    x, y = nf.placeholder((31, 7), name="x"), nf.placeholder((7, 31), name="y")
+    f = nf.compile([nf.exp(x) + 0.0625, nf.exp(y) + 0.0625], [x, y])
+    first, second = f.program.kernels
+    assert first.subgraph.digest != second.subgraph.digest and first.key == second.key
+    assert (f.program.built, f.program.cached) == (1, 1) and len(certificates(tmp_path)) == 2
+    value = np.linspace(-1, 1, 217, dtype=np.float32)
+    a, b = f(value.reshape(31, 7), value.reshape(7, 31))
+    np.testing.assert_array_equal(a.reshape(-1), b.reshape(-1))
+    np.testing.assert_allclose(a.reshape(-1), np.exp(value) + 0.0625, rtol=1e-6)
+
+
+@pytest.mark.parametrize("index", [lambda i: i - 1, lambda i: i // 3, lambda i: 5 - i])
+def test_checked_mode_takes_programs_whose_integers_may_not_be_zero(checked, index):
+    x, ids = nf.placeholder((3, 4), name="x"), nf.placeholder((6,), "int32", name="ids")
+    y = nf.compute((6, 4), lambda a, b: x[index(ids[a]), b])
+    value = np.arange(12, dtype=np.float32).reshape(3, 4)
+    good = next(n for n in range(10) if index(n) == 1)
+    (found,) = nf.compile([y], [x, ids])(value, np.full(6, good, np.int32))
+    np.testing.assert_array_equal(found, np.tile(value[1], (6, 1)))
+    one = nf.placeholder((1, 4), name="one")
+    taken = nf.compile([nf.compute((6, 4), lambda a, b: one[ids[a], b])], [one, ids])
+    np.testing.assert_array_equal(taken(value[:1], np.zeros(6, np.int32))[0], np.tile(value[0], (6, 1)))
+
+
+SMALL = {
+    "capsnet": {"batch": 1, "image": 16, "primary": 4, "capsules": 6},
+    "ptb_lstm": {"batch": 3, "words": 50, "hidden": 12, "steps": 3},
+}
+
+
+@pytest.mark.parametrize("model", SMALL)
+def test_every_kernel_of_a_training_step_passes_the_judge(checked, judged, model):
+    built = build_model(model, **SMALL[model])
+    parameters = list(built.parameters.values())
+    gradients = nf.grad(built.loss, parameters)
+    updates = {p: p - 0.01 * g for p, g in zip(parameters, gradients, strict=True)}
+    program = nf.compile([built.loss], list(built.inputs), updates).program
+    assert judged == [f"kernel {k.symbol}" for k in program.kernels]
 
 
 def test_an_unknown_target_is_refused():

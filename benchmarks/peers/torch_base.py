@@ -34,8 +34,12 @@ class Network(ABC):
     def parameters(self) -> dict[str, NDArray[np.float32]]:
         return {name: tensor.detach().numpy().copy() for name, tensor in self.tensors.items()}
 
+    def objective(self, x: Tensor, labels: Tensor) -> Tensor:
+        """The loss: what `torch.compile` may take."""
+        return self.criterion(self.scores(x, training=True), labels)
+
     def loss(self, x: NDArray, labels: NDArray[np.int64]) -> Tensor:
-        return self.criterion(self.scores(torch.from_numpy(x), training=True), torch.from_numpy(labels))
+        return self.objective(torch.from_numpy(x), torch.from_numpy(labels))
 
     def loss_and_grads(self, x: NDArray, labels: NDArray[np.int64]) -> tuple[float, dict[str, NDArray[np.float32]]]:
         """The loss and the gradient of every parameter, without an update."""

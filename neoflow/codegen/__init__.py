@@ -5,11 +5,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 from collections.abc import Sequence
-from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neoflow.errors import CodegenError, ScheduleError
@@ -22,20 +19,20 @@ if TYPE_CHECKING:
     from neoflow.codegen.cpu import Lowered
 
 __all__ = [
-    "CODEGEN_VERSION",
     "DEVICES",
     "Lowered",
     "build",
     "build_team",
     "fma_kernel",
+    "kernel_key",
     "lower",
     "source",
     "team_key",
 ]
 
 DEVICES = {"cpu": "neoflow.codegen.cpu"}
-"""The package of each kind of target, with `lower`, `build` and `source`."""
-_OF_CPU = ("Lowered", "build_team", "fma_kernel")
+"""The package of each kind of target, with `lower`, `kernel_key`, `build` and `source`."""
+_OF_CPU = ("Lowered", "build_team", "fma_kernel", "team_key")
 
 
 def _device(kind: str) -> Any:
@@ -64,21 +61,9 @@ def source(kernels: Sequence[Lowered], target: Target, format: str = "tir") -> s
     return _device(target.kind).source(kernels, target, format)
 
 
-def _version() -> str:
-    """Changes when generated code may: a hash of this package's files and of TVM's version."""
-    digest = hashlib.sha256(version("apache-tvm").encode())
-    for path in sorted(Path(__file__).parent.rglob("*.*")):
-        if path.suffix in (".py", ".ll"):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-CODEGEN_VERSION = _version()
-
-
-def team_key() -> str:
-    """What the thread team's library is found by."""
-    return hashlib.sha256(f"team {CODEGEN_VERSION}".encode()).hexdigest()
+def kernel_key(kernel: Lowered, target: Target) -> str:
+    """What the code of a kernel is found by, whatever its name."""
+    return _device(target.kind).kernel_key(kernel, target)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,66 +1,39 @@
-"""`neoflow explain`: every stage of a model's compilation, in order."""
+"""`neoflow explain`: every stage of a compilation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict
+from enum import Enum
+from typing import Annotated
 
-from neoflow.autodiff import grad
-from neoflow.commands.bench import sgd_updates
-from neoflow.commands.models import build_model
-from neoflow.errors import ConfigError
-from neoflow.expr.printer import print_program
-from neoflow.expr.tensor import topological
-from neoflow.pipeline import compile_program
-from neoflow.trace import Trace
+import typer
+
+from neoflow.commands.options import AsJson, Mode, ModelName, Threads, print_json, use_threads
 
 
-@dataclass(frozen=True)
-class Stage:
-    """What one stage made, as text; code has no seconds of its own."""
+class Format(str, Enum):
+    """Generated code as text."""
 
-    name: str
-    summary: str
-    text: str
-    seconds: float | None
-
-    def __str__(self) -> str:
-        took = "" if self.seconds is None else f" ({self.seconds * 1e3:.1f} ms)"
-        return f"=== {self.name}{took}: {self.summary}\n{self.text}"
+    tir = "tir"
+    llvm = "llvm"
+    asm = "asm"
 
 
 def explain(
-    name: str, batch: int | None = None, mode: str = "train", stage: str | None = None, format: str | None = None
-) -> list[Stage]:
-    """The stages of a step (SGD) or of inference; of one `stage` only when given; `format` adds the generated code.
+    model: ModelName,
+    batch: Annotated[int | None, typer.Option(min=1, help="Samples a step. Default: the model's.")] = None,
+    mode: Annotated[Mode, typer.Option(help="A training step (SGD), or inference.")] = Mode.train,
+    stage: Annotated[str | None, typer.Option(help="Print this stage alone.")] = None,
+    format: Annotated[Format | None, typer.Option(help="Also print the generated code.")] = None,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print every stage of a model's compilation, in order."""
+    from neoflow.report.stages import explain as run
 
-    Raises `ConfigError` for a stage there is not.
-    """
-    model = build_model(name, batch)
-    trace = Trace()
-    is_training = mode == "train"
-    root = model.loss if is_training else model.scores
-    trace.run(
-        "model", lambda: root, lambda t: f"{len(topological([t]))} tensors", lambda t: print_program(topological([t]))
-    )
-    if is_training:
-        parameters = list(model.parameters.values())
-        gradients = trace.run(
-            "gradients",
-            lambda: grad(model.loss, parameters),
-            lambda g: f"{len(g)} gradients, {len(topological(g))} tensors with what they read",
-            lambda g: print_program(topological(g)),
-        )
-        compiled = compile_program([model.loss], model.inputs, sgd_updates(model, gradients))
+    use_threads(threads)
+    stages = run(model, batch, mode.value, stage, format.value if format else None)
+    if as_json:
+        print_json({"model": model, "mode": mode.value, "stages": [asdict(s) for s in stages]})
     else:
-        compiled = compile_program([model.scores], [model.x])
-    trace.records += compiled.trace.records
-    # What prints each stage; nothing is printed that is not asked for.
-    found: dict[str, tuple[str, Callable[[], str], float | None]] = {
-        r.name: (r.summary, r.text, r.seconds) for r in trace.records
-    }
-    if format is not None:
-        found[format] = (f"the code of {len(compiled.kernels)} kernels", lambda: compiled.source(format), None)
-    if stage is not None and stage not in found:
-        raise ConfigError(f"there is no stage {stage!r}; there are {', '.join(found)}")
-    return [Stage(n, s, text(), t) for n, (s, text, t) in found.items() if stage in (None, n)]
+        print(*stages, sep="\n\n")

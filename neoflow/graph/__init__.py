@@ -12,7 +12,7 @@ graph (`Graph`) · edit (`Editor`) · rewrite (the nouns) · engine · canonical
 
 from neoflow.graph.edit import Editor
 from neoflow.graph.engine import Limits, Pass, run
-from neoflow.graph.facts import is_contraction, points, reads_at_own_point
+from neoflow.graph.facts import is_contraction, own_indices, points, reads_at_own_point
 from neoflow.graph.graph import Graph, make_graph, same_graph
 from neoflow.graph.passes import PASSES, canonicalize, optimize
 from neoflow.graph.rewrite import Derivation, Match, Rewrite, Site, Step, sites
@@ -32,6 +32,7 @@ __all__ = [
     "is_contraction",
     "make_graph",
     "optimize",
+    "own_indices",
     "points",
     "reads_at_own_point",
     "run",

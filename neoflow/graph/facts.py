@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, Scatter, Select, postorder, same
@@ -10,6 +11,7 @@ from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Definition
 
 
+@lru_cache(maxsize=1024)
 def own_indices(shape: tuple[int, ...]) -> tuple[Expr, ...]:
     """The indices of the point at which a compute of `shape` is evaluated."""
     return tuple(Const(0, dt.INDEX) if n == 1 else Axis(d, n) for d, n in enumerate(shape))

@@ -17,28 +17,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
-from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Expr, Read, postorder
 from neoflow.loops import costs
 from neoflow.loops.knob import FLAG, INDEX, NUMBER, WORD, Chosen, Knob, Range, completed, flags, one, up_to
-from neoflow.loops.nest import Nest, input_reads, stride
-from neoflow.loops.problem import FUSE, Measures, NestProblem, is_turnable, looks_up_beside_choices, nbytes, one_lane
-from neoflow.loops.sides import (
-    Contraction,
-    block_lanes,
-    chunk_lanes,
-    contiguous_run,
-    contractions_of,
-    direct_read,
-    ordered,
-    row_box,
-    size,
-    usual_last_k,
-    usual_last_n,
-    vector_read,
-)
+from neoflow.loops.nest import stride
+from neoflow.loops.problem import FUSE, NestProblem, is_turnable, looks_up_beside_choices
+from neoflow.loops.sides import block_lanes, contiguous_run, size, usual_last_k, usual_last_n
+from neoflow.loops.tile import Sides, element_of, estimated_cycles, pieces, sided, sides, splits_of
 from neoflow.target import Target
 from neoflow.verdict import Verdict
 
@@ -51,133 +36,16 @@ LEAST_TURNED = 4
 
 
 def fits(p: NestProblem) -> Verdict:
-    if _splits_of(p, {"fuse": p.all_fused}):
+    if splits_of(p, {"fuse": p.all_fused}):
         return Verdict(True, "a sum of products with two sides")
     return Verdict(False, "a contraction does not fit: it is no sum of products with two sides")
-
-
-@dataclass(frozen=True, eq=False)
-class Sides:
-    """A contraction in the order of its loops, and what its knobs ask of it."""
-
-    nest: Nest
-    c: Contraction
-    element: str
-
-    @cached_property
-    def written(self) -> tuple[Expr, ...]:
-        return tuple(value for _, _, value in self.nest.outputs)
-
-    @cached_property
-    def left_read(self) -> Read | None:
-        """The side with M, where it can be read in place."""
-        return direct_read(self.c.left, self.element)
-
-    @cached_property
-    def right_read(self) -> Read | None:
-        """The side with N, where its address is linear."""
-        return direct_read(self.c.right, self.element)
-
-    @cached_property
-    def right_is_contiguous(self) -> bool:
-        """Whether every read of the side with N is contiguous along N."""
-        axis = self.c.n[-1]
-        reads = [r for r in input_reads(self.c.right) if axis in r.free]
-        return bool(reads) and all(stride(r.indices[0], axis) == 1 for r in reads)
-
-    @cached_property
-    def is_written_along_n(self) -> bool:
-        """Whether every output is contiguous along N."""
-        return all(stride(address, self.c.n[-1]) == 1 for _, address, _ in self.nest.outputs)
-
-    @cached_property
-    def one_lane(self) -> str | None:
-        """Why what lies along N is computed one point at a time."""
-        return one_lane((*self.written, self.c.right), self.c.n[-1], True)
-
-    @cached_property
-    def left_lanes(self) -> str | None:
-        """Why the side with M is computed one point at a time."""
-        return one_lane((self.c.left,), self.c.k[-1], False)
-
-    @cached_property
-    def work(self) -> tuple[int, int, int]:
-        """Elementary operations of a point of the left side, the right one, the outputs."""
-        left = 0 if self.left_read is not None else costs.operations((self.c.left,))
-        right = 0 if self.right_read is not None else costs.operations((self.c.right,))
-        return left, right, costs.operations(self.written)
-
-    @cached_property
-    def right_nodes(self) -> int:
-        return sum(1 for _ in postorder(self.c.right))
-
-    @cached_property
-    def written_nodes(self) -> int:
-        return sum(1 for value in self.written for _ in postorder(value))
-
-    def in_place(self, lanes: int) -> Read | None:
-        """The side with N, where vectors of it lie in its memory as they are."""
-        return vector_read(self.c.right, self.c.n, lanes, self.element)
-
-    def chunk(self, lanes: int) -> int:
-        return chunk_lanes(self.c.n, lanes)
-
-
-def _element(p: NestProblem) -> str:
-    """What the sums are kept in."""
-    assert p.nest.reduction is not None
-    return "float64" if p.nest.reduction.body.dtype == "float64" else "float32"
-
-
-def _splits_of(p: NestProblem, k: Chosen) -> tuple[Contraction, ...]:
-    return p.memo.once(("contractions", k["fuse"]), lambda: contractions_of(p.fused(k)))
-
-
-def _sided(p: NestProblem, k: Chosen) -> Contraction:
-    """The factors on the sides that the knobs say, in the order of the nest."""
-    found = _splits_of(p, k)[int(k["split"])]
-    return found if k["side"] == "right" else found.swapped()
-
-
-def sides(p: NestProblem, k: Chosen) -> Sides:
-    """The contraction that the knobs fuse, split, side, last_n and last_k say."""
-    nest, last_n, last_k = p.fused(k), int(k["last_n"]), int(k["last_k"])
-    key = ("sides", k["fuse"], k["split"], k["side"], last_n, last_k)
-    address = nest.outputs[0][1]
-    return p.memo.once(key, lambda: Sides(nest, ordered(_sided(p, k), address, last_n, last_k), _element(p)))
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """How many there are: points of the batch, M, N and K; rows of a tile, tiles, panels."""
-
-    batch: int
-    m: int
-    n: int
-    k: int
-    rows: int
-    tiles: int
-    panels: int
-
-    def owners(self, order: str) -> int:
-        """Tasks for one part of K, row tiles not taken together."""
-        return self.batch * (self.panels if order == "panels" else self.tiles)
-
-
-def pieces(p: NestProblem, k: Chosen) -> Pieces:
-    c = sides(p, k).c
-    n = size(c.n)
-    position, count = row_box(c.m, int(k["rows"]))
-    tiles = size(c.m[:position]) * math.ceil(c.m[position].extent / count)
-    panels = math.ceil(n / (int(k["lanes"]) * int(k["vectors"])))
-    return Pieces(size(c.batch), size(c.m), n, size(c.k), count * size(c.m[position + 1 :]), tiles, panels)
 
 
 # --- the sides
 
 
 def _split(p: NestProblem, _: Target, k: Chosen) -> Range:
-    count = len(_splits_of(p, k))
+    count = len(splits_of(p, k))
     return Range(range(count), f"{count} ways to divide the factors among two sides, that which reuses most first")
 
 
@@ -204,7 +72,7 @@ class _Choice:
 def _best(p: NestProblem, target: Target, given: dict) -> _Choice:
     def choose() -> _Choice:
         tried = [completed(KNOBS, p, target, {**given, "vectors": v}) for v in costs.TILE_VECTORS]
-        found = [(_cycles(p, target, k), int(k["vectors"])) for k in tried]
+        found = [(estimated_cycles(p, target, k), int(k["vectors"])) for k in tried]
         cycles, vectors = min(found, key=lambda f: f[0])
         s = sides(p, tried[0])
         is_usable = s.one_lane is None and not looks_up_beside_choices(s.written, s.c.n[-1])
@@ -220,23 +88,23 @@ def is_usable(p: NestProblem, target: Target) -> bool:
 
 
 def _last_n(p: NestProblem, _: Target, k: Chosen) -> Range:
-    count = len(_sided(p, k).n)
+    count = len(sided(p, k).n)
     return Range(range(count), f"the place of one of {count} axes of N")
 
 
 def _last_k(p: NestProblem, _: Target, k: Chosen) -> Range:
-    count = len(_sided(p, k).k)
+    count = len(sided(p, k).k)
     return Range(range(count), f"the place of one of {count} axes of K")
 
 
 def _usual_last_n(p: NestProblem, _: Target, k: Chosen) -> int:
     key = ("last n", k["fuse"], k["split"], k["side"])
-    return p.memo.once(key, lambda: usual_last_n(_sided(p, k), p.fused(k).outputs[0][1]))
+    return p.memo.once(key, lambda: usual_last_n(sided(p, k), p.fused(k).outputs[0][1]))
 
 
 def _usual_last_k(p: NestProblem, _: Target, k: Chosen) -> int:
     key = ("last k", k["fuse"], k["split"], k["side"])
-    return p.memo.once(key, lambda: usual_last_k(_sided(p, k), _element(p)))
+    return p.memo.once(key, lambda: usual_last_k(sided(p, k), element_of(p)))
 
 
 # --- the register tile
@@ -409,43 +277,6 @@ def _store(p: NestProblem, _: Target, k: Chosen) -> Range:
 def _usual_store(p: NestProblem, target: Target, k: Chosen) -> str:
     is_short = sides(p, k).written_nodes <= costs.SHORT
     return "registers" if is_short and "registers" in _store(p, target, k) else "stack"
-
-
-def _cycles(p: NestProblem, target: Target, k: Chosen) -> float:
-    """Estimated cycles of one core: the register tiles, packing, writing."""
-    s, cut = sides(p, k), pieces(p, k)
-    lanes, vectors = int(k["lanes"]), int(k["vectors"])
-    chunk = s.chunk(lanes)
-    left_work, right_work, written_work = s.work
-    # multiply-adds, or what limits them: loading the operands, the latency of few accumulators; then the loops
-    registers = cut.rows * vectors
-    limit = max(1.0, target.fma_units * max((cut.rows + vectors) / 2, costs.LATENCY) / registers)
-    multiply = cut.batch * cut.k * cut.m * math.ceil(cut.n / lanes) / target.fma_units * limit
-    each = costs.STEP_CYCLES * cut.k + costs.TILE_CYCLES + costs.REGISTER_CYCLES * registers
-    multiply += cut.batch * cut.tiles * cut.panels * each
-    a_point = (costs.PACK_CHUNK + right_work) / chunk if s.right_is_contiguous else costs.PACK_ELEMENT + right_work
-    pack_right = cut.batch * cut.k * cut.n * a_point if k["pack_panels"] else 0.0
-    a_point = costs.PACK_ELEMENT + left_work / costs.PACK_LANES
-    pack_left = cut.batch * cut.k * cut.m * a_point if k["pack"] else 0.0
-    is_contiguous = stride(s.nest.outputs[0][1], s.c.n[-1]) == 1
-    a_point = costs.WRITE_CHUNK / chunk if is_contiguous else costs.WRITE_CHUNK
-    write = cut.batch * cut.m * cut.n * a_point * written_work
-    write += cut.batch * cut.m * cut.panels * costs.WRITE_PIECE  # a piece of a row each
-    return multiply + pack_right + pack_left + write
-
-
-def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
-    """The working set is what one row tile and one panel need of a part of K."""
-    s, cut, splits = sides(p, k), pieces(p, k), int(k["splits"])
-    points, size_each = cut.batch * cut.m * cut.n, dt.itemsize(s.element)
-    written_work = s.work[2]
-    read = nbytes(r for e in (s.c.left, s.c.right, *s.written) for r in input_reads(e))
-    written = points * sum(dt.itemsize(e.dtype) for e in s.written)
-    tile = cut.rows + int(k["lanes"]) * int(k["vectors"])
-    tasks = math.ceil(cut.owners(str(k["order"])) * splits / int(k["tiles"]))
-    held = cut.rows * int(k["vectors"])
-    work = s.c.flops + points * written_work
-    return Measures(points, cut.k, work, read, written, tasks, held, size_each * tile * cut.k / splits)
 
 
 KNOBS: tuple[Knob[NestProblem], ...] = (

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from neoflow.errors import ScheduleError
-from neoflow.loops import contraction, map, reduction, rows, scatter
+from neoflow.loops import contraction, map, reduction, rows, scatter, tile
 from neoflow.loops.knob import Chosen, Knob, Range, completed
 from neoflow.loops.nest import ScatterNest, nest_of, scatter_of
 from neoflow.loops.problem import Measures, NestProblem
@@ -56,7 +56,7 @@ TEMPLATES: dict[str, Template] = {
         Template("rows", RowProblem, rows.fits, rows.KNOBS, rows.measures, rows.problems),
         Template("scatter", ScatterNest, scatter.fits, scatter.KNOBS, scatter.measures),
         Template("map", NestProblem, map.fits, map.KNOBS, map.measures),
-        Template("contraction", NestProblem, contraction.fits, contraction.KNOBS, contraction.measures),
+        Template("contraction", NestProblem, contraction.fits, contraction.KNOBS, tile.measures),
         Template("reduction", NestProblem, reduction.fits, reduction.KNOBS, reduction.measures),
     )
 }

@@ -1,13 +1,29 @@
-"""From a graph to kernels: what is stored, what is inlined, what rides along, and why."""
+"""From a graph to kernels: what is stored, what is inlined, what rides along, and why.
 
-from neoflow.partition.calls import KernelCall, Partition, View
-from neoflow.partition.fuse import partition
+    graph -> facts -> rules, in passes: what is stored, which kernels are one -> kernel calls -> their order
+
+Words, each with one meaning here:
+    stored, recomputed, view    a compute has memory, or is computed where it is read, or is a run of another's memory
+    kernel                      stored computes (its *members*, the first its *head*) with what is recomputed for them
+    stage                       one definition in a `Subgraph`; its *anchor* is the stage that reduces
+    rows                        how many leading dimensions a row kernel goes through; a *row* is one point of them,
+                                with all that lies inside
+    reader, source              who reads a tensor, what a compute reads
+
+To add a way to fuse: a row in `rules` (what it proposes, when that is legal) and its place in a pass of `engine`; when
+it pays: rows in `choose`. Tests: `tests/partition/test_rules.py`, whose laws go through the table.
+"""
+
+from neoflow.partition.calls import Decision, KernelCall, Partition, View
+from neoflow.partition.engine import RULES, partition
 from neoflow.partition.order import order_calls
 from neoflow.partition.overwrite import can_overwrite, is_shared
 from neoflow.partition.subgraph import Stage, Subgraph, Value
 from neoflow.verdict import Verdict
 
 __all__ = [
+    "RULES",
+    "Decision",
     "KernelCall",
     "Partition",
     "Stage",

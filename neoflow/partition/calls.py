@@ -29,15 +29,27 @@ class View:
 
 
 @dataclass(frozen=True)
+class Decision:
+    """What became of one candidate of a rule of fusion: `subject` is the candidate in words."""
+
+    rule: str
+    subject: str
+    verdict: Verdict
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.subject}: {self.verdict}"
+
+
+@dataclass(frozen=True)
 class Partition:
     """calls: the kernels in an order in which they can run. views: computes that are memory of other tensors.
 
-    verdicts: (what was asked, answer) for `explain`.
+    decisions: every candidate that fusion looked at, in order, for `explain`.
     """
 
     calls: tuple[KernelCall, ...]
     views: Mapping[Tensor, View]
-    verdicts: tuple[tuple[str, Verdict], ...]
+    decisions: tuple[Decision, ...]
 
     def base(self, t: Tensor) -> Tensor:
         """The tensor whose memory t is."""

@@ -11,32 +11,32 @@ from neoflow.partition.calls import KernelCall, Partition
 from neoflow.partition.overwrite import can_overwrite
 
 
-def order_calls(graph: Graph, parts: Partition) -> tuple[tuple[KernelCall, ...], frozenset[Parameter]]:
+def order_calls(graph: Graph, kernels: Partition) -> tuple[tuple[KernelCall, ...], frozenset[Parameter]]:
     """The kernels in the order they run, and the parameters whose update may overwrite them.
 
     An update is in place when every other reader of the parameter can run before its writer, and the writer reads the
     parameter only at the point it writes. Of the order of the program, and that with every kernel moved forward which
     frees at least as much as it allocates, the one is taken that needs less memory.
     """
-    needs, in_place = _needs_and_updates(graph, parts)
-    memory = _Memory.of(graph, parts, in_place)
+    needs, in_place = _needs_and_updates(graph, kernels)
+    memory = _Memory.of(graph, kernels, in_place)
     orders = [list(_natural(needs)), list(_frugal(needs, memory))]
     best = min(orders, key=memory.peak)
-    return tuple(parts.calls[n] for n in best), in_place
+    return tuple(kernels.calls[n] for n in best), in_place
 
 
-def _needs_and_updates(graph: Graph, parts: Partition) -> tuple[list[set[int]], frozenset[Parameter]]:
+def _needs_and_updates(graph: Graph, kernels: Partition) -> tuple[list[set[int]], frozenset[Parameter]]:
     """For each kernel those that run before it; the parameters that are overwritten."""
-    calls = parts.calls
+    calls = kernels.calls
     producer = {t: n for n, c in enumerate(calls) for t in c.outputs}
-    bases = [{parts.base(t) for t in c.inputs} for c in calls]
+    bases = [{kernels.base(t) for t in c.inputs} for c in calls]
     needs: list[set[int]] = [{producer[t] for t in read if t in producer} for read in bases]
     in_place: set[Parameter] = set()
     for p, value in graph.updates:
         writer = producer.get(value)
         if writer is None or sum(root is value for root in graph.roots) > 1:
             continue
-        is_viewed = any(t is not p and parts.base(t) is p for t in calls[writer].inputs)
+        is_viewed = any(t is not p and kernels.base(t) is p for t in calls[writer].inputs)
         if is_viewed or not can_overwrite(calls[writer], p, value):
             continue
         before = {n for n, read in enumerate(bases) if p in read and n != writer}
@@ -69,12 +69,12 @@ class _Memory:
     readers: dict[Tensor, int]
 
     @staticmethod
-    def of(graph: Graph, parts: Partition, in_place: frozenset[Parameter]) -> _Memory:
+    def of(graph: Graph, kernels: Partition, in_place: frozenset[Parameter]) -> _Memory:
         lasting = set(graph.outputs) | {value for p, value in graph.updates if p in in_place}
         kept = lasting | {value for _, value in graph.updates}
-        produced = {t for c in parts.calls for t in c.outputs} - kept
-        made = tuple(sum(t.nbytes for t in c.outputs if t not in lasting) for c in parts.calls)
-        reads = tuple(frozenset(b for t in c.inputs if (b := parts.base(t)) in produced) for c in parts.calls)
+        produced = {t for c in kernels.calls for t in c.outputs} - kept
+        made = tuple(sum(t.nbytes for t in c.outputs if t not in lasting) for c in kernels.calls)
+        reads = tuple(frozenset(b for t in c.inputs if (b := kernels.base(t)) in produced) for c in kernels.calls)
         readers: dict[Tensor, int] = {}
         for read in reads:
             for t in read:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from neoflow.errors import PartitionError
-from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Axis, Binder, Const, Read, same
+from neoflow.expr.ir import Binder, Read, Scatter, same
 from neoflow.expr.printer import default_names, print_expr
 from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor
-from neoflow.graph import reads_at_own_point
+from neoflow.graph import own_indices, reads_at_own_point
 from neoflow.partition.family import Family, family_of
 from neoflow.partition.text import read_subgraph, write_subgraph
 
@@ -20,8 +20,7 @@ def reads_at_own_row(read: Read, shape: tuple[int, ...], rows: int) -> bool:
     """Whether a read in a compute of `shape` has the compute's own first `rows` indices."""
     if read.source.shape[:rows] != shape[:rows] or len(read.indices) < rows:
         return False
-    own = tuple(Const(0, dt.INDEX) if n == 1 else Axis(d, n) for d, n in enumerate(shape[:rows]))
-    return same(read.indices[:rows], own)
+    return same(read.indices[:rows], own_indices(shape[:rows]))
 
 
 @dataclass(frozen=True)
@@ -62,10 +61,17 @@ class Subgraph:
 
     def value(self, number: int) -> Value:
         """Shape and dtype of a value number."""
-        if number < len(self.inputs):
-            return self.inputs[number]
-        definition = self.stages[number - len(self.inputs)].definition
-        return Value(definition.shape, definition.body.dtype)
+        return self._values[number]
+
+    @cached_property
+    def _values(self) -> tuple[Value, ...]:
+        return (*self.inputs, *(Value(s.definition.shape, s.definition.body.dtype) for s in self.stages))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The values as they are printed."""
+        first = len(self.inputs)
+        return (*(f"in{n}" for n in range(first)), *(f"v{first + n}" for n in range(len(self.stages))))
 
     @cached_property
     def anchor(self) -> int | None:
@@ -81,32 +87,50 @@ class Subgraph:
         parts += [f"{s.definition.digest} {s.inputs}" for s in self.stages]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
-    def check(self) -> None:
-        """Raise `PartitionError` when a rule is broken."""
-        first = len(self.inputs)
-        for n, stage in enumerate(self.stages):
-            if any(i >= first + n for i in stage.inputs):
-                raise PartitionError(f"stage {n} reads a later value")
-            if len(stage.inputs) != len(stage.definition.slots):
-                raise PartitionError(
-                    f"stage {n} has {len(stage.inputs)} inputs for {len(stage.definition.slots)} slots"
-                )
-            for slot, i in zip(stage.definition.slots, stage.inputs, strict=True):
-                if self.value(i) != Value(slot.shape, slot.dtype):
-                    raise PartitionError(f"stage {n} reads value {i} as {slot.dtype}{slot.shape}")
-            if self.rows is not None:
-                self._check_row(n, stage)
-            elif stage.definition.has_reduction and n != self.anchor:
-                raise PartitionError(f"stages {self.anchor} and {n} both reduce")
-            if self.anchor is not None and n > self.anchor:
-                for read in stage.definition.reads:
-                    number = stage.inputs[read.slot]
-                    if number >= first + self.anchor and not reads_at_own_point(read, stage.definition.shape):
-                        raise PartitionError(f"stage {n} reads value {number} away from its own point")
-        if not self.outputs or any(o < first for o in self.outputs):
+    def check(self, names: Sequence[str] = ()) -> None:
+        """Raise `PartitionError` when a rule is broken. names: what the message calls the values, else as printed."""
+        first, called = len(self.inputs), names or self.names
+        if not self.outputs or any(not first <= o < len(called) for o in self.outputs):
             raise PartitionError("the outputs are not values of stages")
+        for n, stage in enumerate(self.stages):
+            me = called[first + n]
+            if any(i >= first + n for i in stage.inputs):
+                raise PartitionError(f"{me} reads a value that comes later")
+            if len(stage.inputs) != len(stage.definition.slots):
+                raise PartitionError(f"{me} has {len(stage.inputs)} inputs for {len(stage.definition.slots)} slots")
+            for slot, i in zip(stage.definition.slots, stage.inputs, strict=True):
+                value = self.value(i)
+                if value.shape != slot.shape or value.dtype != slot.dtype:
+                    raise PartitionError(f"{me} reads {called[i]} as {slot.dtype}{list(slot.shape)}")
+            is_last = self.rows is None and n + 1 == len(self.stages)
+            if isinstance(stage.definition.body, Scatter) and not is_last:
+                raise PartitionError(f"{me} scatters, and what it scatters is complete only when its kernel ends")
+            if self.rows is not None:
+                self._check_row(first + n, stage, called)
+            elif stage.definition.has_reduction and n != self.anchor:
+                raise PartitionError(f"{me} reduces, which only the kernel's anchor may")
+            elif self.anchor is not None and n > self.anchor:
+                self._check_epilogue(first + n, stage, called)
         if self.rows is None and len({self.value(o).shape for o in self.outputs}) > 1:
             raise PartitionError("the outputs differ in shape")
+
+    def _check_epilogue(self, number: int, stage: Stage, called: Sequence[str]) -> None:
+        anchor = len(self.inputs) + (self.anchor or 0)
+        for read in stage.definition.reads:
+            source = stage.inputs[read.slot]
+            if source >= anchor and not reads_at_own_point(read, stage.definition.shape):
+                raise PartitionError(f"{called[number]} reads {called[source]} away from its own point")
+
+    def _check_row(self, number: int, stage: Stage, called: Sequence[str]) -> None:
+        rows = self.rows or 0
+        if not self.depends(number):
+            return
+        if stage.definition.shape[:rows] != self.row_shape:
+            raise PartitionError(f"{called[number]} does not go through the kernel's rows {list(self.row_shape)}")
+        for read in stage.definition.reads:
+            source = stage.inputs[read.slot]
+            if self.depends(source) and not reads_at_own_row(read, stage.definition.shape, rows):
+                raise PartitionError(f"{called[number]} reads {called[source]} away from its own row")
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -124,17 +148,6 @@ class Subgraph:
             if number in self.outputs or stage.definition.has_reduction or not found.isdisjoint(stage.inputs):
                 found.add(number)
         return frozenset(found)
-
-    def _check_row(self, n: int, stage: Stage) -> None:
-        number, rows = len(self.inputs) + n, self.rows or 0
-        if not self.depends(number):
-            return
-        if stage.definition.shape[:rows] != self.row_shape:
-            raise PartitionError(f"stage {n} has not the kernel's rows {self.row_shape}")
-        for read in stage.definition.reads:
-            source = stage.inputs[read.slot]
-            if self.depends(source) and not reads_at_own_row(read, stage.definition.shape, rows):
-                raise PartitionError(f"stage {n} reads value {source} away from its own row")
 
     def tensors(self) -> tuple[tuple[Placeholder, ...], tuple[Tensor, ...]]:
         """The subgraph as placeholders and the computes it outputs over them: what it means, for `evaluate`."""
@@ -175,11 +188,12 @@ class Subgraph:
 
     def __str__(self) -> str:
         lines = [f"in{n}: {v.dtype}{list(v.shape)}" for n, v in enumerate(self.inputs)]
+        called = self.names
         for n, stage in enumerate(self.stages):
             number = len(self.inputs) + n
             names = default_names(stage.definition)
-            sources = tuple(f"in{i}" if i < len(self.inputs) else f"v{i}" for i in stage.inputs)
+            sources = tuple(called[i] for i in stage.inputs)
             mark = "  -> out" if number in self.outputs else ""
-            left = f"v{number}[{', '.join(names[: len(stage.definition.shape)])}]"
+            left = f"{called[number]}[{', '.join(names[: len(stage.definition.shape)])}]"
             lines.append(f"{left} = {print_expr(stage.definition.body, names, sources)}{mark}")
         return "\n".join(lines)

@@ -1,1 +1,1 @@
-"""What a person asks of the compiler: train a model, compare it, explain it, examine this machine."""
+"""What is said of a run, of a step beside its peers, of a compilation and of this machine: values, text and HTML."""

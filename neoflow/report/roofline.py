@@ -27,6 +27,22 @@ class Roofs:
 
 
 @dataclass(frozen=True)
+class Work:
+    """What one distinct kernel has to do in a step: its calls, and of one call the operations and bytes.
+
+    Every input is read once, one that is looked up in counts whole, and every output is written once.
+    """
+
+    calls: int
+    flops: int
+    nbytes: int
+
+    def floor(self, roofs: Roofs) -> float:
+        """Seconds that all calls take at the machine's roofs: the longer of arithmetic and memory."""
+        return self.calls * max(self.flops / roofs.gflops, self.nbytes / roofs.level(self.nbytes).gb_s) / 1e9
+
+
+@dataclass(frozen=True)
 class KernelRow:
     """One distinct kernel in one step, all of its calls together.
 

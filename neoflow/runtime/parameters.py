@@ -88,15 +88,19 @@ def _named(parameters: Iterable[Parameter]) -> dict[str, Parameter]:
     return named
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write under a temporary name, flush to the disk, then rename: the file is there whole, or not at all."""
+def write_atomically(path: Path, data: bytes, durable: bool = True) -> None:
+    """Write under a temporary name, flush to the disk, then rename: the file is there whole, or not at all.
+
+    Not `durable`: without the flush; after the machine has lost its power the file may be empty.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)

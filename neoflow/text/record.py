@@ -173,7 +173,7 @@ def _read(scanner: Scanner, hint: Any, where: str) -> Any:
 
 
 def _tuple(scanner: Scanner, hint: Any, where: str) -> tuple:
-    start = scanner.expect("(")
+    start = scanner.open()
     inner = get_args(hint)
     is_open = inner[-1:] == (...,)
     found: list[Any] = []
@@ -183,7 +183,7 @@ def _tuple(scanner: Scanner, hint: Any, where: str) -> tuple:
         found.append(_value(scanner, inner[0] if is_open else inner[len(found)], where))
         if not scanner.accept(","):
             break
-    scanner.expect(")")
+    scanner.close()
     if not is_open and len(found) != len(inner):
         scanner.refuse(f"{where} has {len(inner)} items, not {len(found)}", start)
     return tuple(found)
@@ -191,13 +191,13 @@ def _tuple(scanner: Scanner, hint: Any, where: str) -> tuple:
 
 def _record(scanner: Scanner, cls: Any) -> Any:
     start = scanner.next()
-    scanner.expect("(")
+    scanner.open()
     given: dict[str, Any] = {}
     while not scanner.at(")"):
         _field(scanner, cls, given)
         if not scanner.accept(","):
             break
-    scanner.expect(")")
+    scanner.close()
     return _made(scanner, cls, given, start)
 
 

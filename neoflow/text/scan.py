@@ -15,6 +15,8 @@ LIMIT = 1 << 26
 """Most characters of a text."""
 DIGITS = 40
 """Most digits of an integer; Python itself converts no more than some thousands."""
+DEEP = 100
+"""Most brackets inside one another in the text of a record."""
 VERSION = 1
 
 _TOKEN = re.compile(
@@ -68,7 +70,7 @@ class Scanner:
             raise TextError(f"a {kind} is read from a text, not from a {type(text).__name__}", 1, 1)
         if len(text) > LIMIT:
             raise TextError(f"a text of {len(text)} characters is too long; the limit is {LIMIT}", 1, 1)
-        self.source, self.lines = text, True
+        self.source, self.lines, self.depth = text, True, 0
         self.token = self._scan(0)
         self.expect("neoflow")
         if self.token.text != kind:
@@ -140,6 +142,19 @@ class Scanner:
         if not self.at(text):
             self.fail(f"`{text}`")
         return self.next()
+
+    def open(self) -> Token:
+        """Pass `(`, of which no more than `DEEP` are inside one another where a reader recurses."""
+        token = self.expect("(")
+        self.depth += 1
+        if self.depth > DEEP:
+            self.refuse(f"more than {DEEP} brackets stand inside one another", token)
+        return token
+
+    def close(self) -> None:
+        """Pass the `)` of what was opened."""
+        self.expect(")")
+        self.depth -= 1
 
     def name(self, what: str) -> str:
         """A name, which errors call `what`."""

@@ -8,7 +8,7 @@ from neoflow import codegen
 from neoflow.graph import make_graph, optimize
 from neoflow.loops import default_schedule
 from neoflow.nn import functional as F
-from neoflow.partition import fuse, partition
+from neoflow.partition import choose, partition
 from neoflow.runtime.device.cpu import empty
 from neoflow.target import cpu_target
 from tests.codegen.kernels import loaded
@@ -89,7 +89,7 @@ def test_reads_of_other_rows_stay_apart():
 
 def random_rows(seeds, monkeypatch, tolerance=2e-3):
     """Row kernels of random programs with gradients, however short the rows."""
-    monkeypatch.setattr(fuse, "_MIN_ROW", 2)
+    monkeypatch.setattr(choose, "MIN_ROW", 2)
     count = 0
     for seed in seeds:
         program = random_program(seed, jumps=False, gathers=False)

@@ -47,7 +47,12 @@ def assert_agrees(model: Model, figures: dict, gradients: bool = True, rel: floa
     wanted = list(model.parameters.values()) if gradients else []
     loss, *values = run(model, [model.loss, *nf.grad(model.loss, wanted)])
     np.testing.assert_allclose(loss, figures["loss"], rtol=rel)
-    for name, value in zip(model.parameters, values, strict=False):
+    assert_gradients(dict(zip(model.parameters, values, strict=False)), figures, rel)
+
+
+def assert_gradients(gradients: dict, figures: dict, rel: float) -> None:
+    """Sampled entries, norm and sum of gradients by name."""
+    for name, value in gradients.items():
         gradient, largest = figures["parameters"][name]["gradient"], np.abs(value).max()
         entries = value.reshape(-1)[np.linspace(0, value.size - 1, min(8, value.size)).astype(int)]
         tolerance = {"rtol": 0, "err_msg": name}

@@ -7,11 +7,13 @@ import pytest
 
 import neoflow as nf
 from neoflow import data
-from neoflow.commands.models import build_model
-from neoflow.commands.train import Arranged, load_data, train
 from neoflow.errors import ConfigError, DataError
+from neoflow.models import build_model
 from neoflow.nn import Model, Parameters
 from neoflow.nn import functional as F
+from neoflow.report.run import report_session
+from neoflow.train.arrange import Arranged, load_data
+from neoflow.train.session import run_session
 
 
 @pytest.mark.parametrize("name", ["capsnet", "mi_lstm", "mi_lstm_ptb", "ptb_lstm", "bert", "resnet", "shufflenet"])
@@ -76,7 +78,7 @@ def test_chain():
     [("mi_lstm", 4, 0.8), ("ptb_lstm", 4, 0.45), ("bert", 4, 0.8), ("shufflenet", 2, 0.8)],
 )
 def test_trains(name, epochs, accuracy, tmp_path):
-    summary = train(name, epochs=epochs, progress=False, report=tmp_path / "{model}.html")
+    summary = report_session(run_session(name, epochs=epochs, progress=False), tmp_path / "{model}.html")
     assert summary.accuracy > accuracy
     assert summary.report is not None
     if summary.floor is not None:

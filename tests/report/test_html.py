@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow.commands.kernels import kernel_rows, profile
 from neoflow.pipeline import compile
 from neoflow.report.charts import buckets, lifetimes, line_chart, log_ticks, memory_map, nice_ticks, smoothed
 from neoflow.report.html import Fact, Report, render, write_report
+from neoflow.report.kernels import kernel_rows, profile
 from neoflow.report.roofline import KernelRow, Level, Roofs
 from neoflow.runtime.plan import Buffer, Call, Plan
 

@@ -39,7 +39,6 @@ def test_target():
     assert str(target) == str(cpu_target(3)) != str(cpu_target(2))
     with pytest.raises(CodegenError, match="at least one thread"):
         cpu_target(0)
-    assert len(codegen.CODEGEN_VERSION) == 16
 
 
 def test_schedules_and_targets_need_no_compiler():

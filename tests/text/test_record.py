@@ -125,3 +125,19 @@ def test_refused(body):
     with pytest.raises(TextError) as e:
         read_record(Whole, f"neoflow whole 1\n{body}", "whole")
     assert REFUSED[body] in str(e.value)
+
+
+def nested(levels: int) -> Schedule:
+    schedule = Schedule("rows")
+    for _ in range(levels):
+        schedule = Schedule("rows", stages=(schedule,))
+    return schedule
+
+
+def test_depth():
+    assert Schedule.from_text(nested(49).to_text()) == nested(49)
+    with pytest.raises(TextError, match="more than 100 brackets stand inside one another"):
+        Schedule.from_text(nested(60).to_text())
+    text = 'neoflow schedule 1\ntemplate = "rows"\nstages = (' + 'Schedule(template="rows", stages=(' * 100_000
+    with pytest.raises(TextError, match="more than 100 brackets stand inside one another"):
+        Schedule.from_text(text)

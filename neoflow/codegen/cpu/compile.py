@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 
 import tvm
@@ -14,8 +15,25 @@ from tvm import tirx
 from neoflow.codegen.cpu.elf import link
 from neoflow.codegen.cpu.entry import entry_function
 from neoflow.codegen.cpu.kernel import Lowered
+from neoflow.codegen.keys import digest, program_digest
+from neoflow.codegen.keys import kernel_key as key_of_text
 from neoflow.errors import CodegenError
 from neoflow.target import Target
+
+
+@lru_cache(maxsize=1)
+def toolchain() -> str:
+    """What turns lowered text into machine code: TVM, LLVM, and the files here that drive and link them."""
+    here = Path(__file__).parent
+    files = [here / "compile.py", here / "entry.py", *here.glob("elf*.py"), *here.glob("elf/*.py")]
+    llvm = tvm.get_global_func("target.llvm_version_major")()
+    return f"TVM {version('apache-tvm')}, LLVM {llvm}, {program_digest(files)}"
+
+
+def kernel_key(kernel: Lowered, target: Target) -> str:
+    """What the code of a kernel is found by, whatever its name."""
+    plain = kernel.named("kernel")
+    return key_of_text(digest(plain.text(), plain.entries, plain.code.to_json()), target.mcpu, toolchain())
 
 
 @lru_cache(maxsize=8)

@@ -18,11 +18,11 @@ from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Buffers, Frame, points
 from neoflow.codegen.tir.phases import Phase, Phases, Scratch
 from neoflow.expr.ir import Axis
-from neoflow.loops.contraction import sides
 from neoflow.loops.nest import stride
 from neoflow.loops.problem import NestProblem
 from neoflow.loops.schedule import Schedule
 from neoflow.loops.sides import Contraction
+from neoflow.loops.tile import sides
 
 Value = emit.Value
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm import tirx
 
@@ -37,6 +37,17 @@ class Lowered:
     def text(self) -> str:
         """TIR script."""
         return "\n".join(body.script() for _, body in self.bodies)
+
+    def named(self, name: str) -> Lowered:
+        """The same kernel under another name."""
+
+        def renamed(symbol: str) -> str:
+            return name + symbol.removeprefix(self.name)
+
+        entries = tuple(replace(e, symbol=renamed(e.symbol)) for e in self.code.entries)
+        bodies = tuple((renamed(n), f.with_attr("global_symbol", renamed(n))) for n, f in self.bodies)
+        called = self.entries.replace(f"@{self.name}_", f"@{name}_")
+        return Lowered(name, replace(self.code, entries=entries), bodies, called, self.is_shared)
 
 
 def lower(subgraph: Subgraph, schedule: Schedule, target: Target, name: str) -> Lowered:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from importlib.resources import files
+from pathlib import Path
 
 from tvm import tirx
 
-from neoflow.codegen.cpu.compile import compiled, library
+from neoflow.codegen.cpu.compile import compiled, library, toolchain
 from neoflow.codegen.cpu.entry import c_function
+from neoflow.codegen.keys import digest, program_digest
 
 SPIN_CYCLES = 150_000
 """How long a thread spins before it sleeps: about 50 us, ten times what it takes to be woken up, and little enough that
@@ -26,6 +28,11 @@ def team_source() -> str:
     """LLVM IR of the team."""
     text = files("neoflow.codegen.cpu").joinpath("team.ll").read_text()
     return text.replace("SPIN_CYCLES", str(SPIN_CYCLES))
+
+
+def team_key() -> str:
+    """What the library of the team is found by."""
+    return digest("team", team_source(), program_digest([Path(__file__)]), toolchain())
 
 
 def build_team() -> bytes:

@@ -16,7 +16,7 @@ from tvm import tirx
 
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.functions import apply_function, divide_index
-from neoflow.errors import CodegenError, ScheduleError
+from neoflow.errors import CodegenError
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS
@@ -247,7 +247,7 @@ class Evaluator:
         address = emit.integer(0)
         varies = any(not is_index(i) and self._lane_axis in i.free for i in indices)
         if varies or (guard is not None and emit.lanes_of(guard) > 1):
-            raise ScheduleError(f"an index of {_named(value)} differs from lane to lane: use one lane")
+            raise CodegenError(f"an index of {_named(value)} differs from lane to lane, which no schedule may ask for")
         for extent, index in zip(shape, indices, strict=True):
             if is_index(index):
                 position = self.index(index)

@@ -16,7 +16,7 @@ import neoflow
 from neoflow.errors import ConfigError
 from neoflow.nn import Model
 
-PEERS = ("torch",)
+PEERS = ("torch", "jax")
 
 
 class Peer(Protocol):
@@ -102,7 +102,7 @@ def build_model(name: str, batch: int | None = None, small: bool = False, **size
 def find_peer(framework: str, name: str, parameters: Mapping[str, np.ndarray]) -> Peer:
     """A model's peer: class `Peer` of `benchmarks/peers/<framework>_<file>.py`. Raises `ConfigError` without one."""
     if framework not in PEERS:
-        raise ConfigError(f"there is no peer {framework!r}; there is {', '.join(PEERS)}")
+        raise ConfigError(f"there is no peer {framework!r}; there are {', '.join(PEERS)}")
     if importlib.util.find_spec(framework) is None:
         raise ConfigError(f"{framework} is not installed: pip install 'neoflow[{framework}]'")
     stem = find_model(name)[0].stem

@@ -1,0 +1,607 @@
+"""How far a kernel's floats may be from exact ones: a bound for every element, itself written in the language.
+
+    |kernel - evaluate(dtype="float64")| <= bound
+
+A bound is a float64 tensor beside the value it belongs to, built from the value's body by the table below. It follows
+every operation: what its operands are wrong by, carried through, and one rounding. An *infinite* bound is a doubt:
+rounding decides what comes out (a comparison of two computed values that nearly agree, a sum that may overflow on its
+way), so any value is right. Integers and conditions have a bound of 0 or of infinity. Infinities and NaN that follow
+from infinities and NaN have no rounding error: their class is certain, in whatever order they are added.
+
+    a + b      |a'| + |b'| + eps |a + b|
+    a * b      (|a| + a') b' + |b| a' + eps |a b|
+    f(a)       max(|f(a + a') - f(a)|, |f(a - a') - f(a)|) + k eps |f(a)|        f monotone, computed to k / 2 ulp
+    a < b      doubt where |a - b| <= a' + b'
+    sum a      sum a' + eps (4 + min(n, 2 sqrt n)) sum |a|                       in any order
+
+Source: Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.3 (running error analysis); Higham and
+Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019, theorem 2.4 (sums grow with sqrt n).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import ml_dtypes
+
+from neoflow.expr import affine
+from neoflow.expr import dtype as dt
+from neoflow.expr.ir import (
+    Apply,
+    Axis,
+    Cast,
+    Const,
+    Expr,
+    Read,
+    Reduce,
+    Scatter,
+    Select,
+    Slot,
+    postorder,
+    rewrite,
+    substitute,
+)
+from neoflow.expr.tensor import Compute, Definition, Tensor, topological
+
+WIDE = "float64"
+
+
+@dataclass(frozen=True)
+class Format:
+    """A float type: `eps` from 1 to the next number, the `largest` one, `tiny` what a rounding loses at least,
+    `whole`: integers up to it are all there."""
+
+    eps: float
+    largest: float
+    tiny: float
+    whole: float
+
+
+def _format(dtype: str) -> Format:
+    info = ml_dtypes.finfo(dt.NUMPY[dtype])
+    return Format(float(info.eps), float(info.max), 8 * float(info.smallest_subnormal), float(2 ** (info.nmant + 1)))
+
+
+FORMATS = {d: _format(d) for d in dt.FLOATS}
+
+ROUNDINGS = {
+    "add": 1,
+    "sub": 1,
+    "div": 2,
+    "sqrt": 2,
+    "rsqrt": 3,
+    "exp": 8,
+    "log": 8,
+    "tanh": 8,
+    "sigmoid": 8,
+    "erf": 8,
+    "sin": 8,
+    "cos": 8,
+    "pow": 16,
+    "maximum": 0,
+    "minimum": 0,
+    "relu": 0,
+    "floor": 0,
+    "ceil": 0,
+    "sign": 0,
+}
+"""eps of error that a function adds to its exact result, by what `tir/functions.py` promises; a product is apart."""
+MONOTONE = ("exp", "log", "tanh", "sigmoid", "sqrt", "rsqrt", "erf", "floor", "ceil", "sign")
+WHOLE = ("add", "sub", "neg", "abs", "relu", "maximum", "minimum", "mul")
+"""Functions that give integers for integers."""
+
+
+def error_bounds(roots: Sequence[Tensor], is_whole: bool = False) -> list[Tensor | None]:
+    """For each root the tensor of its bounds, or None where it is exact.
+
+    is_whole: every float input holds integers, so that sums and products of them are exact while they are small.
+    """
+    errors: dict[Tensor, Tensor | None] = {}
+    whole: set[Tensor] = set()
+    for t in topological(list(roots)):
+        if not isinstance(t, Compute):
+            errors[t] = None
+            if is_whole or not dt.is_float(t.dtype):
+                whole.add(t)
+            continue
+        body = _Body(t, errors, whole)
+        errors[t] = body.tensor()
+        if not dt.is_float(t.dtype) or body.is_whole(body.body):
+            whole.add(t)
+    return [errors[t] for t in roots]
+
+
+# ------------------------------------------------------------------------------------------------ expressions
+
+
+def _const(value: float) -> Const:
+    return Const(value, WIDE)
+
+
+ZERO, DOUBT = _const(0.0), _const(math.inf)
+
+
+def _wide(e: Expr) -> Expr:
+    return e if e.dtype == WIDE else Cast(WIDE, e)
+
+
+def _add(*terms: Expr) -> Expr:
+    first, *rest = terms
+    for t in rest:
+        first = Apply("add", (first, t))
+    return first
+
+
+def _total(terms: Sequence[Expr | None]) -> Expr | None:
+    there = [t for t in dict.fromkeys(terms) if t is not None]
+    return _add(*there) if there else None
+
+
+def _sub(a: Expr, b: Expr) -> Expr:
+    return Apply("sub", (a, b))
+
+
+def _mul(a: Expr, b: Expr | float) -> Expr:
+    return Apply("mul", (a, b if isinstance(b, Expr) else _const(b)))
+
+
+def _abs(e: Expr) -> Expr:
+    return Apply("abs", (e,))
+
+
+def _max(*args: Expr) -> Expr:
+    first, *rest = args
+    for a in rest:
+        first = Apply("maximum", (first, a))
+    return first
+
+
+def _below(a: Expr, b: Expr) -> Expr:
+    return Apply("lt", (a, b))
+
+
+def _upto(a: Expr, b: Expr) -> Expr:
+    return Apply("le", (a, b))
+
+
+def _and(a: Expr, b: Expr) -> Expr:
+    return Apply("and", (a, b))
+
+
+def _finite(e: Expr) -> Expr:
+    """|e|, and 0 for what is infinite or NaN."""
+    size = _abs(_wide(e))
+    return Select(_below(size, DOUBT), size, ZERO)
+
+
+def _if_doubt(error: Expr) -> Expr:
+    """A doubt where `error` is one, no error elsewhere: what is left of it where the value is infinite."""
+    return Select(_below(error, DOUBT), ZERO, DOUBT)
+
+
+def _factors(e: Expr) -> list[Expr]:
+    """The factors of a product, signs dropped."""
+    if isinstance(e, Apply) and e.fn == "mul":
+        return _factors(e.args[0]) + _factors(e.args[1])
+    return _factors(e.args[0]) if isinstance(e, Apply) and e.fn == "neg" else [e]
+
+
+# ------------------------------------------------------------------------------------------------------ bodies
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What the operands' errors come to, as a sum of `terms`; how many roundings of the value follow, of how many
+    `points`; and `reach`, what its partial products may reach in any order, where it is a product of three or more."""
+
+    terms: tuple[Expr, ...] = ()
+    roundings: int = 0
+    reach: Expr | None = None
+    points: int = 1
+
+
+class _Body:
+    """The bounds of one tensor, from those of what it reads."""
+
+    def __init__(self, t: Compute, errors: dict[Tensor, Tensor | None], whole: set[Tensor]):
+        self.t = t
+        self.memo: dict[Expr, Expr | None] = {}
+        self.whole = [s in whole for s in t.inputs]
+        self.inputs = list(t.inputs)
+        self.slots: list[Slot | None] = []
+        for s in t.inputs:
+            error = errors[s]
+            self.slots.append(None if error is None else self._slot(error))
+        self.gathered: dict[Expr, Read] = {}
+        """reads of tensors made of what data-dependent reads find, and those reads"""
+        self.body = rewrite(t.definition.body, self._looked_up)
+
+    def _slot(self, t: Tensor) -> Slot:
+        self.inputs.append(t)
+        return Slot(len(self.inputs) - 1, t.shape, t.dtype)
+
+    def _looked_up(self, e: Expr) -> Expr | None:
+        """A data-dependent read, as a read of a tensor of all it finds: then no bound has an index that is data."""
+        if not isinstance(e, Read) or not any(isinstance(n, Read) for i in e.indices for n in postorder(i)):
+            return None
+        found = self._lookup(e)
+        self.gathered[found] = e
+        return found
+
+    def _lookup(self, e: Read) -> Read:
+        """An index that leaves the tensor does so where the value is not used, and is moved inside."""
+        axes = sorted(e.free, key=lambda a: a.ident)
+        own: dict[Expr, Expr] = {a: Axis(d, a.extent) for d, a in enumerate(axes)}
+        indices = []
+        for index, extent in zip(e.indices, e.source.shape, strict=True):
+            index = substitute(index, own)
+            for fn, end in (("maximum", 0), ("minimum", extent - 1)):
+                index = Apply(fn, (index, Const(end, index.dtype)))
+            indices.append(index)
+        slots = tuple(Slot(n, t.shape, t.dtype) for n, t in enumerate(self.inputs))
+        definition = Definition(tuple(a.extent for a in axes), Read(e.source, tuple(indices)), slots)
+        made = Compute(definition, tuple(self.inputs), f"found by {self.t.name}")
+        return Read(self._slot(made), tuple(axes))
+
+    def tensor(self) -> Tensor | None:
+        body = self.body
+        if isinstance(body, Scatter):
+            return self._scattered(body)
+        return self._made(self._stored(body, self.error(body), self.t.dtype), "bound")
+
+    def _made(self, body: Expr | None, what: str) -> Tensor | None:
+        if body is None:
+            return None
+        slots = tuple(Slot(n, t.shape, t.dtype) for n, t in enumerate(self.inputs))
+        definition = Definition(self.t.shape, body, slots)
+        return Compute(definition, tuple(self.inputs), f"{what} of {self.t.name}")
+
+    def _scattered(self, body: Scatter) -> Tensor | None:
+        """Sums of what is scattered and of its errors, each a tensor of its own; then as for any sum."""
+        if not dt.is_float(body.dtype):
+            doubts = self._doubts(body.children)
+            return None if doubts is None else self._made(Scatter(body.axes, body.targets, doubts), "bound")
+        errors = _total([self.error(body.body), *(self.error(t) for t in body.targets)])
+        points = math.prod(a.extent for a in body.axes)
+        parts: list[Expr | None] = []
+        for e in (self.magnitude(body.body), errors):
+            made = None if e is None else self._made(Scatter(body.axes, body.targets, e), "scatter")
+            own = tuple(Axis(d, n) if n > 1 else affine.integer(0) for d, n in enumerate(self.t.shape))
+            parts.append(None if made is None else Read(self._slot(made), own))
+        size, error = parts
+        assert size is not None
+        is_whole = self.is_whole(body.body)
+        summed = self._rounded(size, Spread((), _steps(points), None, points), error, _work(body.dtype), is_whole)
+        if FORMATS[body.dtype] is not _work(body.dtype):
+            summed = self._rounded(size, Spread((), 1), summed, FORMATS[body.dtype], is_whole)
+        return self._made(summed, "bound")
+
+    # ------------------------------------------------------------------------------------------------- floats
+
+    def error(self, e: Expr) -> Expr | None:
+        """The bound of an expression; None when it is exact."""
+        if e not in self.memo:
+            self.memo[e] = self._error(e) if dt.is_float(e.dtype) else self._doubt(e)
+        return self.memo[e]
+
+    def _error(self, e: Expr) -> Expr | None:
+        spread = self.spread(e)
+        if not spread.roundings:
+            return _total(spread.terms)
+        size = self.magnitude(e)
+        return self._rounded(size, spread, _total(spread.terms), _work(e.dtype), self.is_whole(e))
+
+    def _rounded(self, size: Expr, how: Spread, error: Expr | None, form: Format, is_whole: bool) -> Expr:
+        """`error`, and the roundings of a value of magnitude `size`; a doubt where it may overflow."""
+        reach = size if how.reach is None else how.reach
+        tiny: Expr = _const(how.points * form.tiny)
+        if how.reach is not None:
+            tiny = _add(tiny, _mul(reach, form.tiny))
+        own = _add(_mul(size, how.roundings * form.eps), tiny)
+        own = Select(_upto(reach, _const(form.whole)), ZERO, own) if is_whole else Select(_below(ZERO, size), own, ZERO)
+        total = own if error is None else _add(error, own)
+        return Select(_upto(_add(reach, total), _const(form.largest)), total, DOUBT)
+
+    def magnitude(self, e: Expr) -> Expr:
+        """|e|, and 0 where it is infinite or NaN; a product where e is one, so that sums of it stay contractions."""
+        match e:
+            case Apply(fn="neg" | "abs"):
+                return self.magnitude(e.args[0])
+            case Apply(fn="mul"):
+                return _mul(self.magnitude(e.args[0]), self.magnitude(e.args[1]))
+            case Select():
+                return Select(e.cond, self.magnitude(e.then), self.magnitude(e.other))
+            case Const():
+                return _const(abs(float(e.value))) if math.isfinite(e.value) else ZERO
+        return _finite(e)
+
+    def spread(self, e: Expr) -> Spread:
+        match e:
+            case Const():
+                value, eps = abs(float(e.value)), _work(e.dtype).eps
+                stored = float(dt.NUMPY[e.dtype].type(e.value))
+                return Spread((_const(eps * value),) if math.isfinite(value) and stored != e.value else ())
+            case Read():
+                return Spread(self._present(*self._read(e)))
+            case Select():
+                return self._select(e)
+            case Cast():
+                return Spread(self._cast(e))
+            case Reduce():
+                return Spread(self._present(self._reduced(e)))
+            case Apply(fn="neg" | "abs" | "relu"):
+                return self.spread(e.args[0])
+            case Apply(fn="mul"):
+                return self._product(_factors(e))
+            case Apply():
+                return Spread(self._function(e), ROUNDINGS[e.fn])
+        raise TypeError(type(e).__name__)
+
+    def _present(self, *terms: Expr | None) -> tuple[Expr, ...]:
+        return tuple(t for t in terms if t is not None)
+
+    def _read(self, e: Read) -> list[Expr | None]:
+        """The bound of what is read, and the doubts of where."""
+        read = self.gathered.get(e, e)
+        slot = self.slots[read.slot]
+        doubts = [self.error(i) for i in read.indices]
+        if slot is None:
+            return doubts
+        error = Read(slot, read.indices)
+        return [error if read is e else self._lookup(error), *doubts]
+
+    def _select(self, e: Select) -> Spread:
+        then, other = self.spread(e.then), self.spread(e.other)
+        chosen = [Select(e.cond, t, ZERO) for t in then.terms] + [Select(e.cond, ZERO, t) for t in other.terms]
+        reach = None
+        if then.reach is not None or other.reach is not None:
+            one, two = (_finite(x) if s.reach is None else s.reach for s, x in ((then, e.then), (other, e.other)))
+            reach = Select(e.cond, one, two)
+        terms = self._present(self.error(e.cond), *chosen)
+        return Spread(terms, max(then.roundings, other.roundings), reach)
+
+    def _product(self, factors: list[Expr]) -> Spread:
+        sizes, errors = [self.magnitude(f) for f in factors], [self.error(f) for f in factors]
+        terms = []
+        for n, error in enumerate(errors):
+            if error is None:
+                continue
+            term = error
+            for m, size in enumerate(sizes):
+                grown = errors[m]
+                if m != n:
+                    term = _mul(term, _add(size, grown) if m < n and grown is not None else size)
+            terms.append(term)
+        reach = None
+        if len(factors) > 2:
+            reach = _max(sizes[0], _const(1.0))
+            for size in sizes[1:]:
+                reach = _mul(reach, _max(size, _const(1.0)))
+        return Spread(tuple(terms), len(factors) - 1, reach)
+
+    def _function(self, e: Apply) -> tuple[Expr, ...]:
+        args, errors = [_wide(a) for a in e.args], [self.error(a) for a in e.args]
+        if e.fn in ("sin", "cos") and e.dtype != WIDE:
+            errors = [_total([*errors, _if_far(args[0])])]
+        if all(x is None for x in errors):
+            return ()
+        if e.fn in ("add", "sub"):
+            return self._present(*errors)
+        if e.fn in ("maximum", "minimum"):
+            return (_max(*self._present(*errors)),)
+        if e.fn == "div":
+            return (self._quotient(e, args, errors),)
+        if e.fn in ("sin", "cos"):
+            (error,) = self._present(*errors)
+            return (_add(Apply("minimum", (error, _const(2.0))), _if_doubt(error)),)
+        assert e.fn in MONOTONE or e.fn == "pow", e.fn
+        return (self._moved(e, args, errors),)
+
+    def _quotient(self, e: Apply, args: list[Expr], errors: list[Expr | None]) -> Expr:
+        above, below = errors
+        size = _abs(args[1])
+        if below is None:
+            assert above is not None
+            is_sure = _below(above, _abs(args[0]))
+            return Select(_below(ZERO, size), Apply("div", (above, size)), Select(is_sure, _if_doubt(above), DOUBT))
+        carried = _mul(below, _finite(e)) if above is None else _add(above, _mul(below, _finite(e)))
+        both = below if above is None else _add(above, below)
+        certain = Apply("div", (carried, _sub(size, below)))
+        return Select(_below(below, size), certain, Select(_below(ZERO, both), DOUBT, ZERO))
+
+    def _moved(self, e: Apply, args: list[Expr], errors: list[Expr | None]) -> Expr:
+        """How far a function moves between the corners of its arguments' bounds."""
+        value = Apply(e.fn, tuple(args))
+        corners: list[tuple[Expr, ...]] = [()]
+        for a, error in zip(args, errors, strict=True):
+            ends = (a,) if error is None else (_add(a, error), _sub(a, error))
+            corners = [(*c, x) for c in corners for x in ends]
+        reach = _max(*(_abs(_sub(Apply(e.fn, c), value)) for c in corners))
+        error = _total(errors)
+        assert error is not None
+        inside = _and(_below(ZERO, error), _below(error, DOUBT))
+        for a in args:
+            inside = _and(inside, _below(_abs(a), DOUBT))
+        return Select(inside, Select(_upto(ZERO, reach), reach, DOUBT), _if_doubt(error))
+
+    def _cast(self, e: Cast) -> tuple[Expr, ...]:
+        error = self.error(e.arg)
+        if not dt.is_float(e.arg.dtype):
+            low, high = affine.bounds(e.arg) if e.arg.dtype != "bool" else (0, 1)
+            if max(abs(low), abs(high)) <= _work(e.dtype).whole and e.dtype in ("float32", WIDE):
+                return self._present(error)
+            return (self._rounded(_finite(e.arg), Spread((), 1), error, FORMATS[e.dtype], True),)
+        return self._present(self._stored(e.arg, error, e.dtype))
+
+    def _stored(self, value: Expr, error: Expr | None, dtype: str) -> Expr | None:
+        """The bound of a value after it is rounded to a type: no change where the type is the one it is computed in."""
+        if not dt.is_float(dtype) or FORMATS[dtype].eps <= _work(value.dtype).eps:
+            return error
+        if value.dtype == dtype and isinstance(value, Read | Cast):
+            return error
+        return self._rounded(self.magnitude(value), Spread((), 1), error, FORMATS[dtype], self.is_whole(value))
+
+    # --------------------------------------------------------------------------------------------- reductions
+
+    def _reduced(self, e: Reduce) -> Expr | None:
+        count = math.prod(a.extent for a in e.axes)
+        if e.op in ("max", "min"):
+            error = self.error(e.body)
+            return None if error is None else Reduce("max", e.axes, error)
+        if e.op == "prod":
+            return self._multiplied(e, count)
+        spread = self.spread(e.body)
+        parts = [_mul(t, count) if isinstance(t, Const) else Reduce("sum", e.axes, t) for t in spread.terms]
+        size = Reduce("sum", e.axes, self.magnitude(e.body))
+        reach = None if spread.reach is None else Reduce("sum", e.axes, spread.reach)
+        how = Spread((), _steps(count) + spread.roundings, reach, count)
+        return self._rounded(size, how, _total(parts), _work(e.dtype), self.is_whole(e.body))
+
+    def _multiplied(self, e: Reduce, count: int) -> Expr:
+        error, size, form = self.error(e.body), self.magnitude(e.body), _work(e.dtype)
+        grown = size if error is None else _add(size, error)
+        exact, most = Reduce("prod", e.axes, size), Reduce("prod", e.axes, grown)
+        partial = Reduce("prod", e.axes, _max(grown, _const(1.0)))
+        moved = _sub(most, exact)
+        own = _add(_mul(most, count * form.eps), _mul(partial, count * form.tiny))
+        if self.is_whole(e.body):
+            own = Select(_upto(partial, _const(form.whole)), ZERO, own)
+        total = own if error is None else _add(_abs(moved), own)
+        return Select(_upto(partial, _const(form.largest)), total, DOUBT)
+
+    # --------------------------------------------------------------------------------- integers and conditions
+
+    def _doubts(self, parts: Sequence[Expr]) -> Expr | None:
+        return _total([self.error(p) for p in parts])
+
+    def _doubt(self, e: Expr) -> Expr | None:
+        match e:
+            case Read():
+                return _total(self._read(e))
+            case Select():
+                then, other = self.error(e.then), self.error(e.other)
+                chosen = [None if then is None else Select(e.cond, then, ZERO)]
+                chosen += [None if other is None else Select(e.cond, ZERO, other)]
+                return _total([self.error(e.cond), *chosen])
+            case Cast() if dt.is_float(e.arg.dtype):
+                return self._truncated(e)
+            case Cast():
+                return self.error(e.arg)
+            case Reduce():
+                return self._position(e) if e.op.startswith("arg") else self._whole_reduction(e)
+            case Apply(fn="and" | "or"):
+                first, second = (self.error(a) for a in e.args)
+                if second is not None:
+                    second = Select(e.args[0], *((second, ZERO) if e.fn == "and" else (ZERO, second)))
+                return _total([first, second])
+            case Apply() if dt.is_float(e.args[0].dtype):
+                return self._comparison(e)
+            case Apply():
+                return _total([self._doubts(e.args), self._overflow(e)])
+        return None
+
+    def _comparison(self, e: Apply) -> Expr | None:
+        error = self._doubts(e.args)
+        if error is None:
+            return None
+        a, b = map(_wide, e.args)
+        is_near = _and(_upto(_abs(_sub(a, b)), error), _below(ZERO, error))
+        return Select(is_near, DOUBT, _if_doubt(error))
+
+    def _truncated(self, e: Cast) -> Expr | None:
+        error, value = self.error(e.arg), _wide(e.arg)
+        if error is None:
+            return None
+        if e.dtype == "bool":
+            is_near = _and(_upto(_abs(value), error), _below(ZERO, error))
+            return Select(is_near, DOUBT, _if_doubt(error))
+        ends = [Cast(e.dtype, x) for x in (_add(value, error), _sub(value, error))]
+        return Select(Apply("eq", tuple(ends)), _if_doubt(error), DOUBT)
+
+    def _position(self, e: Reduce) -> Expr | None:
+        """An extreme's position is in doubt when two elements may be the extreme."""
+        error = self.error(e.body)
+        if error is None:
+            return None
+        value = _wide(e.body)
+        if e.op == "argmin":
+            value = Apply("neg", (value,))
+        last = max(a.ident for a in (*self.t.definition.axes, *self.t.definition.reduction_axes))
+        fresh = {a: Axis(last + 1 + n, a.extent) for n, a in enumerate(e.axes)}
+        least = Reduce("max", e.axes, _sub(value, error))
+        candidate = _substituted(_upto(least, _add(value, error)), fresh, least)
+        count = Reduce("sum", tuple(fresh.values()), Select(candidate, _const(1.0), ZERO))
+        return Select(_upto(count, _const(1.0)), ZERO, DOUBT)
+
+    def _whole_reduction(self, e: Reduce) -> Expr | None:
+        error, large = self.error(e.body), None
+        if e.dtype == dt.INDEX and e.op in ("sum", "prod") and _is_open(e.body):
+            size = Reduce(e.op, e.axes, _max(_abs(_wide(e.body)), _const(0.0 if e.op == "sum" else 1.0)))
+            large = _if_large(size)
+        return _total([None if error is None else Reduce("max", e.axes, error), large])
+
+    def _overflow(self, e: Apply) -> Expr | None:
+        """int64 is simplified as if it never overflowed."""
+        if e.dtype != dt.INDEX or e.fn not in ("add", "sub", "mul", "neg", "abs") or not _is_open(e):
+            return None
+        return _if_large(_abs(Apply(e.fn, tuple(map(_wide, e.args)))))
+
+    # --------------------------------------------------------------------------------------------- whole numbers
+
+    def is_whole(self, e: Expr) -> bool:
+        """Whether a float expression has integer values, since those it reads have."""
+        match e:
+            case Const():
+                return math.isfinite(e.value) and float(e.value).is_integer()
+            case Read():
+                return self.whole[self.gathered.get(e, e).slot]
+            case Select():
+                return self.is_whole(e.then) and self.is_whole(e.other)
+            case Cast():
+                return dt.is_int(e.arg.dtype) or e.arg.dtype == "bool" or self.is_whole(e.arg)
+            case Apply():
+                return e.fn in ("floor", "ceil", "sign") or (e.fn in WHOLE and all(map(self.is_whole, e.args)))
+            case Reduce():
+                return self.is_whole(e.body)
+        return True
+
+
+def _work(dtype: str) -> Format:
+    """The type in which an expression of `dtype` is computed."""
+    return FORMATS[WIDE if dtype == WIDE else "float32"]
+
+
+def _steps(count: int) -> int:
+    """Roundings of the sum of magnitudes that a sum of `count` terms amounts to."""
+    return 4 + math.ceil(min(count, 2 * math.sqrt(count)))
+
+
+def _is_open(e: Expr) -> bool:
+    """Whether nothing bounds an integer."""
+    low, high = affine.bounds(e)
+    return low <= -affine.INF or high >= affine.INF
+
+
+def _if_far(e: Expr) -> Expr:
+    """The sine of a float32 beyond 2^30 is not computed."""
+    size = _abs(e)
+    return Select(_and(_upto(_const(2.0**30), size), _below(size, DOUBT)), DOUBT, ZERO)
+
+
+def _if_large(size: Expr) -> Expr:
+    return Select(_below(size, _const(float(affine.INF))), ZERO, DOUBT)
+
+
+def _substituted(e: Expr, axes: dict[Axis, Axis], kept: Expr) -> Expr:
+    """`e` over other axes, but for the part `kept`."""
+    memo: dict[Expr, Expr] = {kept: kept}
+
+    def visit(node: Expr) -> Expr:
+        if node not in memo:
+            children = tuple(visit(c) for c in node.children)
+            memo[node] = axes[node] if isinstance(node, Axis) and node in axes else node.rebuild(children)
+        return memo[node]
+
+    return visit(e)

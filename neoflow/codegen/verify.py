@@ -1,0 +1,223 @@
+"""A kernel against the meaning of its subgraph. The one judge of kernels: what compiles, tunes or loads them asks here.
+
+`verify` runs a kernel on the draws of `draws.py` and compares every element with `evaluate` in float64, within the
+bound of `rounding.py`; integers, conditions and whatever is exact must be equal. Around every array lies a fence of
+bytes that must not change; inputs must not change; outputs are filled with NaN (or a pattern) before the run. An
+integer that leads outside its tensor must make the kernel raise `RuntimeFault`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from neoflow.codegen.draws import Inputs
+from neoflow.codegen.keys import program_digest
+from neoflow.codegen.rounding import FORMATS, error_bounds
+from neoflow.errors import CodegenError, RuntimeFault
+from neoflow.expr import dtype as dt
+from neoflow.expr.interp import evaluate
+from neoflow.expr.ir import Apply, Binder, Read, postorder
+from neoflow.expr.tensor import Compute, Tensor, topological
+from neoflow.partition import Subgraph
+
+Run = Callable[[Sequence[np.ndarray]], None]
+"""Executes a kernel on flat arrays aligned to 64 bytes: inputs, then outputs, in the order of the subgraph. Raises
+`RuntimeFault` when an index leaves its tensor."""
+
+FENCE = 256
+"""bytes before and after every array"""
+PATTERNS = (0xFF, 0xA5)
+"""of the fences and of what outputs hold before the run; 0xFF is NaN in every float type"""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """That a kernel was found to compute its subgraph: who looked, how, and what was seen.
+
+    verifier: the version of this judge. subgraph: its digest. compared: elements; doubtful: those that rounding
+    decides. worst: the largest error, in units of its bound. faults: runs with an index outside, each refused.
+    """
+
+    verifier: str
+    subgraph: str
+    seed: int
+    draws: tuple[str, ...]
+    compared: int
+    doubtful: int
+    worst: float
+    faults: int
+    date: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
+
+
+@cache
+def verifier_version() -> str:
+    """Changes when the judge does, or the meaning it judges by: of their files as programs."""
+    here, meaning = Path(__file__).parent, Path(__file__).parents[1] / "expr"
+    files = [here / f"{name}.py" for name in ("verify", "draws", "rounding")]
+    return program_digest([*files, *(meaning / "interp").rglob("*.py"), *meaning.glob("functions.py")])[:16]
+
+
+def verify(subgraph: Subgraph, run: Run, name: str = "the kernel", seed: int = 0) -> Certificate:
+    """Compare a kernel with NumPy. Raises `CodegenError` with the draw and the worst element when they disagree."""
+    rng = np.random.default_rng(seed)
+    placeholders, outputs = subgraph.tensors()
+    try:
+        inputs = Inputs(placeholders, outputs, rng)
+    except RuntimeFault as fault:
+        raise CodegenError(f"{name} cannot be checked: {fault}:\n{subgraph}") from fault
+    bounds = {whole: error_bounds(outputs, whole) for whole in (False, True)}
+    trial = _Trial(subgraph, run, name, seed)
+    for number, draw in enumerate(inputs.draws):
+        feeds = inputs.draw(draw, rng)
+        arrays = [feeds[t] for t in placeholders]
+        found = trial.outcome(draw.name, arrays, outputs, PATTERNS[number % 2])
+        errors = bounds[draw.whole]
+        values = evaluate([*outputs, *(e for e in errors if e is not None)], feeds, dtype="float64")
+        exact, rest = values[: len(outputs)], iter(values[len(outputs) :])
+        for t, a, b, e in zip(outputs, found, exact, errors, strict=True):
+            trial.compare(draw.name, t, a, b, None if e is None else next(rest))
+        trial.draws.append(draw.name)
+    for feeds in inputs.faults(rng):
+        trial.refused([feeds[t] for t in placeholders], outputs)
+    return trial.certificate()
+
+
+class _Trial:
+    """The runs of one kernel and what they showed."""
+
+    def __init__(self, subgraph: Subgraph, run: Run, name: str, seed: int):
+        self.subgraph, self.run, self.name, self.seed = subgraph, run, name, seed
+        self.draws: list[str] = []
+        self.compared = self.doubtful = self.faults = 0
+        self.worst = 0.0
+
+    def wrong(self, draw: str, what: str) -> CodegenError:
+        return CodegenError(f"{self.name} {what}, on draw {draw!r} of seed {self.seed}:\n{self.subgraph}")
+
+    def certificate(self) -> Certificate:
+        return Certificate(
+            verifier_version(),
+            self.subgraph.digest,
+            self.seed,
+            tuple(self.draws),
+            self.compared,
+            self.doubtful,
+            self.worst,
+            self.faults,
+        )
+
+    def outcome(
+        self, draw: str, arrays: Sequence[np.ndarray], outputs: Sequence[Tensor], pattern: int
+    ) -> list[np.ndarray]:
+        """What a run writes; `CodegenError` when it raises, or writes where it must not."""
+        places = self._places(arrays, outputs, pattern)
+        try:
+            self.run([p.array for p in places])
+        except RuntimeFault as fault:
+            raise self.wrong(draw, f"refuses indices that are inside ({fault})") from fault
+        self._check_fences(draw, places, arrays)
+        return [p.array.reshape(t.shape) for p, t in zip(places[len(arrays) :], outputs, strict=True)]
+
+    def refused(self, arrays: Sequence[np.ndarray], outputs: Sequence[Tensor]) -> None:
+        """A run with an index outside: the kernel has to say so, and to write nowhere else."""
+        places = self._places(arrays, outputs, PATTERNS[0])
+        try:
+            self.run([p.array for p in places])
+        except RuntimeFault:
+            self._check_fences("outside", places, arrays)
+            self.faults += 1
+            return
+        raise self.wrong("outside", "does not refuse an index that leaves its tensor")
+
+    def _places(self, arrays: Sequence[np.ndarray], outputs: Sequence[Tensor], pattern: int) -> list[_Fenced]:
+        places = [_Fenced(a.size, a.dtype, pattern) for a in arrays]
+        for place, a in zip(places, arrays, strict=True):
+            place.array[...] = a.reshape(-1)
+        for t in outputs:
+            place = _Fenced(t.size, dt.NUMPY[t.dtype], pattern)
+            place.array.view(np.uint8)[...] = PATTERNS[0] if dt.is_float(t.dtype) else pattern
+            places.append(place)
+        return places
+
+    def _check_fences(self, draw: str, places: Sequence[_Fenced], arrays: Sequence[np.ndarray]) -> None:
+        for n, place in enumerate(places):
+            what = f"input {n}" if n < len(arrays) else f"output {n - len(arrays)}"
+            at = place.broken()
+            if at is not None:
+                raise self.wrong(draw, f"writes {at} the array of {what}")
+        for n, (place, a) in enumerate(zip(places, arrays, strict=False)):
+            changed = place.array.view(np.uint8) != np.ascontiguousarray(a).reshape(-1).view(np.uint8)
+            if changed.any():
+                raise self.wrong(draw, f"changes input {n} at element {int(np.argmax(changed)) // a.itemsize}")
+
+    def compare(self, draw: str, t: Tensor, found: np.ndarray, exact: np.ndarray, bound: np.ndarray | None) -> None:
+        """Every element within its bound; the worst one is named otherwise."""
+        certain = np.ones(exact.shape, np.bool_) if bound is None else bound < np.inf  # NaN is a doubt too
+        within = np.zeros(exact.shape) if bound is None else np.where(certain, bound, 0.0)
+        if dt.is_float(t.dtype):
+            excess = _excess(t, found, exact, within)
+        else:
+            kind = np.uint8 if t.dtype == "bool" else found.dtype
+            excess = np.where(found.view(kind) == exact.astype(kind), 0.0, np.inf)
+        excess = np.where(certain, excess, 0.0)
+        self.compared += excess.size
+        self.doubtful += excess.size - int(np.count_nonzero(certain))
+        self.worst = max(self.worst, float(excess.max(initial=0.0)))
+        if self.worst > 1:
+            at = np.unravel_index(int(np.argmax(excess)), excess.shape)
+            element = f"{t.name}{list(map(int, at))}"
+            shown = found.view(np.uint8)[at] if t.dtype == "bool" else found[at]
+            near = f" ± {within[at]:.3g}" if within[at] else ""
+            count = int(np.count_nonzero(excess > 1))
+            others = f" ({count} of {excess.size} elements differ)" if count > 1 else ""
+            raise self.wrong(draw, f"computes {element} = {shown}, NumPy {exact[at]}{near}{others}")
+
+
+def _excess(t: Tensor, found: np.ndarray, exact: np.ndarray, bound: np.ndarray) -> np.ndarray:
+    """Errors in units of their bound; more than 1 is wrong. NaN and infinities must be where the reference has them."""
+    with np.errstate(all="ignore"):
+        value = found.astype(np.float64)
+        difference = np.abs(value - exact)
+        same = (value == exact) | (np.isnan(value) & np.isnan(exact))
+        ratio = np.where(bound > 0, difference / np.where(bound > 0, bound, 1.0), np.inf)
+    ratio = np.where(np.isfinite(exact) & np.isfinite(value), ratio, np.inf)
+    if _has_signed_zeros(t):
+        certain = (exact == 0) & (value == 0) & (bound <= 1000 * FORMATS[t.dtype].tiny)
+        same &= ~(certain & (np.signbit(value) != np.signbit(exact)))
+        ratio = np.where(certain, np.inf, ratio)
+    return np.where(same, 0.0, ratio)
+
+
+def _has_signed_zeros(t: Tensor) -> bool:
+    """Whether the sign of a zero is said: not by an extreme, nor where an addition may have been taken out."""
+    for s in topological([t]):
+        for e in postorder(s.definition.body) if isinstance(s, Compute) else ():
+            if isinstance(e, Binder) or (isinstance(e, Apply) and e.fn in ("maximum", "minimum", "relu")):
+                return False
+            is_sum = isinstance(e, Apply) and e.fn in ("add", "sub")
+            if is_sum and not all(any(isinstance(n, Read) for n in postorder(a)) for a in e.children):
+                return False
+    return True
+
+
+class _Fenced:
+    """A flat array aligned to 64 bytes between two fences."""
+
+    def __init__(self, size: int, dtype: np.dtype, pattern: int):
+        self.pattern, self.nbytes = pattern, size * dtype.itemsize
+        self.memory = np.full(self.nbytes + 2 * FENCE + 64, pattern, np.uint8)
+        self.start = FENCE + -(self.memory.ctypes.data + FENCE) % 64
+        self.array = self.memory[self.start : self.start + self.nbytes].view(dtype)
+
+    def broken(self) -> str | None:
+        """Which fence was written to."""
+        before, after = self.memory[: self.start], self.memory[self.start + self.nbytes :]
+        if (before != self.pattern).any():
+            return "before"
+        return "after" if (after != self.pattern).any() else None

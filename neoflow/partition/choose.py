@@ -1,0 +1,183 @@
+"""Which legal fusions are worth doing: for each rule what speaks against, asked in order. The first objection decides.
+
+All numbers of fusion are here. They are judgements of kind ("several times", "fits the first cache"), the same for
+every machine, not measurements of one; a reward that estimates time may stand in the place of `object_to`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from neoflow.expr import dtype as dt
+from neoflow.expr.tensor import Compute, Tensor
+from neoflow.graph import is_contraction, points, reads_at_own_point
+from neoflow.partition.facts import flops, is_move, is_view, reads_columns, reduces
+from neoflow.partition.graph_facts import Facts
+from neoflow.partition.kernels import Kernels, Merge
+from neoflow.partition.rules import EPILOGUES, INLINING, ROW_KERNELS, SIBLINGS
+from neoflow.partition.storage import Storing
+
+COSTLY = 10
+"""Operations an element from which recomputing costs more than memory: one transcendental function (`flops`)."""
+
+REPEATS, COSTLY_REPEATS = 8, 1.5
+"""How often a reader may read, and so recompute, each element: a few operations hide behind the loads, as often as
+there are lanes in a vector; what is costly is computed once, and a half more for the overlap of windows."""
+
+TRAFFIC = 1.5
+"""So many times its own bytes a compute may read and still be recomputed by several readers: to store it is a write and
+as many reads."""
+
+MAX_STAGES = 24
+"""Definitions in a kernel, apart from moves: its code, and the time to compile it, grow with them."""
+
+MAX_OUTPUTS = 4
+"""Tensors a kernel writes: with what it reads, as many streams as prefetchers follow."""
+
+MIN_ROW = 32
+"""Elements of a row from which a row kernel pays: a few vectors, beside which their rest and the loop cost little."""
+
+MAX_ROW_BYTES = 1 << 16
+"""What lies between the stages of one row: about the first cache, two of them at most."""
+
+
+@dataclass(frozen=True)
+class Objection:
+    """What may speak against a candidate of a rule: `raised` is the sentence, or None."""
+
+    rule: str
+    name: str
+    raised: Callable[[Facts, Any, Any], str | None]
+
+
+Choice = Callable[[str, Facts, Any, Any], str | None]
+"""rule, facts, state, a legal candidate -> what speaks against it, or None."""
+
+
+def object_to(rule: str, facts: Facts, state: Any, candidate: Any) -> str | None:
+    """The first objection to a legal candidate of a rule."""
+    found = (o.raised(facts, state, candidate) for o in OBJECTIONS if o.rule == rule)
+    return next((sentence for sentence in found if sentence is not None), None)
+
+
+# ----------------------------------------------------------------------------------------- inlining
+
+
+def _contraction_reads_often(facts: Facts, state: Storing, t: Compute) -> str | None:
+    for reader in () if is_view(t.definition) else state.uses(t):
+        if is_contraction(reader.definition):
+            return f"{reader.name} is a contraction that reads each element many times"
+    return None
+
+
+def _reader_repeats(facts: Facts, state: Storing, t: Compute) -> str | None:
+    cost = flops(t.definition.body)
+    for reader, times in () if is_view(t.definition) else state.uses(t).items():
+        if times > (COSTLY_REPEATS if cost >= COSTLY else REPEATS):
+            return f"{reader.name} reads each element {times:.1f} times, at {cost} operations a time"
+    return None
+
+
+def _readers_repeat(facts: Facts, state: Storing, t: Compute) -> str | None:
+    readers, cost = len(facts.readers_of(t)), flops(t.definition.body)
+    if readers < 2 or cost < COSTLY or is_view(t.definition):
+        return None
+    return f"{readers} readers would each recompute its {cost} operations"
+
+
+def _readers_read_more(facts: Facts, state: Storing, t: Compute) -> str | None:
+    readers, traffic = len(facts.readers_of(t)), sum(i.nbytes for i in t.inputs)
+    if readers < 2 or traffic <= TRAFFIC * t.nbytes or is_view(t.definition):
+        return None
+    return f"{readers} readers would each read {traffic} bytes instead of {t.nbytes}"
+
+
+def _takes_a_place(facts: Facts, state: Storing, t: Compute) -> str | None:
+    source = _ends(facts, t)
+    return None if source is None else f"it takes the place of {source.name}, which it alone reads"
+
+
+def _ends(facts: Facts, t: Compute) -> Tensor | None:
+    """A contraction that t alone reads, at its own point, to combine it with something as large.
+
+    Stored in its place, t frees what else it reads: a sum of contractions needs one buffer, not one for each.
+    """
+    for source in t.inputs:
+        own = isinstance(source, Compute) and source.shape == t.shape and is_contraction(source.definition)
+        if not own or source in facts.roots or len(facts.readers_of(source)) > 1:
+            continue
+        reads = [r for r in t.definition.reads if t.inputs[r.slot] is source]
+        others = any(i is not source and i.nbytes >= t.nbytes for i in t.inputs)
+        if others and all(reads_at_own_point(r, t.shape) for r in reads):
+            return source
+    return None
+
+
+def _many_stages(facts: Facts, state: Storing, t: Compute) -> str | None:
+    if is_move(t.definition) or state.stages_behind(t) <= MAX_STAGES:
+        return None
+    return f"the kernel would have more than {MAX_STAGES} stages"
+
+
+# ----------------------------------------------------------------------------------------- kernels
+
+
+def _many_outputs(facts: Facts, state: Kernels, merge: Merge) -> str | None:
+    if sum(map(state.storage.is_kept, state.merged(merge).members)) <= MAX_OUTPUTS:
+        return None
+    return f"the kernel would store more than {MAX_OUTPUTS} tensors"
+
+
+def _many_results(facts: Facts, state: Kernels, merge: Merge) -> str | None:
+    if len(state.kernels[merge.first].members) < MAX_STAGES:
+        return None
+    return f"the kernel has {MAX_STAGES} results already"
+
+
+# ----------------------------------------------------------------------------------------- row kernels
+
+
+def _has_its_own_loops(facts: Facts, state: Kernels, merge: Merge) -> str | None:
+    for m in state.merged(merge).members:
+        if is_contraction(m.definition):
+            return f"{m.name} contracts: it needs loops of its own"
+    return None
+
+
+def _row_is_a_column(facts: Facts, state: Kernels, merge: Merge) -> str | None:
+    for m in state.merged(merge).members:
+        if reduces(m) and reads_columns(m.definition, merge.rows or 0):
+            return "a row would be a column in memory: loops across rows are faster"
+    return None
+
+
+def _row_is_short(facts: Facts, state: Kernels, merge: Merge) -> str | None:
+    members = state.merged(merge).members
+    width = max(points(m.definition) // math.prod(m.shape[: merge.rows]) for m in members)
+    return f"a row has {width} elements: loops across rows are faster" if width < MIN_ROW else None
+
+
+def _row_is_large(facts: Facts, state: Kernels, merge: Merge) -> str | None:
+    members = state.merged(merge).members
+    between = sum(math.prod(m.shape[merge.rows :]) * dt.itemsize(m.dtype) for m in members)
+    return f"what lies between the stages exceeds {MAX_ROW_BYTES} bytes a row" if between > MAX_ROW_BYTES else None
+
+
+OBJECTIONS = (
+    Objection(INLINING.name, "a contraction reads it often", _contraction_reads_often),
+    Objection(INLINING.name, "a reader reads it often", _reader_repeats),
+    Objection(INLINING.name, "several readers repeat its work", _readers_repeat),
+    Objection(INLINING.name, "several readers read more than it has", _readers_read_more),
+    Objection(INLINING.name, "it takes the place of a contraction", _takes_a_place),
+    Objection(INLINING.name, "many stages", _many_stages),
+    Objection(EPILOGUES.name, "many outputs", _many_outputs),
+    Objection(EPILOGUES.name, "many results", _many_results),
+    Objection(SIBLINGS.name, "many outputs", _many_outputs),
+    Objection(ROW_KERNELS.name, "a contraction has its own loops", _has_its_own_loops),
+    Objection(ROW_KERNELS.name, "a row is a column", _row_is_a_column),
+    Objection(ROW_KERNELS.name, "a row is short", _row_is_short),
+    Objection(ROW_KERNELS.name, "a row is large", _row_is_large),
+)

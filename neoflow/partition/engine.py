@@ -1,0 +1,95 @@
+"""Divides a graph into kernels: goes through the rules, applies what is legal and chosen, and writes down why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from neoflow.errors import PartitionError
+from neoflow.expr.tensor import Compute
+from neoflow.graph import Graph
+from neoflow.partition.calls import Decision, Partition, in_order
+from neoflow.partition.choose import Choice, object_to
+from neoflow.partition.graph_facts import Facts
+from neoflow.partition.kernels import Kernels
+from neoflow.partition.rules import EPILOGUES, INLINING, ROW_KERNELS, SIBLINGS, VIEWS, Rule
+from neoflow.partition.storage import Storing
+from neoflow.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Rules tried in order at each of the sites that `sites` gives for a state."""
+
+    sites: Callable[[Any], Iterable[Any]]
+    rules: tuple[Rule[Any, Any, Any], ...]
+
+
+def _readers_first(state: Storing) -> Iterator[Compute]:
+    return reversed(state.facts.nodes)
+
+
+def _sources_first(state: Storing) -> Iterable[Compute]:
+    return state.facts.nodes
+
+
+def _stored(state: Kernels) -> Iterable[Compute]:
+    return state.storage.stored
+
+
+def _kernels(state: Kernels) -> Iterator[int]:
+    """Every kernel in order; and when one has become part of another, again from that one on."""
+    numbers = list(state.kernels)
+    place = {number: n for n, number in enumerate(numbers)}
+    n = 0
+    while n < len(numbers):
+        if (number := numbers[n]) in state.kernels:
+            members = state.kernels[number].members
+            yield number
+            if number not in state.kernels:
+                n = place[state.number[members[0]]]
+                continue
+        n += 1
+
+
+STORAGE = (Pass(_readers_first, (INLINING,)), Pass(_sources_first, (VIEWS,)))
+"""What is stored: what becomes of a compute follows from what becomes of its readers; a view is of something stored."""
+
+KERNELS = (Pass(_stored, (EPILOGUES, SIBLINGS)), Pass(_kernels, (ROW_KERNELS,)))
+"""Which kernels are one: first those that go through the same points, then those that go through the same rows."""
+
+RULES = tuple(rule for p in (*STORAGE, *KERNELS) for rule in p.rules)
+
+
+def partition(graph: Graph, without: Collection[str] = (), choose: Choice = object_to) -> Partition:
+    """Divide the graph into kernels (subgraphs). Source: NeoFlow, section 5 (training-aware fusion), greedy form.
+
+    without: names of `RULES` that are not tried. choose: which legal fusions are done, see `Choice`.
+    Raises `PartitionError` for a name that no rule has.
+    """
+    names = [rule.name for rule in RULES]
+    for name in without:
+        if name not in names:
+            raise PartitionError(f"there is no rule {name!r}; there are {', '.join(names)}")
+    facts, decisions = Facts.of(graph), list[Decision]()
+
+    def go_through(passes: tuple[Pass, ...], state: Any) -> None:
+        for p in passes:
+            rules = [rule for rule in p.rules if rule.name not in without]
+            for site in p.sites(state):
+                for rule in rules:
+                    for candidate in rule.propose(state, site):
+                        subject, verdict = rule.subject(state, candidate), rule.legal(facts, state, candidate)
+                        if verdict.ok and (objection := choose(rule.name, facts, state, candidate)) is not None:
+                            verdict = Verdict(False, objection)
+                        decisions.append(Decision(rule.name, subject, verdict))
+                        if verdict.ok:
+                            rule.apply(state, candidate)
+
+    storing = Storing(facts)
+    go_through(STORAGE, storing)
+    kernels = Kernels(storing.settle())
+    go_through(KERNELS, kernels)
+    views = kernels.storage.views
+    return Partition(tuple(in_order(kernels.calls(), views)), views, tuple(decisions))

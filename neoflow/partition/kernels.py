@@ -1,0 +1,144 @@
+"""Kernels while they are put together: at first every stored compute has one of its own, and all that happens is that
+two become one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neoflow.expr.tensor import Compute, Tensor
+from neoflow.partition.calls import KernelCall
+from neoflow.partition.facts import reduces
+from neoflow.partition.storage import Storage
+from neoflow.partition.subgraph import Stage, Subgraph, Value
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """members: the stored computes it computes, in order. rows: see `Subgraph`."""
+
+    members: tuple[Compute, ...]
+    rows: int | None = None
+
+    @property
+    def head(self) -> Compute:
+        return self.members[0]
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Two kernels by number, of which the second reads the first, and the rows of what they become."""
+
+    first: int
+    second: int
+    rows: int | None = None
+
+
+class Kernels:
+    """The kernels so far, by number, in the order in which they were begun; and which of them need which."""
+
+    def __init__(self, storage: Storage):
+        self.storage = storage
+        self.kernels = {n: Kernel((t,)) for n, t in enumerate(storage.stored)}
+        self.number: dict[Tensor, int] = {t: n for n, t in enumerate(storage.stored)}
+        """the kernel of each stored compute"""
+        self._own = {n: 1 << n for n in self.kernels}
+        self._needs: dict[int, int] = {}
+        """Sets of numbers, as bits: those that became this kernel; of each that must run before it, at least one."""
+        self._merged: dict[Merge, Kernel] = {}
+        self._calls: dict[Kernel, KernelCall] = {}
+        for n, kernel in self.kernels.items():
+            self._needs[n] = 0
+            for m in self.sources(kernel):
+                self._needs[n] |= self._needs[m] | self._own[m]
+
+    def merged(self, merge: Merge) -> Kernel:
+        """What the two would become."""
+        if merge not in self._merged:
+            members = self.kernels[merge.first].members + self.kernels[merge.second].members
+            self._merged[merge] = Kernel(members, merge.rows)
+        return self._merged[merge]
+
+    def merge(self, merge: Merge, number: int) -> None:
+        """Make the two one, in the place of `number`, one of them."""
+        kernel = self.merged(merge)
+        own = self._own[merge.first] | self._own[merge.second]
+        needs = (self._needs[merge.first] | self._needs[merge.second]) & ~own
+        for n in (merge.first, merge.second):
+            del self._own[n], self._needs[n]
+            if n != number:
+                del self.kernels[n]
+        self.kernels[number], self._own[number], self._needs[number] = kernel, own, needs
+        self.number.update(dict.fromkeys(kernel.members, number))
+        self._merged.clear()
+        self._tell_readers(number)
+
+    def _tell_readers(self, number: int) -> None:
+        """Let every kernel that needs this one need what this one needs."""
+        stack = [number]
+        while stack:
+            n = stack.pop()
+            for m in dict.fromkeys(self.number[r] for t in self.kernels[n].members for r in self.storage.uses[t]):
+                if m != n and self._needs[n] & ~self._needs[m]:
+                    self._needs[m] |= self._needs[n]
+                    stack.append(m)
+
+    def needs(self, n: int, before: int) -> bool:
+        """Whether kernel n can run only when kernel `before` has finished."""
+        return bool(self._needs[n] & self._own[before])
+
+    def sources(self, kernel: Kernel) -> tuple[int, ...]:
+        """The kernels whose memory it reads, in the order of its reads; perhaps itself."""
+        bases = (self.storage.base(i) for t in kernel.members for i in self.storage.reads[t])
+        return tuple(dict.fromkeys(self.number[b] for b in bases if b in self.number))
+
+    def call(self, kernel: Kernel) -> KernelCall:
+        """See `assemble`."""
+        if kernel not in self._calls:
+            self._calls[kernel] = assemble(self.storage, kernel)
+        return self._calls[kernel]
+
+    def calls(self) -> list[KernelCall]:
+        return [self.call(kernel) for kernel in self.kernels.values()]
+
+
+def assemble(storage: Storage, kernel: Kernel) -> KernelCall:
+    """A kernel as a subgraph in its place. Raises `PartitionError` when it is none (`Subgraph.check`)."""
+    members, first = set(kernel.members), kernel.head
+    order = _stages(storage, kernel)
+    if kernel.rows is None and reduces(first):  # what does not need the anchor goes before it
+        after: set[Tensor] = {first}
+        for t in order:
+            if any(i in after for i in t.inputs):
+                after.add(t)
+        order = [t for t in order if t not in after] + [t for t in order if t in after]
+    inside = set(order)
+    inputs = tuple(dict.fromkeys(i for t in order for i in t.inputs if i not in inside))
+    number = {t: n for n, t in enumerate((*inputs, *order))}
+    outputs = tuple(
+        t for t in kernel.members if t in storage.facts.roots or any(r not in members for r in storage.uses[t])
+    )
+    subgraph = Subgraph(
+        tuple(Value(t.shape, t.dtype) for t in inputs),
+        tuple(Stage(t.definition, tuple(number[i] for i in t.inputs)) for t in order),
+        tuple(number[t] for t in outputs),
+        kernel.rows,
+    )
+    subgraph.check(tuple(t.name for t in number))
+    return KernelCall(subgraph, inputs, outputs, "_".join(dict.fromkeys(t.name for t in kernel.members)))
+
+
+def _stages(storage: Storage, kernel: Kernel) -> list[Compute]:
+    """The members and what is recomputed for them, each after what it reads."""
+    members, stages = set(kernel.members), dict[Compute, None]()
+    stack: list[tuple[Tensor, bool]] = [(t, False) for t in reversed(kernel.members)]
+    while stack:
+        t, is_done = stack.pop()
+        if not isinstance(t, Compute) or t in stages or not (t in members or t in storage.recomputed):
+            continue
+        if is_done:
+            stages[t] = None
+        else:
+            stack.append((t, True))
+            stack.extend((i, False) for i in reversed(t.inputs))
+    return list(stages)

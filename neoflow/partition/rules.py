@@ -1,0 +1,239 @@
+"""The rules of fusion: what each proposes, and when that is legal. Whether it is worth doing is said in `choose`.
+
+A rule never changes what a program computes. `legal` holds whatever was chosen before, and answers with a sentence.
+What code generation needs of a kernel is said in one place, `Subgraph.check`, and asked there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from neoflow.errors import PartitionError
+from neoflow.expr.tensor import Compute
+from neoflow.graph import is_contraction, reads_at_own_point
+from neoflow.partition.facts import (
+    contiguous_offset,
+    is_exact,
+    looks_up,
+    looks_up_by_element,
+    reduces,
+)
+from neoflow.partition.graph_facts import Facts
+from neoflow.partition.kernels import Kernels, Merge
+from neoflow.partition.storage import Storage, Storing
+from neoflow.partition.subgraph import reads_at_own_row
+from neoflow.verdict import Verdict
+
+State = TypeVar("State")
+Site = TypeVar("Site")
+Candidate = TypeVar("Candidate")
+
+
+@dataclass(frozen=True)
+class Rule(Generic[State, Site, Candidate]):
+    """One way to fuse.
+
+    propose: the candidates at a site, asked for one by one: each sees what was applied before. legal: whether a
+    candidate may be applied. apply: does it. subject: the candidate in words.
+    """
+
+    name: str
+    propose: Callable[[State, Site], Iterator[Candidate]]
+    legal: Callable[[Facts, State, Candidate], Verdict]
+    apply: Callable[[State, Candidate], None]
+    subject: Callable[[State, Candidate], str]
+
+
+# ----------------------------------------------------------------------------------------- what is stored
+
+
+def _itself(state: Storing, t: Compute) -> Iterator[Compute]:
+    yield t
+
+
+def _may_inline(facts: Facts, state: Storing, t: Compute) -> Verdict:
+    """A compute is computed where it is read.
+
+    memory a = exp(x)            kernel 1: b = exp(x) + 1
+    kernel 1: b = a + 1    ->    kernel 2: c = exp(x) * y
+    kernel 2: c = a * y
+    """
+    if t in facts.roots:
+        return Verdict(False, "it is an output of the program")
+    if reduces(t):
+        return Verdict(False, "it is a reduction: recomputing it for each reader repeats the whole sum")
+    if not is_exact(t.definition) and (reader := state.compared_by(t)) is not None:
+        return Verdict(False, f"{reader.name} compares it for equality, so its bits must be stored once")
+    return Verdict(
+        True, "each reader recomputes it" if len(facts.readers_of(t)) > 1 else "its reader computes it in place"
+    )
+
+
+def _in_place(state: Storing, t: Compute) -> Iterator[Compute]:
+    if contiguous_offset(t.definition) is not None:
+        yield t
+
+
+def _may_view(facts: Facts, state: Storing, t: Compute) -> Verdict:
+    """A compute is a run of what it reads.
+
+    memory x: 8 x 6                          memory x: 8 x 6
+    a[i] = x[2, i]                     ->    a: x from element 12 on, nothing is computed
+    """
+    if t in facts.roots:
+        return Verdict(False, "it is an output of the program, and has memory of its own")
+    if (source := t.inputs[0]) in state.recomputed:
+        return Verdict(False, f"{source.name} is recomputed where it is read, and has no memory")
+    return Verdict(True, f"its elements lie in {source.name} in order, from {contiguous_offset(t.definition)} on")
+
+
+def _make_view(state: Storing, t: Compute) -> None:
+    state.view(t, contiguous_offset(t.definition) or 0)
+
+
+def _tensor(state: Storing, t: Compute) -> str:
+    return f"{t.name}{list(t.shape)}"
+
+
+# ----------------------------------------------------------------------------------------- which kernels are one
+
+
+def _what_it_reads(state: Kernels, t: Compute) -> Iterator[Merge]:
+    """The kernels of what t reads, reductions first, until t is in one of them."""
+    sources = sorted(state.storage.reads[t], key=lambda s: not reduces(s))
+    numbers = dict.fromkeys(state.number.get(state.storage.base(s)) for s in sources)
+    for first in numbers:
+        if first is not None and state.kernels[state.number[t]].head is t:
+            yield Merge(first, state.number[t])
+
+
+def _may_ride(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
+    """A kernel computes what reads its result at the point it has just computed.
+
+    kernel 1: s[i,j] = sum[k](x[i,k] * w[k,j])    ->    kernel 1: s[i,j] = sum[k](x[i,k] * w[k,j])
+    kernel 2: y[i,j] = relu(s[i,j] + b[j])                        y[i,j] = relu(s[i,j] + b[j])
+    """
+    head = state.kernels[merge.first].head
+    for t in state.kernels[merge.second].members:
+        if reduces(t):
+            return Verdict(False, "it reduces, and a kernel has one reduction")
+        for u in state.storage.closures[t] if is_contraction(head.definition) else ():
+            if (looks_up_by_element if u.shape == t.shape else looks_up)(u.definition):
+                return Verdict(False, f"{u.name} looks up each element, and a contraction writes whole vectors")
+    return _at_own_point(state, merge) or Verdict(True, "it reads the kernel's result at its own point")
+
+
+def _beside(state: Kernels, t: Compute) -> Iterator[Merge]:
+    """The kernels of what t reads besides the one that it rides along in."""
+    for source in state.storage.reads[t]:
+        first, second = state.number.get(state.storage.base(source)), state.number[t]
+        if first is not None and first != second and state.kernels[second].head is not t:
+            yield Merge(first, second)
+
+
+def _may_share(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
+    """A kernel takes in another that it reads besides, without reductions: their inputs are read once.
+
+    kernel 1: a[i] = exp(x[i])                      kernel 2: a[i] = exp(x[i])
+    kernel 2: b[i] = log(x[i])                ->              b[i] = log(x[i])
+              c[i] = a[i] + b[i]                              c[i] = a[i] + b[i]
+    """
+    for m in state.merged(merge).members:
+        if reduces(m):
+            return Verdict(False, f"{m.name} reduces")
+    return _at_own_point(state, merge) or Verdict(True, "one reads the other at its own point")
+
+
+def _at_own_point(state: Kernels, merge: Merge) -> Verdict | None:
+    """Why the two are no kernel that goes through its points once; None when they are."""
+    first, second, storage = state.kernels[merge.first], state.kernels[merge.second], state.storage
+    for t in second.members:
+        if t.shape != first.head.shape:
+            return Verdict(False, f"its shape {list(t.shape)} is not the kernel's {list(first.head.shape)}")
+    if (verdict := _apart(state, merge) or _ill_formed(state, merge)) is not None:
+        return verdict
+    for t in second.members:  # also without an anchor: elsewhere it would be another value, in its last bit
+        for u, read, source in storage.reads_of(t, first.members):
+            if u.shape != t.shape or not reads_at_own_point(read, t.shape):
+                return Verdict(False, f"{u.name} reads {source.name} away from its own point")
+    return None
+
+
+def _what_a_kernel_reads(state: Kernels, n: int) -> Iterator[Merge]:
+    """The kernels that kernel n reads, the last first, until it is one of them; by as many rows as they share."""
+    for first in reversed(state.sources(state.kernels[n])):
+        if first != n and n in state.kernels:
+            members = state.kernels[first].members + state.kernels[n].members
+            yield Merge(first, n, _common_rows(state.storage, members) if any(map(reduces, members)) else 0)
+
+
+def _may_go_by_rows(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
+    """Kernels that go through the same rows do so together: what lies between them stays in the cache.
+
+    kernel 1: m[i] = max[k](x[i,k])                 kernel 1: for each row i
+    kernel 2: e[i,j] = exp(x[i,j] - m[i])     ->                  m = max[k](x[i,k])
+                                                                  e[j] = exp(x[i,j] - m)
+    """
+    kernel = state.merged(merge)
+    if not any(reduces(m) for m in kernel.members):
+        return Verdict(False, "neither reduces")
+    if not merge.rows:
+        return Verdict(False, "they share no rows at which one reads the other")
+    verdict = _apart(state, merge) or _ill_formed(state, merge)
+    return verdict or Verdict(True, f"they go through the same rows, {merge.rows} dimensions of them")
+
+
+def _common_rows(storage: Storage, members: tuple[Compute, ...]) -> int:
+    """How many leading dimensions all members share and read each other at."""
+    rows = min(len(m.shape) for m in members)
+    while rows and len({m.shape[:rows] for m in members}) > 1:
+        rows -= 1
+    for m in members:
+        for u, read, _ in storage.reads_of(m, members) if rows else ():
+            while rows and not reads_at_own_row(read, u.shape, rows):
+                rows -= 1
+    return rows
+
+
+def _apart(state: Kernels, merge: Merge) -> Verdict | None:
+    """Why the first must have finished before the second begins; None when it need not."""
+    for t in state.kernels[merge.second].members:
+        for source in state.storage.reads[t]:
+            base = state.storage.base(source)
+            n = state.number.get(base)
+            if n == merge.first and base is not source:
+                return Verdict(False, f"{t.name} reads {source.name}, which is memory of {base.name}")
+            if n is not None and n not in (merge.first, merge.second) and state.needs(n, merge.first):
+                return Verdict(False, f"{t.name} also reads {source.name}, which needs the first to have finished")
+    return None
+
+
+def _ill_formed(state: Kernels, merge: Merge) -> Verdict | None:
+    """What `Subgraph.check` has against the two as one kernel."""
+    try:
+        state.call(state.merged(merge))
+    except PartitionError as error:
+        return Verdict(False, str(error))
+    return None
+
+
+def _into_the_first(state: Kernels, merge: Merge) -> None:
+    state.merge(merge, merge.first)
+
+
+def _into_the_second(state: Kernels, merge: Merge) -> None:
+    state.merge(merge, merge.second)
+
+
+def _pair(state: Kernels, merge: Merge) -> str:
+    first, second = state.kernels[merge.first].head, state.kernels[merge.second].members[-1]
+    return f"{second.name}{list(second.shape)} with the kernel of {first.name}"
+
+
+INLINING = Rule("inlining", _itself, _may_inline, Storing.recompute, _tensor)
+VIEWS = Rule("views", _in_place, _may_view, _make_view, _tensor)
+EPILOGUES = Rule("epilogues", _what_it_reads, _may_ride, _into_the_first, _pair)
+SIBLINGS = Rule("siblings", _beside, _may_share, _into_the_second, _pair)
+ROW_KERNELS = Rule("row kernels", _what_a_kernel_reads, _may_go_by_rows, _into_the_first, _pair)

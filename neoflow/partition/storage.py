@@ -1,0 +1,148 @@
+"""What has memory: a compute is *stored*, *recomputed* where it is read, or a *view* of something stored.
+
+`Storing` is that while it is decided, `Storage` when it is settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from neoflow.expr.ir import Read
+from neoflow.expr.tensor import Compute, Tensor
+from neoflow.graph import points
+from neoflow.partition.calls import View
+from neoflow.partition.facts import compared, is_move, reduces
+from neoflow.partition.graph_facts import Facts
+
+Uses = Mapping[Compute, float]
+"""The stored computes that read a tensor, directly or through what has no memory of its own; and the most often that
+one of them reads an element."""
+
+
+class Storing:
+    """Who is recomputed and who is a view, so far; at first every compute is stored.
+
+    `uses`, `compared_by` and `stages_behind` are asked of a compute once it is decided what becomes of its readers.
+    """
+
+    def __init__(self, facts: Facts):
+        self.facts = facts
+        self.recomputed: set[Tensor] = set()
+        self.views: dict[Tensor, View] = {}
+        self._uses: dict[Tensor, Uses] = {}
+        self._compared_by: dict[Tensor, Compute | None] = {}
+
+    def recompute(self, t: Compute) -> None:
+        self.uses(t), self.compared_by(t)  # known now, so that what t reads asks no deeper than its readers
+        self.recomputed.add(t)
+
+    def view(self, t: Compute, offset: int) -> None:
+        """Make t the elements of what it reads, which is stored or itself a view, from `offset` on."""
+        source = t.inputs[0]
+        under = self.views.get(source, View(source, 0))
+        self.views[t] = View(under.base, under.offset + offset)
+        self.recomputed.discard(t)
+
+    def uses(self, t: Tensor) -> Uses:
+        """See `Uses`."""
+        return _uses(self.facts, self.recomputed, self._uses, t)
+
+    def compared_by(self, t: Tensor) -> Compute | None:
+        """A compute that compares t for equality, directly or through what is recomputed for it."""
+        if t not in self._compared_by:
+            found = None
+            for reader in self.facts.readers_of(t):
+                if any(i is t and n in compared(reader.definition) for n, i in enumerate(reader.inputs)):
+                    found = reader
+                elif reader in self.recomputed:
+                    found = self.compared_by(reader)
+                if found is not None:
+                    break
+            self._compared_by[t] = found
+        return self._compared_by[t]
+
+    def stages_behind(self, t: Compute) -> int:
+        """Stages that a reader of t takes in so far; what only moves elements does not count."""
+        closures = (_closure(r, self.recomputed) for r in self.facts.readers_of(t))
+        return max((sum(not is_move(u.definition) for u in found) for found in closures), default=0)
+
+    def settle(self) -> Storage:
+        """The outcome. From here on nothing changes what is stored."""
+        memory = frozenset(self.recomputed)
+        passing, uses = memory | self.views.keys(), dict[Tensor, Uses]()
+        for t in reversed(self.facts.nodes):
+            _uses(self.facts, passing, uses, t)
+        stored = tuple(t for t in self.facts.nodes if t not in passing)
+        found = {t: _closure(t, memory) for t in stored}
+        closures = {t: tuple(sorted(closure, key=lambda u: u.uid)) for t, closure in found.items()}
+        reads = {t: tuple(_reads(closure, memory)) for t, closure in found.items()}
+        return Storage(self.facts, stored, memory, dict(self.views), uses, closures, reads)
+
+
+@dataclass(frozen=True, eq=False)
+class Storage:
+    """stored: computes with memory of their own, in the order of the graph. views: computes with another's memory.
+
+    uses: see `Uses`. closures: a stored compute and what is recomputed for it, each after what it reads. reads: what
+    these read from memory.
+    """
+
+    facts: Facts
+    stored: tuple[Compute, ...]
+    recomputed: frozenset[Tensor]
+    views: Mapping[Tensor, View]
+    uses: Mapping[Tensor, Uses]
+    closures: Mapping[Compute, tuple[Compute, ...]]
+    reads: Mapping[Compute, tuple[Tensor, ...]]
+
+    def base(self, t: Tensor) -> Tensor:
+        """The tensor whose memory t is."""
+        return self.views[t].base if t in self.views else t
+
+    def reads_of(self, t: Compute, members: Collection[Tensor]) -> Iterator[tuple[Compute, Read, Tensor]]:
+        """Where t, or what is recomputed for it, reads one of `members` or what is recomputed from one."""
+        own = set(members)
+        for u in self.closures[t]:
+            if own.isdisjoint(u.inputs):
+                continue
+            for read in u.definition.reads:
+                source = u.inputs[read.slot]
+                if source in own:
+                    yield u, read, source
+            if u is not t:
+                own.add(u)
+
+    def is_kept(self, t: Compute) -> bool:
+        """Whether t is written to memory in whatever kernel it is: something needs it that cannot ride along."""
+        return t in self.facts.roots or any(reduces(r) or r.shape != t.shape for r in self.uses[t])
+
+
+def _uses(facts: Facts, passing: AbstractSet[Tensor], known: dict[Tensor, Uses], t: Tensor) -> Uses:
+    """The uses of t when the computes in `passing` have no memory; `known`: what was found before."""
+    if t not in known:
+        found: dict[Compute, float] = {}
+        for reader in facts.readers_of(t):
+            ratio = points(reader.definition) / t.size
+            through = _uses(facts, passing, known, reader).items() if reader in passing else ((reader, 1.0),)
+            for r, more in through:
+                found[r] = max(found.get(r, 0.0), ratio * more)
+        known[t] = found
+    return known[t]
+
+
+def _closure(t: Compute, recomputed: AbstractSet[Tensor]) -> tuple[Compute, ...]:
+    """t and what is recomputed for it."""
+    seen: dict[Compute, None] = {}
+    stack: list[Tensor] = [t]
+    while stack:
+        u = stack.pop()
+        if isinstance(u, Compute) and u not in seen and (u is t or u in recomputed):
+            seen[u] = None
+            stack.extend(u.inputs)
+    return tuple(seen)
+
+
+def _reads(closure: Iterable[Compute], recomputed: AbstractSet[Tensor]) -> dict[Tensor, None]:
+    return dict.fromkeys(i for u in closure for i in u.inputs if i not in recomputed)

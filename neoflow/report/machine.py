@@ -1,0 +1,215 @@
+"""What this machine has, what it reaches, and what is missing for what."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+import neoflow as nf
+from neoflow import codegen, config
+from neoflow.errors import NeoflowError
+from neoflow.machine import available_cores
+from neoflow.pipeline import compile, device, resolve_target
+from neoflow.report.roofline import Level, Roofs
+from neoflow.runtime.executor import load_kernel, run_kernel
+from neoflow.target import Target
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Measured: fma_gflops, of a kernel of nothing but float32 multiply-adds in registers, on all threads;
+    cache_gb_s and memory_gb_s, bytes read and written by b = a + 1 on arrays that fit the second-level caches, and on
+    arrays of 256 MiB. busy: share of the cores that other work took just before.
+    missing: what is not there, and what it would be needed for.
+    """
+
+    neoflow: str
+    python: str
+    processor: str
+    cores: int
+    threads: int
+    vector_bits: int
+    memory_bytes: int
+    busy: float
+    tvm: str | None
+    tvm_ffi: str | None
+    llvm_mcpu: str | None
+    fma_gflops: float | None
+    cache_gb_s: float | None
+    memory_gb_s: float | None
+    nvcc: str | None
+    gpu: str | None
+    torch: str | None
+    jax: str | None
+    cache_dir: str
+    cache_bytes: int
+    missing: dict[str, str]
+
+    def __str__(self) -> str:
+        def said(value: float | None, unit: str) -> str:
+            return "not measured" if value is None else f"{value:.0f} {unit}"
+
+        rows = {
+            "neoflow": f"{self.neoflow}, Python {self.python}",
+            "processor": f"{self.processor}, {self.cores} cores ({self.busy:.0%} busy with other work)",
+            "code": f"{self.llvm_mcpu}, {self.threads} threads, {self.vector_bits}-bit vectors",
+            "arithmetic": f"{said(self.fma_gflops, 'GFLOP/s')} of float32 multiply-adds in registers",
+            "bandwidth": f"{said(self.cache_gb_s, 'GB/s')} in cache, {said(self.memory_gb_s, 'GB/s')} from memory",
+            "memory": f"{self.memory_bytes / 2**30:.1f} GiB",
+            "TVM": f"{self.tvm or 'missing'}, tvm_ffi {self.tvm_ffi or 'missing'}",
+            "CUDA": f"nvcc {self.nvcc or 'not found'}, GPU {self.gpu or 'not found'}",
+            "peers": f"PyTorch {self.torch or 'not installed'}, JAX {self.jax or 'not installed'}",
+            "cache": f"{self.cache_dir}, {self.cache_bytes / 2**20:.1f} MiB",
+        }
+        lines = [f"{name:11} {value}" for name, value in rows.items()]
+        lines += [f"{'missing' if n == 0 else '':11} {w}: {why}" for n, (w, why) in enumerate(self.missing.items())]
+        return "\n".join(lines)
+
+
+def version_of(package: str) -> str | None:
+    """The version of an installed package, without importing it."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def best_seconds(run: Callable[[], object], seconds: float = 0.8) -> float:
+    """The fastest of the runs in some time: what is reached when nothing else disturbs."""
+    run()
+    found: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(found) < 5 or time.perf_counter() < end:
+        start = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - start)
+    return min(found)
+
+
+def fma_gflops(target: Target, seconds: float = 0.8) -> float:
+    """Billions of float32 operations a second of `codegen.fma_kernel`, a multiply-add being two."""
+    lowered, operations = codegen.fma_kernel(target, 200_000)
+    cpu = device()
+    kernel = load_kernel(lowered.code, cpu.load(codegen.build([lowered], target)))
+    x, y = cpu.allocate((target.lanes("float32"),), "float32"), cpu.allocate((operations // 400_000,), "float32")
+    x[...] = 0.5
+    return operations / best_seconds(lambda: run_kernel(cpu, kernel, [x, y], target.threads), seconds) / 1e9
+
+
+def bandwidth_gb_s(nbytes: int, seconds: float = 0.8) -> float:
+    """Billions of bytes a second that b = a + 1 reads and writes, a and b of `nbytes` together."""
+    shape = (nbytes // 8,)
+    a, b = nf.parameter(shape, name="a"), nf.parameter(shape, name="b")
+    step = compile([], updates={b: a + 1.0})
+    calls = max(1, (1 << 24) // nbytes)  # few: a run without a disturbance is found among many
+    once = best_seconds(lambda: [step() for _ in range(calls)], seconds) / calls
+    return nbytes / once / 1e9
+
+
+def _l3_bytes() -> int:
+    """The third-level cache, 0 where there is none."""
+    try:
+        with open("/sys/devices/system/cpu/cpu0/cache/index3/size") as file:
+            return int(file.read().strip().removesuffix("K")) << 10
+    except (OSError, ValueError):
+        return 0
+
+
+def measure_roofs(target: Target | None = None, seconds: float = 0.3) -> Roofs:
+    """Measure this machine, each of its roofs for some seconds. Raises what the compiler raises."""
+    target = resolve_target("cpu") if target is None else target
+    l2, l3 = target.l2_bytes * target.threads, _l3_bytes()
+    levels = [Level("memory", None, bandwidth_gb_s(max(1 << 28, 4 * l3), seconds))]
+    for name, nbytes in (("L3", l3 if l3 > l2 else 0), ("L2", l2)):
+        if nbytes:  # what holds less is no slower: where it looks so, something disturbed
+            levels.insert(0, Level(name, nbytes, max(levels[0].gb_s, bandwidth_gb_s(nbytes // 2, seconds))))
+    return Roofs(fma_gflops(target, seconds), tuple(levels))
+
+
+def _first_line(*command: str) -> str | None:
+    """What a program says of itself, or None where there is no such program."""
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    return next((line for line in lines if "release" in line), lines[0] if lines else None)
+
+
+def processor() -> str:
+    """What the processor calls itself."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _cache_bytes(folder: Path) -> int:
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.stat(os.path.join(parent, name)).st_size
+            except OSError:
+                continue
+    return total
+
+
+def examine() -> Machine:
+    """Look at this machine and measure it: a few seconds."""
+    settings = config.load()
+    missing: dict[str, str] = {}
+    tvm, ffi, torch, jax = (version_of(p) for p in ("apache-tvm", "apache-tvm-ffi", "torch", "jax"))
+    busy = psutil.cpu_percent(interval=0.5) / 100
+    target = peak = cache = memory = None
+    try:
+        target = resolve_target("cpu")
+        peak = fma_gflops(target)
+        cache, memory = bandwidth_gb_s(target.l2_bytes * target.threads // 2), bandwidth_gb_s(1 << 29)
+    except (NeoflowError, ImportError) as error:
+        missing["a working compiler"] = f"nothing can be compiled: {error}"
+    nvcc, gpu = _first_line("nvcc", "--version"), _first_line("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    wanted = (
+        (tvm, "apache-tvm", "compiling anything: pip install apache-tvm"),
+        (nvcc, "nvcc", "generating code for NVIDIA GPUs (not there yet in neoflow)"),
+        (gpu, "an NVIDIA GPU", "running on one (not there yet in neoflow)"),
+        (torch, "PyTorch", "`neoflow bench --against torch` and the tests marked torch: pip install 'neoflow[torch]'"),
+        (jax, "JAX", "`neoflow bench --against jax` and the tests marked jax: pip install 'neoflow[jax]'"),
+        (version_of("scikit-learn"), "scikit-learn", "training on its digits: pip install 'neoflow[models]'"),
+    )
+    missing.update({what: why for found, what, why in wanted if found is None})
+    return Machine(
+        neoflow=nf.__version__,
+        python=platform.python_version(),
+        processor=processor(),
+        cores=available_cores(),
+        threads=settings.threads,
+        vector_bits=8 * target.vector_bytes if target else 0,
+        memory_bytes=psutil.virtual_memory().total,
+        busy=busy,
+        tvm=tvm,
+        tvm_ffi=ffi,
+        llvm_mcpu=target.mcpu if target else None,
+        fma_gflops=peak,
+        cache_gb_s=cache,
+        memory_gb_s=memory,
+        nvcc=nvcc,
+        gpu=gpu,
+        torch=torch,
+        jax=jax,
+        cache_dir=str(settings.cache_dir),
+        cache_bytes=_cache_bytes(settings.cache_dir),
+        missing=missing,
+    )

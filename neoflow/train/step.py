@@ -1,0 +1,34 @@
+"""A model's step of plain SGD, as it is measured and explained: p -= 0.01 dp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from neoflow.autodiff import grad
+from neoflow.expr.tensor import Tensor
+from neoflow.nn import Model
+from neoflow.pipeline import compile
+from neoflow.runtime.function import Function
+from neoflow.runtime.parameters import set_value
+
+RATE = 0.01
+"""The learning rate of a measured step: SGD, without momentum or decay."""
+
+
+def reset(model: Model) -> None:
+    """Give every parameter its first value."""
+    for p, value in model.initial().items():
+        set_value(p, value)
+
+
+def sgd_updates(model: Model, gradients: Sequence[Tensor]) -> dict[Tensor, Tensor]:
+    """p -= 0.01 dp, and the model's own state."""
+    updates: dict[Tensor, Tensor] = {p: p - RATE * g for p, g in zip(model.parameters.values(), gradients, strict=True)}
+    updates.update(model.state.items())
+    return updates
+
+
+def train_step(model: Model) -> Function:
+    """(x, labels) -> [loss], then the updates."""
+    gradients = grad(model.loss, list(model.parameters.values()))
+    return compile([model.loss], model.inputs, sgd_updates(model, gradients))

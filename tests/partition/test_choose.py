@@ -1,0 +1,154 @@
+"""What speaks against a legal fusion: every objection with its sentence, beside what it does not concern."""
+
+import pytest
+
+import neoflow as nf
+from neoflow.expr.tensor import Placeholder, topological
+from neoflow.graph import make_graph
+from neoflow.partition import choose, partition
+from neoflow.partition.choose import OBJECTIONS, object_to
+from neoflow.partition.rules import EPILOGUES, INLINING, ROW_KERNELS, SIBLINGS
+
+X, Y = nf.placeholder((8, 64), name="x"), nf.placeholder((8, 64), name="y")
+W = nf.placeholder((64, 64), name="w")
+K, R = nf.axis(64, "k"), nf.axis(8, "r")
+
+
+def compute(name, body, shape=(8, 64)):
+    return nf.compute(shape, body, name=name)
+
+
+def product(name, x=X, w=W):
+    return compute(name, lambda i, j: nf.sum(x[i, K] * w[K, j], axis=[K]))
+
+
+def reasons(outputs, rule=INLINING, keep=()):
+    """Subject to sentence of what a rule did not do; `keep`: names of computes that stay in memory."""
+
+    def chosen(name, facts, state, candidate):
+        if name == INLINING.name and candidate.name in keep:
+            return "so chosen"
+        return object_to(name, facts, state, candidate)
+
+    inputs = [t for t in topological(outputs) if isinstance(t, Placeholder)]
+    found = partition(make_graph(outputs, inputs), choose=chosen)
+    return {d.subject: d.verdict.reason for d in found.decisions if d.rule == rule.name and not d.verdict.ok}
+
+
+def elementwise(cost):
+    return compute("a", lambda i, j: nf.exp(X[i, j]) if cost == 10 else X[i, j] + 1.0)
+
+
+def test_what_a_contraction_reads_is_stored():
+    a, part = elementwise(1), compute("part", lambda i, j: X[i, (j + 32) % 64])
+    assert reasons([product("s", a)])["a[8, 64]"] == "s is a contraction that reads each element many times"
+    assert "part[8, 64]" not in reasons([product("s", part)])
+
+
+@pytest.mark.parametrize(("cost", "most"), [(1, 8), (10, 1)])
+def test_what_is_read_often_is_stored(cost, most):
+    a = elementwise(cost)
+
+    def windows(n):
+        return compute("z", lambda i, j, q: a[i, (j + q) % 64], (8, 64, n))
+
+    assert "a[8, 64]" not in reasons([windows(most)])
+    sentence = f"z reads each element {2 * most:.1f} times, at {cost} operations a time"
+    assert reasons([windows(2 * most)])["a[8, 64]"] == sentence
+
+
+def test_costly_work_of_several_readers_is_stored():
+    a, b = elementwise(10), elementwise(1)
+    readers = [
+        compute(name, lambda i, j, t=t: t[i, j] * Y[i, j]) for name, t in (("p", a), ("q", a), ("u", b), ("v", b))
+    ]
+    found = reasons(readers)
+    assert [r for s, r in found.items() if s == "a[8, 64]"] == ["2 readers would each recompute its 10 operations"]
+
+
+def test_what_reads_more_than_it_has_is_stored_for_several_readers():
+    a = compute("a", lambda i, j: X[i, j] + Y[i, j])
+    p, q = (compute(name, lambda i, j: a[i, j] * 2.0) for name in "pq")
+    assert reasons([p, q])["a[8, 64]"] == "2 readers would each read 4096 bytes instead of 2048"
+    assert "a[8, 64]" not in reasons([p])
+
+
+def test_a_sum_takes_the_place_of_its_contraction():
+    s, t = product("s"), product("t", Y)
+    a = compute("a", lambda i, j: s[i, j] + t[i, j])
+    found = reasons([compute("z", lambda i, j: a[i, j] * 2.0)])
+    assert found["a[8, 64]"] == "it takes the place of s, which it alone reads"
+    alone = compute("a", lambda i, j: s[i, j] + 1.0)
+    assert "a[8, 64]" not in reasons([compute("z", lambda i, j: alone[i, j] * 2.0)])
+
+
+def test_a_kernel_has_few_stages():
+    parts = [compute(f"a{n}", lambda i, j, n=n: X[i, j] + float(n)) for n in range(choose.MAX_STAGES + 2)]
+    total = compute("z", lambda i, j: sum((p[i, j] for p in parts[1:]), parts[0][i, j]))
+    found = [s for s, r in reasons([total]).items() if r == "the kernel would have more than 24 stages"]
+    assert len(found) == 2
+
+
+def test_a_kernel_stores_few_tensors():
+    s = product("s")
+    outputs = [compute(f"z{n}", lambda i, j, n=n: s[i, j] + float(n)) for n in range(choose.MAX_OUTPUTS + 1)]
+    assert reasons(outputs, EPILOGUES) == {
+        "z4[8, 64] with the kernel of s": "the kernel would store more than 4 tensors"
+    }
+
+
+@pytest.mark.parametrize("asked", [1, 3])
+def test_two_kernels_together_store_few_tensors(asked):
+    a, b = elementwise(10), compute("b", lambda i, j: nf.log(X[i, j]))
+    more = [compute(f"a{n}", lambda i, j, n=n: a[i, j] + float(n)) for n in range(asked)]
+    last = compute("z", lambda i, j: a[i, j] * b[i, j])
+    found = reasons([a, *more, b, last], SIBLINGS)
+    assert found == (
+        {"z[8, 64] with the kernel of a": "the kernel would store more than 4 tensors"} if asked > 2 else {}
+    )
+
+
+def test_a_kernel_has_few_results():
+    chain = [product("s")]
+    for n in range(1, choose.MAX_STAGES + 2):
+        chain.append(compute(f"c{n}", lambda i, j, t=chain[-1]: t[i, j] + 1.0))
+    found = reasons(chain[-1:], EPILOGUES, keep={t.name for t in chain})
+    assert found["c24[8, 64] with the kernel of s"] == "the kernel has 24 results already"
+    assert "c23[8, 64] with the kernel of s" not in found
+
+
+def softmax(scores, shape):
+    k = nf.axis(shape[1], "k")
+    top = nf.compute(shape[:1], lambda i: nf.max(scores[i, k], axis=[k]), name="top")
+    return nf.compute(shape, lambda i, j: nf.exp(scores[i, j] - top[i]), name="e")
+
+
+def test_a_contraction_has_loops_of_its_own():
+    assert reasons([softmax(product("s"), (8, 64))], ROW_KERNELS)["top[8] with the kernel of s"] == (
+        "s contracts: it needs loops of its own"
+    )
+
+
+def test_rows_lie_along_memory():
+    columns = compute("s", lambda i: nf.sum(W[K, i], axis=[K]), (64,))
+    found = reasons([compute("z", lambda i, j: W[j, i] * columns[i], (64, 64))], ROW_KERNELS)
+    assert found["z[64, 64] with the kernel of s"] == "a row would be a column in memory: loops across rows are faster"
+
+
+@pytest.mark.parametrize(
+    ("width", "sentence"),
+    [
+        (16, "a row has 16 elements: loops across rows are faster"),
+        (64, None),
+        (20000, "what lies between the stages exceeds 65536 bytes a row"),
+    ],
+)
+def test_rows_are_neither_short_nor_large(width, sentence):
+    x = nf.placeholder((8, width), name="x")
+    found = reasons([softmax(x, (8, width))], ROW_KERNELS)
+    assert found.get(f"e[8, {width}] with the kernel of top") == sentence
+
+
+def test_every_rule_but_views_can_be_objected_to():
+    assert {o.rule for o in OBJECTIONS} == {"inlining", "epilogues", "siblings", "row kernels"}
+    assert len({(o.rule, o.name) for o in OBJECTIONS}) == len(OBJECTIONS)
