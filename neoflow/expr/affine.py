@@ -11,10 +11,13 @@ from operator import attrgetter
 import numpy as np
 
 from neoflow.expr import dtype as dt
+from neoflow.expr.deep import Walk, run
 from neoflow.expr.functions import ARG_REDUCERS
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, Slot
 from neoflow.expr.memo import from_below
 
+RECENT = 4096
+"""Expressions simplified last that are kept alive, since a lowering builds the same ones again and again."""
 INF = 1 << 62
 """Stands for "unbounded" in intervals."""
 
@@ -109,45 +112,46 @@ Linear = tuple[dict[Expr, int], int]
 """sum of coefficient * atom, plus a constant; an atom is an axis or what is not linear."""
 
 
-_LINEAR = ("add", "sub", "neg", "mul")
+_SHALLOW = 100
+"""Depth down to which Python's own recursion is used: it is twice as fast as a walk."""
 
 
-def linear(e: Expr) -> Linear:
-    """The linear form of an integer expression; atoms are left as they are."""
-    if not (isinstance(e, Apply) and e.fn in _LINEAR):
-        return _linear(e, [])
-    known: dict[int, Linear] = {}
-    stack: list[Expr] = [e]
-    while stack:
-        node = stack[-1]
-        args = node.args if isinstance(node, Apply) and node.fn in _LINEAR else ()
-        waiting = [a for a in args if a.uid not in known]
-        if waiting:
-            stack += waiting
-            continue
-        known[stack.pop().uid] = _linear(node, [known[a.uid] for a in args])
-    return known[e.uid]
-
-
-def _linear(e: Expr, args: list[Linear]) -> Linear:
+def linear(e: Expr, depth: int = 0) -> Linear:
+    """The linear form of an integer expression; atoms are left as they are. `depth` is that of the recursion."""
     match e:
         case Const():
             return {}, int(e.value)
         case Axis(extent=1):
             return {}, 0
-        case Apply(fn="add"):
-            return combine(args[0], args[1], 1)
-        case Apply(fn="sub"):
-            return combine(args[0], args[1], -1)
-        case Apply(fn="neg"):
-            return scale(args[0], -1)
-        case Apply(fn="mul"):
-            a, b = args
-            if not a[0]:
-                return scale(b, a[1])
-            if not b[0]:
-                return scale(a, b[1])
+        case Apply(fn="add" | "sub" | "neg" | "mul"):
+            if depth == _SHALLOW:
+                return run(_walk(e))
+            return _applied(e, [linear(a, depth + 1) for a in e.args])
     return {e: 1}, 0
+
+
+def _walk(e: Apply) -> Walk[Linear]:
+    args: list[Linear] = []
+    for a in e.args:
+        if isinstance(a, Apply) and a.fn in ("add", "sub", "neg", "mul"):
+            args.append((yield _walk(a)))
+        else:
+            args.append(linear(a))
+    return _applied(e, args)
+
+
+def _applied(e: Apply, args: list[Linear]) -> Linear:
+    match e.fn:
+        case "add":
+            return combine(args[0], args[1], 1)
+        case "sub":
+            return combine(args[0], args[1], -1)
+        case "neg":
+            return scale(args[0], -1)
+    a, b = args
+    if not a[0]:
+        return scale(b, a[1])
+    return ({e: 1}, 0) if b[0] else scale(a, b[1])
 
 
 def scale(form: Linear, factor: int) -> Linear:
@@ -225,7 +229,7 @@ def from_linear(form: Linear) -> Expr:
     return result
 
 
-@from_below(attrgetter("children"), is_final=True)
+@from_below(attrgetter("children"), is_final=True, kept=RECENT)
 def simplify(e: Expr) -> Expr:
     """A canonical equal of an integer index expression or of a condition over such; idempotent."""
     match e:

@@ -6,6 +6,7 @@ the ones it holds. What leads from a result back to its subject is a circle, whi
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, TypeVar, cast
@@ -42,18 +43,22 @@ def remembered(function: F) -> F:
     return cast(F, recall)
 
 
-def from_below(needs: Callable[[Any], Iterable[Any]], is_final: bool = False) -> Callable[[F], F]:
+def from_below(needs: Callable[[Any], Iterable[Any]], is_final: bool = False, kept: int = 0) -> Callable[[F], F]:
     """`remembered` for a function of a node that calls itself on the nodes `needs(node)`: these are computed before.
 
-    So no expression is too deep for it. is_final: the result of a result is that result.
+    So no expression is too deep for it. is_final: the result of a result is that result. kept: so many subjects, those
+    asked about last, are kept alive.
     """
 
     def decorate(function: F) -> F:
+        recent: deque[Any] = deque(maxlen=kept)
+
         @wraps(function)
         def recall(subject: Any) -> Any:
             memo = memo_of(subject)
             if recall not in memo:
                 compute(subject)
+                recent.append(subject)
             result = memo[recall]
             return subject if result is _ITSELF else result
 
