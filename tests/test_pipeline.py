@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from neoflow.commands.models import build_model
 
 import neoflow as nf
 from neoflow import codegen, pipeline
