@@ -89,7 +89,7 @@ def test_results_die_with_their_subject():
 
 
 def test_every_cache_has_a_limit():
-    """`cache` is for what has no arguments; `lru_cache` says how much it keeps, and is asked about texts and numbers."""
+    """`cache` is for what has no arguments; `lru_cache` says how much, and is asked about texts and numbers."""
     limited = set()
     for path in sorted(Path(nf.__file__).parent.rglob("*.py")):
         for f in ast.walk(ast.parse(path.read_text())):
