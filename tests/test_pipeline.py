@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from neoflow.commands.models import build_model
 
 import neoflow as nf
 from neoflow import codegen, pipeline
 from neoflow.codegen.verify import verifier_version
 from neoflow.loops import default_schedule
+from neoflow.models import build_model
 from neoflow.partition.subgraph import Stage, Subgraph, Value
 from tests.strategies import random_program
 
