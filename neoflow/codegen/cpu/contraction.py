@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from tvm import tirx
 
+from neoflow.codegen.cpu.entry import forget_registers
 from neoflow.codegen.cpu.operands import PanelOperand, RowOperand
 from neoflow.codegen.cpu.parts import Env
 from neoflow.codegen.cpu.results import Results
@@ -126,7 +127,7 @@ class _Lowering:
         """One tile of the output: `left` and `right` are where the operands are packed."""
         acc = emit.Registers(len(rows) * panel.vectors, self.element, self.panels.lanes)
         zero = emit.splat(0.0, self.element)
-        out = acc.allocate() + [acc.put(n, zero) for n in range(acc.count)]
+        out = [forget_registers(), *acc.allocate(), *(acc.put(n, zero) for n in range(acc.count))]
         right, left = emit.bind(out, right, "right"), emit.bind(out, left, "left")
         read_left, read_right = self.left.reader(out, env, rows, left), self.right.reader(out, env, panel, right)
 

@@ -16,6 +16,24 @@ from tvm.tirx import stmt as ts
 from neoflow.codegen.tir import emit
 
 
+def forget_registers() -> ts.Stmt:
+    """Nothing is kept in a vector register across this place: a register tile needs all of them.
+
+    LLVM moves the constants of a long epilogue out of the loops around a tile, holds them in registers while K is gone
+    through, and spills accumulators for them at every step.
+    """
+    return ts.Evaluate(tirx.call_extern("void", _FORGET))
+
+
+_FORGET = "nf_forget_registers"
+
+
+def forget_source(registers: int) -> str:
+    """LLVM IR of `forget_registers` for so many vector registers."""
+    lost = ",".join(f"~{{xmm{n}}}" for n in range(registers))
+    return f'define void @{_FORGET}() {{\n  call void asm sideeffect "", "{lost}"()\n  ret void\n}}\n'
+
+
 def body_function(name: str, buffers: Sequence[tirx.Buffer], statements: emit.Tasks, shared: bool) -> tirx.PrimFunc:
     """The tasks from `begin` to `end` over these buffers; `shared`: two of them may be the same memory."""
     pointers = [tirx.Var(b.name, PointerType(PrimType(str(b.ty.dtype)))) for b in buffers]
