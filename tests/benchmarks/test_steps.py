@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -71,12 +72,11 @@ def test_expert_setting(tmp_path):
     assert "LD_PRELOAD" not in contenders.environment(contenders.OURS, tmp_path, None)
 
 
+@pytest.mark.skipif(shutil.which("gcc") is None and shutil.which("cc") is None, reason="built with a C compiler")
 def test_the_library_answers_the_vendor_test_with_yes(tmp_path):
     import ctypes
 
     library = contenders.build_expert(tmp_path)
-    if isinstance(library, str):
-        pytest.skip(library)
     assert ctypes.CDLL(str(library)).mkl_serv_intel_cpu_true() == 1
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -81,20 +80,17 @@ def test_any_number_of_threads(threads):
     assert child(code, NEOFLOW_THREADS=threads) == "ok\n"
 
 
-def test_a_forked_child_computes(program):
-    step, a = program
-    wanted = step(a)
-    pid = os.fork()
-    if pid == 0:
-        good = all(same(step(a), wanted) for _ in range(20))
-        os._exit(0 if good else 1)
-    deadline = time.monotonic() + 60
-    while (done := os.waitpid(pid, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    if done == (0, 0):
-        os.kill(pid, signal.SIGKILL)
-    assert done == (pid, 0), "the child hangs"
-    assert same(step(a), wanted)
+def test_a_forked_child_computes():
+    code = """
+        import os
+        def right():
+            return all(np.array_equal(f, w) for _ in range(20) for f, w in zip(step(a), first))
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0 if right() else 1)
+        print(os.waitpid(pid, 0) == (pid, 0), right())
+    """
+    assert child(code) == "True True\n"
 
 
 def test_a_pool_of_forked_processes():
