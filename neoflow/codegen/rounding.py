@@ -28,6 +28,7 @@ import ml_dtypes
 
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
+from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import (
     Apply,
     Axis,
@@ -65,32 +66,6 @@ def _format(dtype: str) -> Format:
 
 
 FORMATS = {d: _format(d) for d in dt.FLOATS}
-
-ROUNDINGS = {
-    "add": 1,
-    "sub": 1,
-    "div": 2,
-    "sqrt": 2,
-    "rsqrt": 3,
-    "exp": 8,
-    "log": 8,
-    "tanh": 8,
-    "sigmoid": 8,
-    "erf": 8,
-    "sin": 8,
-    "cos": 8,
-    "pow": 16,
-    "maximum": 0,
-    "minimum": 0,
-    "relu": 0,
-    "floor": 0,
-    "ceil": 0,
-    "sign": 0,
-}
-"""eps of error that a function adds to its exact result, by what `tir/functions.py` promises; a product is apart."""
-MONOTONE = ("exp", "log", "tanh", "sigmoid", "sqrt", "rsqrt", "erf", "floor", "ceil", "sign")
-WHOLE = ("add", "sub", "neg", "abs", "relu", "maximum", "minimum", "mul")
-"""Functions that give integers for integers."""
 
 
 def error_bounds(roots: Sequence[Tensor], is_whole: bool = False) -> list[Tensor | None]:
@@ -336,7 +311,7 @@ class _Body:
             case Apply(fn="mul"):
                 return self._product(_factors(e))
             case Apply():
-                return Spread(self._function(e), ROUNDINGS[e.fn])
+                return Spread(self._function(e), FUNCTIONS[e.fn].error or 0)
         raise TypeError(type(e).__name__)
 
     def _present(self, *terms: Expr | None) -> tuple[Expr, ...]:
@@ -396,7 +371,7 @@ class _Body:
         if e.fn in ("sin", "cos"):
             (error,) = self._present(*errors)
             return (_add(Apply("minimum", (error, _const(2.0))), _if_doubt(error)),)
-        assert e.fn in MONOTONE or e.fn == "pow", e.fn
+        assert FUNCTIONS[e.fn].monotone or e.fn == "pow", e.fn
         return (self._moved(e, args, errors),)
 
     def _quotient(self, e: Apply, args: list[Expr], errors: list[Expr | None]) -> Expr:
@@ -562,7 +537,8 @@ class _Body:
             case Cast():
                 return dt.is_int(e.arg.dtype) or e.arg.dtype == "bool" or self.is_whole(e.arg)
             case Apply():
-                return e.fn in ("floor", "ceil", "sign") or (e.fn in WHOLE and all(map(self.is_whole, e.args)))
+                gives = FUNCTIONS[e.fn].whole
+                return gives == "always" or (gives == "of whole" and all(map(self.is_whole, e.args)))
             case Reduce():
                 return self.is_whole(e.body)
         return True

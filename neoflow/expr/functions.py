@@ -26,6 +26,9 @@ class Function:
     integers is ten (exp has 9 multiply-adds).
     exact: whether a float result has the same bits however it is compiled (integers and conditions always have).
     symbol, precedence: how it is printed between its operands; higher binds tighter.
+    error: what the vector code may add to the exact float result, in units of its eps; None where floats have no part,
+    or a rule of their own (products, signs). monotone: it rises or falls all along. whole: "always" when it gives whole
+    numbers, "of whole" when it does so for whole ones.
     one_lane: element types in which there is no vector code but a call of the C library, one lane at a time.
     """
 
@@ -39,6 +42,9 @@ class Function:
     symbol: str = ""
     precedence: int = 9
     one_lane: tuple[str, ...] = ()
+    error: int | None = None
+    monotone: bool = False
+    whole: str = ""
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -61,6 +67,8 @@ def _relu(x: np.ndarray) -> np.ndarray:
     return np.maximum(x, np.zeros((), x.dtype))
 
 
+SCALAR_64 = ("float64",)
+
 # fmt: off
 FUNCTIONS: dict[str, Function] = {
     f.name: f
@@ -75,30 +83,30 @@ FUNCTIONS: dict[str, Function] = {
         Function("ge",       2, "compare", np.greater_equal, 1,  1, True, ">=", 2),
         Function("eq",       2, "compare", np.equal,         1,  1, True, "==", 2),
         Function("ne",       2, "compare", np.not_equal,     1,  1, True, "!=", 2),
-        Function("add",      2, "arith",   np.add,           1,  1, False, "+", 5),
-        Function("sub",      2, "arith",   np.subtract,      1,  1, False, "-", 5),
-        Function("mul",      2, "arith",   np.multiply,      1,  1, False, "*", 6),
-        Function("div",      2, "real",    np.divide,       10,  1, False, "/", 6),
+        Function("add",      2, "arith",   np.add,           1,  1, False, "+", 5, error=1, whole="of whole"),
+        Function("sub",      2, "arith",   np.subtract,      1,  1, False, "-", 5, error=1, whole="of whole"),
+        Function("mul",      2, "arith",   np.multiply,      1,  1, False, "*", 6, whole="of whole"),
+        Function("div",      2, "real",    np.divide,       10,  1, False, "/", 6, error=2),
         Function("floordiv", 2, "integer", np.floor_divide, 10, 10, True, "//", 6),
         Function("mod",      2, "integer", np.mod,          10, 10, True, "%", 6),
-        Function("neg",      1, "arith",   np.negative,      1,  1, True, "-", 7),
-        Function("maximum",  2, "arith",   np.maximum,       1,  1, True),
-        Function("minimum",  2, "arith",   np.minimum,       1,  1, True),
-        Function("abs",      1, "arith",   np.abs,           1,  1, True),
-        Function("relu",     1, "arith",   _relu,            1,  1, True),
-        Function("sign",     1, "real",    np.sign,          1,  1, True),
-        Function("floor",    1, "real",    np.floor,         1,  1, True),
-        Function("ceil",     1, "real",    np.ceil,          1,  1, True),
-        Function("exp",      1, "real",    np.exp,          10, 10, False),
-        Function("log",      1, "real",    np.log,          10, 10, False),
-        Function("tanh",     1, "real",    np.tanh,         10, 10, False, one_lane=("float64",)),
-        Function("sigmoid",  1, "real",    _sigmoid,        10, 10, False),
-        Function("sqrt",     1, "real",    np.sqrt,         10,  1, False),
-        Function("rsqrt",    1, "real",    _rsqrt,          10,  1, False),
-        Function("erf",      1, "real",    _erf,            10, 10, False, one_lane=("float64",)),
-        Function("sin",      1, "real",    np.sin,          10, 10, False),
-        Function("cos",      1, "real",    np.cos,          10, 10, False),
-        Function("pow",      2, "real",    np.power,        10, 10, False),
+        Function("neg",      1, "arith",   np.negative,      1,  1, True, "-", 7, whole="of whole"),
+        Function("maximum",  2, "arith",   np.maximum,       1,  1, True, error=0, whole="of whole"),
+        Function("minimum",  2, "arith",   np.minimum,       1,  1, True, error=0, whole="of whole"),
+        Function("abs",      1, "arith",   np.abs,           1,  1, True, whole="of whole"),
+        Function("relu",     1, "arith",   _relu,            1,  1, True, error=0, whole="of whole"),
+        Function("sign",     1, "real",    np.sign,          1,  1, True, error=0, monotone=True, whole="always"),
+        Function("floor",    1, "real",    np.floor,         1,  1, True, error=0, monotone=True, whole="always"),
+        Function("ceil",     1, "real",    np.ceil,          1,  1, True, error=0, monotone=True, whole="always"),
+        Function("exp",      1, "real",    np.exp,          10, 10, False, error=8, monotone=True),
+        Function("log",      1, "real",    np.log,          10, 10, False, error=8, monotone=True),
+        Function("tanh",     1, "real",    np.tanh,         10, 10, False, one_lane=SCALAR_64, error=8, monotone=True),
+        Function("sigmoid",  1, "real",    _sigmoid,        10, 10, False, error=8, monotone=True),
+        Function("sqrt",     1, "real",    np.sqrt,         10,  1, False, error=2, monotone=True),
+        Function("rsqrt",    1, "real",    _rsqrt,          10,  1, False, error=3, monotone=True),
+        Function("erf",      1, "real",    _erf,            10, 10, False, one_lane=SCALAR_64, error=8, monotone=True),
+        Function("sin",      1, "real",    np.sin,          10, 10, False, error=8),
+        Function("cos",      1, "real",    np.cos,          10, 10, False, error=8),
+        Function("pow",      2, "real",    np.power,        10, 10, False, error=16),
     )
 }
 # fmt: on
