@@ -17,6 +17,7 @@ COMMANDS = (
     "bench",
     "explain",
     "doctor",
+    "cache",
 )
 
 app = typer.Typer(

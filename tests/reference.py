@@ -186,6 +186,7 @@ _FUNCTIONS: dict[str, Callable[..., Number]] = {
     "sign": _sign,
     "floor": _integral(math.floor),
     "ceil": _integral(math.ceil),
+    "round": _integral(lambda x: math.copysign(round(x), x)),
     "exp": _partial(math.exp),
     "log": _partial(_log),
     "tanh": math.tanh,

@@ -7,9 +7,11 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import neoflow
+import neoflow as nf
 from neoflow import cli
 
 MODEL = """
@@ -247,3 +249,17 @@ def test_train_without_a_report_or_without_a_place_for_one(run, folder, caplog):
     status, out, _ = run(*arguments, "--report", folder / "models" / "tiny.py" / "r.html")
     assert status == 0 and json.loads(out)["report"] is None
     assert "tiny.py/r.html was not written: " in caplog.text
+
+
+@pytest.mark.tvm
+def test_cache(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("NEOFLOW_CACHE_DIR", str(tmp_path / "kernels"))
+    x = nf.placeholder((7,), name="x")
+    nf.compile([nf.exp(x) * 0.125], inputs=[x])(np.ones(7, np.float32))
+    status, out, _ = run("cache", "--json")
+    kept = json.loads(out)
+    assert status == 0 and kept["folder"] == str(tmp_path / "kernels")
+    assert kept["kernels"] >= 1 and kept["modules"] >= 1 and 0 < kept["nbytes"] < kept["limit_bytes"]
+    status, out, _ = run("cache", "--clear")
+    assert status == 0 and "0 kernels in 0 modules, 0.0 of at most 2048 MiB; 0 compared with NumPy" in out
+    nf.compile([nf.exp(x) * 0.125], inputs=[x])(np.ones(7, np.float32))  # compiled again

@@ -1,10 +1,15 @@
-"""Importing neoflow and compiling with it leaves PyTorch alone, and PyTorch works after it."""
+"""Importing neoflow and compiling with it leaves PyTorch alone, and PyTorch works after it; what modules give."""
 
+import ast
+import importlib
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
+
+import neoflow
 
 pytestmark = pytest.mark.tvm
 
@@ -39,3 +44,18 @@ def test_pytorch_works_beside_it(first):
         print(double(t.detach())[0].sum(), t.grad.sum().item())
     """
     assert run(program) == ["6.0", "6.0"]
+
+
+def test_what_begins_with_an_underscore_stays_in_its_module():
+    for path in sorted(Path(neoflow.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("neoflow"):
+                taken = [a.name for a in node.names if a.name.startswith("_") and not a.name.startswith("__")]
+                assert taken == [], f"{path}: {node.module}"
+
+
+def test_a_package_gives_what_it_lists():
+    for path in sorted(Path(neoflow.__file__).parent.rglob("__init__.py")):
+        name = ".".join(("neoflow", *path.parent.relative_to(Path(neoflow.__file__).parent).parts))
+        package = importlib.import_module(name)
+        assert all(hasattr(package, n) for n in getattr(package, "__all__", ())), name

@@ -63,6 +63,7 @@ _FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "sign": torch.sign,
     "floor": torch.floor,
     "ceil": torch.ceil,
+    "round": torch.round,
     "exp": torch.exp,
     "log": torch.log,
     "tanh": torch.tanh,

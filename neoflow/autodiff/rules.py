@@ -72,6 +72,7 @@ RULES: dict[str, Rule] = {
     "relu":    lambda x, y, g: (Select(fn("gt", y, const(0, g)), g, const(0, g)),),             # relu'(0) = 0
     "sign":    lambda x, y, g: (None,),
     "floor":   lambda x, y, g: (None,),
+    "round":   lambda x, y, g: (None,),
     "ceil":    lambda x, y, g: (None,),
     "exp":     lambda x, y, g: (mul(g, y),),
     "log":     lambda x, y, g: (div(g, x[0]),),

@@ -97,6 +97,7 @@ FUNCTIONS: dict[str, Function] = {
         Function("sign",     1, "real",    np.sign,          1,  1, True, error=0, monotone=True, whole="always"),
         Function("floor",    1, "real",    np.floor,         1,  1, True, error=0, monotone=True, whole="always"),
         Function("ceil",     1, "real",    np.ceil,          1,  1, True, error=0, monotone=True, whole="always"),
+        Function("round",    1, "real",    np.rint,          1,  1, True, error=0, monotone=True, whole="always"),
         Function("exp",      1, "real",    np.exp,          10, 10, False, error=8, monotone=True),
         Function("log",      1, "real",    np.log,          10, 10, False, error=8, monotone=True),
         Function("tanh",     1, "real",    np.tanh,         10, 10, False, one_lane=SCALAR_64, error=8, monotone=True),

@@ -15,7 +15,7 @@ from neoflow.expr import dsl
 from neoflow.expr.ir import caller
 from neoflow.expr.tensor import Parameter, Placeholder, Tensor
 
-__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "clip_by_global_norm", "global_norm"]
+__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "clip_by_global_norm", "global_norm"]
 
 Rate = float | Tensor
 
@@ -187,3 +187,28 @@ class AdamW(Adam):
         clip: float | None = None,
     ):
         super().__init__(lr, betas, eps, weight_decay, clip)
+
+
+class RMSprop(Optimizer):
+    """v = a v + (1-a) g^2,  p = p - lr g / (sqrt(v) + eps).  g includes weight_decay p.
+
+    Source: Tieleman and Hinton, Neural Networks for Machine Learning, lecture 6.5, 2012.
+    """
+
+    def __init__(
+        self,
+        lr: Rate = 0.01,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        clip: float | None = None,
+    ):
+        super().__init__(lr, weight_decay, clip)
+        self.alpha, self.eps = alpha, eps
+
+    def update(self, p: Parameter, g: Tensor, result: dict[Tensor, Tensor]) -> None:
+        if self.weight_decay:
+            g = g + self.weight_decay * p
+        v = self.new_state(p.shape, p.dtype, f"{p.name}.square")
+        result[v] = square = self.alpha * v + (1.0 - self.alpha) * (g * g)
+        result[p] = p - self.rate(p.dtype) * (g / (dsl.sqrt(square) + self.eps))

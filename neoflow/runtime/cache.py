@@ -159,14 +159,36 @@ class KernelCache:
             except FileNotFoundError:
                 continue
 
+    def size(self) -> tuple[int, int]:
+        """How many modules there are, and their bytes."""
+        files = self._modules()
+        return len(files), sum(size for _, size, _ in files)
+
+    def count(self, folder: str) -> int:
+        """How many files are in one of the `FOLDERS`."""
+        return sum(1 for path in (self.root / folder).iterdir() if not path.name.startswith("."))
+
+    def clear(self) -> None:
+        """Remove everything that is kept."""
+        with FileLock(self.root / "lock"):
+            for folder in reversed(FOLDERS):  # what leads to a module goes before it
+                for path in (self.root / folder).iterdir():
+                    path.unlink(missing_ok=True)
+            self._verified.clear()
+
+    def _modules(self) -> list[tuple[float, int, Path]]:
+        """When each module was used last, its bytes, its path."""
+        files = []
+        for path in (self.root / "modules").glob("*.o"):
+            try:
+                files.append((path.stat().st_mtime, path.stat().st_size, path))
+            except FileNotFoundError:
+                continue
+        return files
+
     def _evict(self) -> None:
         with FileLock(self.root / "lock"):
-            files = []
-            for path in (self.root / "modules").glob("*.o"):
-                try:
-                    files.append((path.stat().st_mtime, path.stat().st_size, path))
-                except FileNotFoundError:
-                    continue
+            files = self._modules()
             total = sum(size for _, size, _ in files)
             for _, size, path in sorted(files)[:-1]:
                 if total <= self.limit_bytes:

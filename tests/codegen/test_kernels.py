@@ -54,6 +54,7 @@ FUNCTIONS = (
     "sign",
     "floor",
     "ceil",
+    "round",
     "sqrt",
     "rsqrt",
     "log",

@@ -341,6 +341,7 @@ UNARY = (
     "cos",
     "floor",
     "ceil",
+    "round",
     "sign",
     "abs",
     "relu",

@@ -15,6 +15,7 @@ OPTIMIZERS = {
         {"momentum": 0.8, "weight_decay": 0.01, "nesterov": True},
     ],
     "Adam": [{}, {"betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.1}],
+    "RMSprop": [{}, {"alpha": 0.9, "eps": 1e-6, "weight_decay": 0.1}],
     "AdamW": [{}, {"betas": (0.8, 0.95), "weight_decay": 0.1}],
 }
 
@@ -72,7 +73,7 @@ def test_clipping_agrees_with_torch(limit):
     np.testing.assert_allclose(values[1] - step[1], b.grad.numpy(), rtol=1e-9)
 
 
-@pytest.mark.parametrize("make", [nf.optim.SGD, nf.optim.Adam, nf.optim.AdamW])
+@pytest.mark.parametrize("make", [nf.optim.SGD, nf.optim.Adam, nf.optim.AdamW, nf.optim.RMSprop])
 def test_the_rate_may_be_fed(make):
     """A schedule by a placeholder: constant rates agree with the number, and rate 0 changes nothing."""
     lr = nf.placeholder((), name="lr")

@@ -122,6 +122,7 @@ _TABLE: dict[str, Callable[..., Value]] = {
     "relu": _relu,
     "sign": _sign,
     "floor": lambda x: emit.call("llvm.floor", x),
+    "round": lambda x: emit.call("llvm.rint", x),
     "ceil": lambda x: emit.call("llvm.ceil", x),
     "sqrt": lambda x: emit.call("llvm.sqrt", x),
     "rsqrt": lambda x: _const(x, 1) / emit.call("llvm.sqrt", x),
