@@ -14,7 +14,6 @@ from weakref import WeakValueDictionary
 
 from neoflow import codegen, config
 from neoflow.codegen.keys import request_key
-from neoflow.codegen.verify import verifier_version, verify
 from neoflow.errors import CodegenError, ConfigError
 from neoflow.expr.tensor import Tensor
 from neoflow.graph import PASSES, Derivation, Graph, make_graph, run
@@ -246,6 +245,8 @@ def _check(kernel: Kernel, entry: Entry, loaded: Loaded, settings: config.Config
 
     Raises `CodegenError` with the kernel, the draw and the worst element.
     """
+    from neoflow.codegen.verify import verifier_version, verify  # imported here: who does not ask for it need not wait
+
     cache, digest = _cache(settings), kernel.subgraph.digest
     found = cache.certificate(kernel.key, digest, entry.module)
     if found is not None and found.get("verifier") == verifier_version():

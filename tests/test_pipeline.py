@@ -7,6 +7,7 @@ import pytest
 
 import neoflow as nf
 from neoflow import codegen, pipeline
+from neoflow.codegen import verify as judge
 from neoflow.codegen.verify import verifier_version
 from neoflow.loops import default_schedule
 from neoflow.models import build_model
@@ -112,8 +113,8 @@ def judged(monkeypatch):
         names.append(name)
         return original(subgraph, run, name)
 
-    original = pipeline.verify
-    monkeypatch.setattr(pipeline, "verify", verify)
+    original = judge.verify
+    monkeypatch.setattr(judge, "verify", verify)
     return names
 
 
