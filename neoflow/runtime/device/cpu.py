@@ -17,7 +17,8 @@ from neoflow.runtime.device.library import Library
 from neoflow.runtime.device.team import Team
 
 PIECES = 4
-"""Into how many pieces each thread's share of a parallel phase is cut: what another can take over when it is late."""
+"""Into how many pieces each thread's share of a parallel phase is cut: what another can take over when it is late.
+Steps of capsnet, mi_lstm_mnist and shufflenet took 0.98 to 1.02 of this time with 1 or 2, 0.98 to 1.05 with 8."""
 
 
 def empty(shape: tuple[int, ...], dtype: str | np.dtype, alignment: int = 64) -> np.ndarray:
