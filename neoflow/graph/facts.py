@@ -11,7 +11,7 @@ from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Definition
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=64)
 def own_indices(shape: tuple[int, ...]) -> tuple[Expr, ...]:
     """The indices of the point at which a compute of `shape` is evaluated."""
     return tuple(Const(0, dt.INDEX) if n == 1 else Axis(d, n) for d, n in enumerate(shape))
