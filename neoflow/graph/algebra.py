@@ -117,23 +117,24 @@ def _fold(e: Expr) -> tuple[str, Expr] | None:
     match e:
         case Apply() if e.dtype != dt.INDEX:
             return _fold_apply(e)
-        case Select(cond=Const()):
-            return "a condition is constant", e.then if e.cond.value else e.other  # type: ignore[attr-defined]
+        case Select(cond=Const() as condition):
+            return "a condition is constant", e.then if condition.value else e.other
         case Select() if e.then is e.other:
             return "both branches are equal", e.then
         case Cast(arg=Const()):
             value = _fold_cast(e)
             return None if value is None else ("a cast of a constant", value)
-        case Reduce(op="sum", body=Const()) if dt.is_float(e.dtype):
+        case Reduce(op="sum", body=Const() as term) if dt.is_float(e.dtype):
             count = math.prod(a.extent for a in e.axes)
-            return "a sum of a constant", Const(e.body.value * count, e.dtype)  # type: ignore[attr-defined]
+            return "a sum of a constant", Const(term.value * count, e.dtype)
     return None
 
 
 def _fold_apply(e: Apply) -> tuple[str, Expr] | None:
-    if all(isinstance(a, Const) for a in e.args) and dt.is_float(e.args[0].dtype):
+    constants = [a.value for a in e.args if isinstance(a, Const)]
+    if len(constants) == len(e.args) and dt.is_float(e.args[0].dtype):
         with np.errstate(all="ignore"):
-            value = FUNCTIONS[e.fn].numpy(*(np.float64(a.value) for a in e.args))  # type: ignore[attr-defined]
+            value = FUNCTIONS[e.fn].numpy(*map(np.float64, constants))
         return "a function of constants", Const(value.item(), e.dtype)
     for law in _OF.get(e.fn, ()):
         result = law.fold(e.args[0], e.args[-1])
