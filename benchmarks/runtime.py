@@ -82,8 +82,8 @@ def dispatch(name: str, batch: int) -> str:
     """A row: calls of a step, microseconds of calling them, of one call, and milliseconds of the real step."""
     model = build_model(name, batch)
     step = train_step(model)
-    assert isinstance(step.program, Compiled)
-    empty = emptied(step.program)
+    assert isinstance(step.compiled, Compiled)
+    empty = emptied(step.compiled)
     batches = itertools.cycle([[aligned(a) for a in model.example()] for _ in range(2)])  # new arrays at every call
     [calling] = measure([lambda: empty(*next(batches))], 1.0)
     [whole] = measure([lambda: step(*next(batches))], 2.0)

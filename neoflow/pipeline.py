@@ -154,10 +154,10 @@ def compile_program(
     graph = trace.run(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
     )
-    graph, parts = stages(graph, trace)
+    graph, divided = stages(graph, trace)
     calls, in_place = trace.run(
         "order",
-        lambda: order_calls(graph, parts),
+        lambda: order_calls(graph, divided),
         lambda r: f"{len(r[1])} of {len(graph.updates)} updates in place",
         lambda r: "\n".join(c.name for c in r[0]),
     )
@@ -177,7 +177,7 @@ def compile_program(
     codes = {k.subgraph.digest: _entry(settings, k).code for k in kernels}
     plan = trace.run(
         "plan",
-        lambda: make_plan(graph, calls, in_place, parts.views, codes, machine.threads),
+        lambda: make_plan(graph, calls, in_place, divided.views, codes, machine.threads),
         lambda p: f"{p.arena_bytes} bytes of temporaries",
     )
     return Compiled(graph, calls, plan, kernels, machine, built, len(kernels) - built, trace)

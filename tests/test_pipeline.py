@@ -143,7 +143,7 @@ def certificates(folder):
 
 
 def test_checked_mode_judges_each_kernel_once(checked, judged, tmp_path):
-    first = pipeline.bind(pipeline.compile_program(*twice_and_sum())).program
+    first = pipeline.bind(pipeline.compile_program(*twice_and_sum())).compiled
     assert first.built == 2 and judged == [f"kernel {k.symbol}" for k in first.kernels]
     found = certificates(tmp_path)
     assert {c["subgraph"] for c in found} == {k.subgraph.digest for k in first.kernels}
@@ -160,7 +160,7 @@ def test_kernels_of_the_cache_are_judged_too(checked, judged, tmp_path):
     nf.compile(*twice_and_sum())
     assert not judged and not certificates(tmp_path)
     checked("1")
-    assert nf.compile(*twice_and_sum()).program.cached == 2
+    assert nf.compile(*twice_and_sum()).compiled.cached == 2
     assert len(judged) == 2 and len(certificates(tmp_path)) == 2
 
 
@@ -192,13 +192,13 @@ def test_a_wrong_kernel_of_the_cache_is_refused_and_dropped(checked, monkeypatch
     checked("0")
     for _ in miscompile(monkeypatch):
         np.testing.assert_array_equal(nf.compile([x * 2.0], [x])(value)[0], 3 * value)
-    assert nf.compile([x * 2.0], [x]).program.cached == 1
+    assert nf.compile([x * 2.0], [x]).compiled.cached == 1
     checked("1")
     with pytest.raises(nf.CodegenError, match=r"kernel nf_\w+ computes"):
         nf.compile([x * 2.0], [x])
     checked("0")
     f = nf.compile([x * 2.0], [x])
-    assert f.program.built == 1
+    assert f.compiled.built == 1
     np.testing.assert_array_equal(f(value)[0], 2 * value)
 
 
@@ -206,9 +206,9 @@ def test_equal_code_is_compiled_once(checked, tmp_path):
     """Element by element, 31 x 7 and 7 x 31 are the same loop; each is judged as what it is used for."""
     x, y = nf.placeholder((31, 7), name="x"), nf.placeholder((7, 31), name="y")
     f = nf.compile([nf.exp(x) + 0.0625, nf.exp(y) + 0.0625], [x, y])
-    first, second = f.program.kernels
+    first, second = f.compiled.kernels
     assert first.subgraph.digest != second.subgraph.digest and first.key == second.key
-    assert (f.program.built, f.program.cached) == (1, 1) and len(certificates(tmp_path)) == 2
+    assert (f.compiled.built, f.compiled.cached) == (1, 1) and len(certificates(tmp_path)) == 2
     value = np.linspace(-1, 1, 217, dtype=np.float32)
     a, b = f(value.reshape(31, 7), value.reshape(7, 31))
     np.testing.assert_array_equal(a.reshape(-1), b.reshape(-1))
@@ -240,8 +240,8 @@ def test_every_kernel_of_a_training_step_passes_the_judge(checked, judged, model
     parameters = list(built.parameters.values())
     gradients = nf.grad(built.loss, parameters)
     updates = {p: p - 0.01 * g for p, g in zip(parameters, gradients, strict=True)}
-    program = nf.compile([built.loss], list(built.inputs), updates).program
-    assert judged == [f"kernel {k.symbol}" for k in program.kernels]
+    compiled = nf.compile([built.loss], list(built.inputs), updates).compiled
+    assert judged == [f"kernel {k.symbol}" for k in compiled.kernels]
 
 
 def test_an_unknown_target_is_refused():

@@ -293,7 +293,7 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
         _vectors,
         lambda p, t, k: _best(p, t, {**_before(k), "side": k["side"]}).vectors,
     ),
-    Knob("rows", NUMBER, "rows of the register tile at most", _rows, _usual_rows),
+    Knob("tile_rows", NUMBER, "rows of the register tile at most", _rows, _usual_rows),
     Knob("unroll", NUMBER, "points of the innermost K written out", _unroll, lambda _, __, ___: costs.UNROLLED_K),
     Knob("pack", FLAG, "the side with M is packed", _pack, _usual_pack),
     Knob("run", FLAG, "it is packed in vectors along K", _run, lambda p, t, k: _run(p, t, k).values[-1]),

@@ -191,29 +191,29 @@ def _anchor_read(subgraph: Subgraph) -> Read | None:
 
 
 def _bodies(subgraph: Subgraph) -> list[Expr]:
-    """The body of each stage over kernel inputs, producers inlined."""
+    """The body of each node over kernel inputs, producers inlined."""
     first, anchor = len(subgraph.inputs), subgraph.anchor
     anchor_read = _anchor_read(subgraph)
 
     def body(number: int) -> Expr:
-        stage = subgraph.stages[number]
+        own = subgraph.nodes[number]
 
         def rule(node: Expr) -> Expr | None:
             if not isinstance(node, Read):
                 return None
-            source = stage.inputs[node.slot]
+            source = own.inputs[node.slot]
             if source < first:
                 return kernel_read(source, node)
             if source - first == anchor:
                 return rounded(anchor_read)  # type: ignore[arg-type]
-            producer = subgraph.stages[source - first].definition
+            producer = subgraph.nodes[source - first].definition
             mapping: dict[Expr, Expr] = dict(zip(producer.axes, node.indices, strict=True))
             return rounded(replaced(bodies[source - first], mapping))
 
-        return simplified(rewrite(stage.definition.body, rule))
+        return simplified(rewrite(own.definition.body, rule))
 
     bodies: list[Expr] = []
-    for number in range(len(subgraph.stages)):
+    for number in range(len(subgraph.nodes)):
         bodies.append(body(number))
     return bodies
 
@@ -242,7 +242,7 @@ def scatter_of(subgraph: Subgraph) -> ScatterNest | None:
     body = _bodies(subgraph)[subgraph.anchor]
     if not isinstance(body, Scatter):
         return None
-    shape = subgraph.stages[subgraph.anchor].definition.shape
+    shape = subgraph.nodes[subgraph.anchor].definition.shape
     return ScatterNest(shape, body.axes, body.targets, body.body)
 
 
@@ -269,7 +269,7 @@ def rounded(e: Expr) -> Expr:
 
 
 def kernel_read(number: int, read: Read) -> Read:
-    """A stage's read of a kernel input: flat unless data-dependent."""
+    """A node's read of a kernel input: flat unless data-dependent."""
     shape = read.source.shape
     slot = Slot(number, shape, read.dtype)
     if is_data_dependent(read):

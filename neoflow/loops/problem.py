@@ -70,7 +70,7 @@ class Memo:
 @dataclass(frozen=True, eq=False)
 class NestProblem:
     """A kernel that is one nest, as written: the problem of maps, reductions and contractions, and of a row's
-    stages."""
+    nodes."""
 
     nest: Nest
     memo: Memo = field(default_factory=Memo, repr=False)

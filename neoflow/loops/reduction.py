@@ -151,7 +151,7 @@ def tasks(nest: Nest, k: Chosen) -> int:
     if k["lane"] != "output":
         return costs.points(nest.axes)
     groups = math.ceil(blocks(nest, k) / int(k["unroll"]))
-    return math.ceil(costs.points(nest.axes[:-1]) / int(k["rows"])) * groups
+    return math.ceil(costs.points(nest.axes[:-1]) / int(k["tile_rows"])) * groups
 
 
 def _splits(p: NestProblem, target: Target, k: Chosen) -> Range:
@@ -182,7 +182,7 @@ def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
     work = points * (terms * costs.operations((reduced(nest).body,)) + costs.operations(outputs))
     read = nbytes(r for e in (reduced(nest).body, *outputs) for r in input_reads(e))
     stored = points * sum(dt.itemsize(e.dtype) for e in outputs)
-    count, held = max(1, tasks(nest, k)) * splits, int(k["unroll"]) * int(k["rows"])
+    count, held = max(1, tasks(nest, k)) * splits, int(k["unroll"]) * int(k["tile_rows"])
     return Measures(points, terms, work, read, stored, count, held, (read + stored) / count)
 
 
@@ -197,7 +197,7 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
         _unroll,
         lambda p, _, k: max(1, min(costs.UNROLLED_VECTORS, blocks(p.fused(k), k))),
     ),
-    Knob("rows", NUMBER, "rows of outputs side by side", _rows, _usual_rows),
+    Knob("tile_rows", NUMBER, "rows of outputs side by side", _rows, _usual_rows),
     Knob("parallel", FLAG, "threads share the tasks", _parallel, _is_worth_sharing),
     Knob("splits", NUMBER, "parts of the first reduced axis", _splits, _usual_splits),
 )

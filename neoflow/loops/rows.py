@@ -1,9 +1,9 @@
-"""The `rows` template: one row after the other goes through all stages of a row kernel; rows are shared among tasks.
+"""The `rows` template: one row after the other goes through all nests of a row kernel; rows are shared among tasks.
 
-    for row in parallel: stage 0 of the row -> local buffer; stage 1 of the row -> local buffer or output; ...
+    for row in parallel: nest 0 of the row -> local buffer; nest 1 of the row -> local buffer or output; ...
 
-A stage that reduces or is an output is stored; of the others `stored` says which, the rest are computed where they are
-read.  Each stored stage is a nest over the axes inside the row, with a schedule of its own, for one thread.
+A nest that reduces or is an output is stored; of the others `stored` says which, the rest are computed where they are
+read.  Each stored nest is a nest over the axes inside the row, with a schedule of its own, for one thread.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from neoflow.loops import costs
 from neoflow.loops.knob import FLAG, MASK, Chosen, Knob, Range, flags
 from neoflow.loops.nest import Nest, flat_address, input_reads, kernel_read, replaced, rounded, simplified
 from neoflow.loops.problem import Measures, Memo, NestProblem, nbytes
-from neoflow.partition.subgraph import Stage, Subgraph
+from neoflow.partition.subgraph import Node, Subgraph
 from neoflow.target import Target
 from neoflow.verdict import Verdict
 
 
 @dataclass(frozen=True)
-class RowStage:
-    """A stored stage: its value number, and its problem over the axes inside a row; row axes are free in it."""
+class RowNest:
+    """A stored nest: its value number, and its problem over the axes inside a row; row axes are free in it."""
 
     number: int
     problem: NestProblem
@@ -36,25 +36,25 @@ class RowStage:
 
 @dataclass(frozen=True, eq=False)
 class RowProblem:
-    """A row kernel: `axes` number the rows; values are numbered as in its subgraph, `first` is the first stage's."""
+    """A row kernel: `axes` number the rows; values are numbered as in its subgraph, `first` is the first nest's."""
 
     axes: tuple[Axis, ...]
     first: int
-    definitions: tuple[Stage, ...]
+    definitions: tuple[Node, ...]
     outputs: tuple[int, ...]
     required: frozenset[int]
-    """stages that reduce or are outputs"""
+    """nests that reduce or are outputs"""
     optional: tuple[int, ...]
-    """stages of a row that may be stored, or computed where they are read: a bit each of the knob `stored`"""
+    """nests of a row that may be stored, or computed where they are read: a bit each of the knob `stored`"""
     memo: Memo = field(default_factory=lambda: Memo(64), repr=False)
 
-    def stages(self, mask: int) -> tuple[RowStage, ...]:
-        """The stages that are stored, in order, when those of `mask` are."""
-        return self.memo.once(mask, lambda: _stages(self, mask))
+    def nests(self, mask: int) -> tuple[RowNest, ...]:
+        """The nests that are stored, in order, when those of `mask` are."""
+        return self.memo.once(mask, lambda: _nests(self, mask))
 
     @cached_property
     def reused(self) -> int:
-        """The mask of stages that are read more often than they have elements: they would be computed again."""
+        """The mask of nests that are read more often than they have elements: they would be computed again."""
         return sum(1 << n for n, number in enumerate(self.optional) if _is_reused(self, number))
 
 
@@ -63,24 +63,24 @@ def row_problem(subgraph: Subgraph) -> RowProblem | None:
     if subgraph.rows is None:
         return None
     first = len(subgraph.inputs)
-    inside = [n for n in range(first, first + len(subgraph.stages)) if subgraph.depends(n)]
+    inside = [n for n in range(first, first + len(subgraph.nodes)) if subgraph.depends(n)]
     required = frozenset(
-        n for n in inside if n in subgraph.outputs or subgraph.stages[n - first].definition.has_reduction
+        n for n in inside if n in subgraph.outputs or subgraph.nodes[n - first].definition.has_reduction
     )
     axes = tuple(Axis(d, n) for d, n in enumerate(subgraph.row_shape))
     optional = tuple(n for n in inside if n not in required)
-    return RowProblem(axes, first, subgraph.stages, subgraph.outputs, required, optional)
+    return RowProblem(axes, first, subgraph.nodes, subgraph.outputs, required, optional)
 
 
-def _stages(p: RowProblem, mask: int) -> tuple[RowStage, ...]:
+def _nests(p: RowProblem, mask: int) -> tuple[RowNest, ...]:
     rows = len(p.axes)
     stored = p.required | {number for n, number in enumerate(p.optional) if mask >> n & 1}
     bodies: dict[int, Expr] = {}
-    stages: list[RowStage] = []
-    for number, stage in enumerate(p.definitions, p.first):
-        definition = stage.definition
+    nests: list[RowNest] = []
+    for number, computed in enumerate(p.definitions, p.first):
+        definition = computed.definition
 
-        def rule(node: Expr, inputs: tuple[int, ...] = stage.inputs) -> Expr | None:
+        def rule(node: Expr, inputs: tuple[int, ...] = computed.inputs) -> Expr | None:
             if not isinstance(node, Read):
                 return None
             source = inputs[node.slot]
@@ -102,12 +102,12 @@ def _stages(p: RowProblem, mask: int) -> tuple[RowStage, ...]:
         value = body if reduction is None else own
         nest = Nest(axes[rows:], reduction, None if reduction is None else own, ((number, address, value),))
         size = math.prod(shape[rows:])
-        stages.append(RowStage(number, NestProblem(nest), is_output, size, definition.body.dtype))
-    return tuple(stages)
+        nests.append(RowNest(number, NestProblem(nest), is_output, size, definition.body.dtype))
+    return tuple(nests)
 
 
 def _local_read(p: RowProblem, source: int, read: Read) -> Read:
-    """A read of a stored stage: of its output, or of the row's local buffer."""
+    """A read of a stored nest: of its output, or of the row's local buffer."""
     shape, indices = read.source.shape, read.indices
     if source not in p.outputs:
         shape, indices = shape[len(p.axes) :], indices[len(p.axes) :]
@@ -126,26 +126,26 @@ def _trips(body: Expr) -> int:
 
 
 def fits(_: RowProblem) -> Verdict:
-    return Verdict(True, "rows go through all stages")
+    return Verdict(True, "rows go through all nests")
 
 
-def stages(p: RowProblem, k: Chosen) -> tuple[RowStage, ...]:
-    """The stages that the knob `stored` says, in order."""
-    return p.stages(int(k["stored"]))
+def nests(p: RowProblem, k: Chosen) -> tuple[RowNest, ...]:
+    """The nests that the knob `stored` says, in order."""
+    return p.nests(int(k["stored"]))
 
 
 def problems(p: RowProblem, k: Chosen) -> tuple[NestProblem, ...]:
     """What is scheduled inside."""
-    return tuple(s.problem for s in stages(p, k))
+    return tuple(s.problem for s in nests(p, k))
 
 
 def alone(target: Target) -> Target:
-    """What a stage is scheduled for: a row belongs to one thread."""
+    """What a nest is scheduled for: a row belongs to one thread."""
     return replace(target, threads=1)
 
 
 def _stored(p: RowProblem, _: Target, __: Chosen) -> Range:
-    reason = f"a bit for each of the {len(p.optional)} stages that need not be stored"
+    reason = f"a bit for each of the {len(p.optional)} nests that need not be stored"
     return Range(range(1 << len(p.optional)), reason)
 
 
@@ -154,17 +154,17 @@ def _parallel(_: RowProblem, target: Target, __: Chosen) -> Range:
 
 
 def _is_worth_sharing(p: RowProblem, target: Target, k: Chosen) -> bool:
-    work = costs.points(p.axes) * sum(s.size * costs.operations(_expressions(s)) for s in stages(p, k))
+    work = costs.points(p.axes) * sum(s.size * costs.operations(_expressions(s)) for s in nests(p, k))
     return target.threads > 1 and work >= costs.PARALLEL_WORK
 
 
-def _expressions(stage: RowStage) -> tuple[Expr, ...]:
-    return stage.problem.fused({"fuse": stage.problem.all_fused}).expressions
+def _expressions(nest: RowNest) -> tuple[Expr, ...]:
+    return nest.problem.fused({"fuse": nest.problem.all_fused}).expressions
 
 
 def measures(p: RowProblem, _: Target, k: Chosen) -> Measures:
-    """Of all rows; the working set is what lies between the stages of one."""
-    count, stored = costs.points(p.axes), stages(p, k)
+    """Of all rows; the working set is what lies between the nests of one."""
+    count, stored = costs.points(p.axes), nests(p, k)
     bodies = [s.problem.nest.expressions for s in stored]
     reads = [r for body in bodies for e in body for r in input_reads(e) if r.slot < p.first]
     size = {s.number: s.size * dt.itemsize(s.dtype) for s in stored}
@@ -176,6 +176,6 @@ def measures(p: RowProblem, _: Target, k: Chosen) -> Measures:
 
 
 KNOBS: tuple[Knob[RowProblem], ...] = (
-    Knob("stored", MASK, "stages stored that need not be", _stored, lambda p, _, __: p.reused),
+    Knob("stored", MASK, "nests stored that need not be", _stored, lambda p, _, __: p.reused),
     Knob("parallel", FLAG, "threads share the rows", _parallel, _is_worth_sharing),
 )

@@ -14,12 +14,12 @@ KnobValue = int | str | bool
 class Schedule:
     """The template that lowers a subgraph (`contraction`, `reduction`, `map`, ...) and the values of its knobs.
 
-    stages: the schedules of what a row kernel stores, in order; a schedule of any other template has none.
+    inner: the schedules of what a row kernel stores, in order; a schedule of any other template has none.
     """
 
     template: str
     knobs: tuple[tuple[str, KnobValue], ...] = ()
-    stages: tuple[Schedule, ...] = ()
+    inner: tuple[Schedule, ...] = ()
 
     def __getitem__(self, name: str) -> KnobValue:
         for key, value in self.knobs:
@@ -33,7 +33,7 @@ class Schedule:
 
     def _data(self) -> dict:
         data = {"template": self.template, "knobs": dict(self.knobs)}
-        return {**data, "stages": [s._data() for s in self.stages]} if self.stages else data
+        return {**data, "inner": [s._data() for s in self.inner]} if self.inner else data
 
     def to_text(self) -> str:
         """The schedule as `from_text` reads it back."""
@@ -45,10 +45,10 @@ class Schedule:
         return read_record(cls, text, "schedule")
 
     def __str__(self) -> str:
-        inside = [*(f"{k}={v}" for k, v in self.knobs), *map(str, self.stages)]
+        inside = [*(f"{k}={v}" for k, v in self.knobs), *map(str, self.inner)]
         return f"{self.template}({', '.join(inside)})"
 
 
-def schedule_of(template: str, knobs: dict[str, KnobValue], stages: tuple[Schedule, ...] = ()) -> Schedule:
+def schedule_of(template: str, knobs: dict[str, KnobValue], inner: tuple[Schedule, ...] = ()) -> Schedule:
     """A schedule with its knobs in the order of their names, so that equal ones are equal."""
-    return Schedule(template, tuple(sorted(knobs.items())), stages)
+    return Schedule(template, tuple(sorted(knobs.items())), inner)

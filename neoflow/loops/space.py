@@ -14,7 +14,7 @@ import numpy as np
 from neoflow.loops import rows
 from neoflow.loops.knob import MASK, NUMBER, Knob, Range
 from neoflow.loops.schedule import KnobValue, Schedule, schedule_of
-from neoflow.loops.template import STAGES, TEMPLATES, Problem, fits, legal, nearest
+from neoflow.loops.template import INNER, TEMPLATES, Problem, fits, legal, nearest
 from neoflow.target import Target
 
 SURE = 10_000
@@ -42,8 +42,8 @@ class Space:
         """Every schedule once, in the order of templates and ranges."""
         for name in self.templates:
             for knobs in self._assignments(name, {}):
-                for stages in _products(self._inside(name, knobs)):
-                    yield schedule_of(name, knobs, stages)
+                for inner in _products(self._inside(name, knobs)):
+                    yield schedule_of(name, knobs, inner)
 
     def _assignments(self, template: str, chosen: dict[str, KnobValue]) -> Iterator[dict[str, KnobValue]]:
         row = TEMPLATES[template]
@@ -55,10 +55,10 @@ class Space:
             yield from self._assignments(template, {**chosen, knob.name: value})
 
     def _inside(self, template: str, knobs: Mapping[str, KnobValue]) -> list[Space]:
-        """The spaces of the stages."""
+        """The spaces of the nests inside."""
         alone = rows.alone(self.target)
-        found = TEMPLATES[template].stages(self.problem, knobs)
-        return [Space(p, alone, tuple(name for name in STAGES if fits(name, p).ok)) for p in found]
+        found = TEMPLATES[template].inner(self.problem, knobs)
+        return [Space(p, alone, tuple(name for name in INNER if fits(name, p).ok)) for p in found]
 
     # --- chance
 
@@ -76,8 +76,8 @@ class Space:
             chosen[knob.name], likely = _drawn(knob, allowed, rng)
             count /= likely
         inside = [s._probe(rng) for s in self._inside(name, chosen)]
-        stages = tuple(schedule for schedule, _ in inside)
-        return schedule_of(name, chosen, stages), count * math.prod(c for _, c in inside)
+        inner = tuple(schedule for schedule, _ in inside)
+        return schedule_of(name, chosen, inner), count * math.prod(c for _, c in inside)
 
     def size(self) -> int:
         """How many schedules there are; above `SURE` an estimate from the widths met by `PROBES` random ones.
@@ -100,13 +100,13 @@ class Space:
             allowed = knob.range(self.problem, self.target, schedule)
             for value in _steps(knob, allowed, schedule[knob.name]):
                 knobs = {**dict(schedule.knobs), knob.name: value}
-                changed = schedule_of(schedule.template, knobs, schedule.stages)
+                changed = schedule_of(schedule.template, knobs, schedule.inner)
                 found[nearest(self.problem, changed, self.target)] = None
         inside = self._inside(schedule.template, dict(schedule.knobs))
-        for n, (part, stage) in enumerate(zip(inside, schedule.stages, strict=True)):
-            for other in part.neighbours(stage):
-                stages = (*schedule.stages[:n], other, *schedule.stages[n + 1 :])
-                found[Schedule(schedule.template, schedule.knobs, stages)] = None
+        for n, (part, one) in enumerate(zip(inside, schedule.inner, strict=True)):
+            for other in part.neighbours(one):
+                inner = (*schedule.inner[:n], other, *schedule.inner[n + 1 :])
+                found[Schedule(schedule.template, schedule.knobs, inner)] = None
         found.pop(schedule, None)
         return list(found)
 

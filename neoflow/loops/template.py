@@ -31,7 +31,7 @@ Problem = NestProblem | ScatterNest | RowProblem
 P = TypeVar("P", NestProblem, ScatterNest, RowProblem)
 
 
-def _no_stages(_: Any, __: Chosen) -> tuple[NestProblem, ...]:
+def _no_inner(_: Any, __: Chosen) -> tuple[NestProblem, ...]:
     return ()
 
 
@@ -39,7 +39,7 @@ def _no_stages(_: Any, __: Chosen) -> tuple[NestProblem, ...]:
 class Template(Generic[P]):
     """A form of kernels: the problems it is for, the decisions to make, in order; `codegen` has a lowering a target.
 
-    stages: the problems inside that have schedules of their own.
+    inner: the problems inside that have schedules of their own.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Template(Generic[P]):
     fits: Callable[[P], Verdict]
     knobs: tuple[Knob[P], ...]
     measures: Callable[[P, Target, Chosen], Measures]
-    stages: Callable[[P, Chosen], tuple[NestProblem, ...]] = _no_stages
+    inner: Callable[[P, Chosen], tuple[NestProblem, ...]] = _no_inner
 
 
 TEMPLATES: dict[str, Template] = {
@@ -60,8 +60,8 @@ TEMPLATES: dict[str, Template] = {
         Template("reduction", NestProblem, reduction.fits, reduction.KNOBS, reduction.measures),
     )
 }
-STAGES = ("map", "reduction")
-"""What the stages of a row are lowered by."""
+INNER = ("map", "reduction")
+"""What the nests of a row are lowered by."""
 
 
 # --- problems
@@ -117,8 +117,8 @@ def complete(template: str, problem: Problem, target: Target, given: Mapping[str
     row = TEMPLATES[template]
     knobs = completed(row.knobs, problem, target, given)
     inside = [
-        complete(usual_template(p, rows.alone(target), STAGES), p, rows.alone(target), {})
-        for p in row.stages(problem, knobs)
+        complete(usual_template(p, rows.alone(target), INNER), p, rows.alone(target), {})
+        for p in row.inner(problem, knobs)
     ]
     return schedule_of(template, knobs, tuple(inside))
 
@@ -135,20 +135,20 @@ def nearest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
             chosen[knob.name] = given[knob.name]
         else:
             chosen[knob.name] = knob.default(problem, target, chosen)
-    inside, alone = row.stages(problem, chosen), rows.alone(target)
-    stages = schedule.stages
-    if [s.template for s in stages] == [usual_template(p, alone, STAGES) for p in inside]:
-        stages = tuple(nearest(p, s, alone) for p, s in zip(inside, stages, strict=True))
+    inside, alone = row.inner(problem, chosen), rows.alone(target)
+    inner = schedule.inner
+    if [s.template for s in inner] == [usual_template(p, alone, INNER) for p in inside]:
+        inner = tuple(nearest(p, s, alone) for p, s in zip(inside, inner, strict=True))
     else:
-        stages = tuple(complete(usual_template(p, alone, STAGES), p, alone, {}) for p in inside)
-    return schedule_of(schedule.template, chosen, stages)
+        inner = tuple(complete(usual_template(p, alone, INNER), p, alone, {}) for p in inside)
+    return schedule_of(schedule.template, chosen, inner)
 
 
 # --- legality
 
 
 def legal(problem: Problem, schedule: Schedule, target: Target) -> Verdict:
-    """Whether the schedule may be lowered for the problem: every knob there, in its range, and so in every stage."""
+    """Whether the schedule may be lowered for the problem: every knob there, in its range, also of the nests inside."""
     fitting = fits(schedule.template, problem)
     if not fitting.ok:
         return fitting
@@ -160,15 +160,15 @@ def legal(problem: Problem, schedule: Schedule, target: Target) -> Verdict:
         allowed = knob.range(problem, target, schedule)
         if schedule[knob.name] not in allowed:
             return Verdict(False, _refusal(knob, schedule[knob.name], allowed))
-    inside = row.stages(problem, schedule)
-    if len(inside) != len(schedule.stages):
-        return Verdict(False, f"{schedule.template} has {len(inside)} stages here, the schedule {len(schedule.stages)}")
-    for n, (part, stage) in enumerate(zip(inside, schedule.stages, strict=True)):
-        if stage.template not in STAGES:
-            return Verdict(False, f"stage {n}: template {stage.template!r} does not fit a stage of a row")
-        verdict = legal(part, stage, rows.alone(target))
+    inside = row.inner(problem, schedule)
+    if len(inside) != len(schedule.inner):
+        return Verdict(False, f"{schedule.template} has {len(inside)} nests here, the schedule {len(schedule.inner)}")
+    for n, (part, one) in enumerate(zip(inside, schedule.inner, strict=True)):
+        if one.template not in INNER:
+            return Verdict(False, f"nest {n}: template {one.template!r} does not fit a nest of a row")
+        verdict = legal(part, one, rows.alone(target))
         if not verdict.ok:
-            return Verdict(False, f"stage {n}: {verdict.reason}")
+            return Verdict(False, f"nest {n}: {verdict.reason}")
     return Verdict(True, "every knob is in its range")
 
 
@@ -210,18 +210,18 @@ def schedule_from_json(text: str) -> Schedule:
 
 def _schedule(data: object) -> Schedule:
     if not isinstance(data, dict) or not isinstance(data.get("knobs"), dict) or not data.keys() <= _KEYS:
-        raise ScheduleError(f"a schedule has a template, knobs and perhaps stages, not {data!r}")
+        raise ScheduleError(f"a schedule has a template, knobs and perhaps inner schedules, not {data!r}")
     row = TEMPLATES.get(str(data.get("template")))
     if row is None:
         raise ScheduleError(f"there is no template {data.get('template')!r}; there are {', '.join(TEMPLATES)}")
-    stages = data.get("stages", [])
-    if not isinstance(stages, list):
-        raise ScheduleError(f"the stages of a schedule are a list, not {stages!r}")
-    schedule = schedule_of(row.name, data["knobs"], tuple(_schedule(s) for s in stages))
+    inner = data.get("inner", [])
+    if not isinstance(inner, list):
+        raise ScheduleError(f"the inner schedules are a list, not {inner!r}")
+    schedule = schedule_of(row.name, data["knobs"], tuple(_schedule(s) for s in inner))
     declared = _as_declared(row, schedule)
     if not declared.ok:
         raise ScheduleError(declared.reason)
     return schedule
 
 
-_KEYS = {"template", "knobs", "stages"}
+_KEYS = {"template", "knobs", "inner"}

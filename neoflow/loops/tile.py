@@ -136,7 +136,7 @@ class Pieces:
 def pieces(p: NestProblem, k: Chosen) -> Pieces:
     c = sides(p, k).c
     n = size(c.n)
-    position, count = row_box(c.m, int(k["rows"]))
+    position, count = row_box(c.m, int(k["tile_rows"]))
     tiles = size(c.m[:position]) * math.ceil(c.m[position].extent / count)
     panels = math.ceil(n / (int(k["lanes"]) * int(k["vectors"])))
     return Pieces(size(c.batch), size(c.m), n, size(c.k), count * size(c.m[position + 1 :]), tiles, panels)

@@ -5,7 +5,7 @@
 Words, each with one meaning here:
     stored, recomputed, view    a compute has memory, or is computed where it is read, or is a run of another's memory
     kernel                      stored computes (its *members*, the first its *head*) with what is recomputed for them
-    stage                       one definition in a `Subgraph`; its *anchor* is the stage that reduces
+    node                        one definition in a `Subgraph`; its *anchor* is the node that reduces
     rows                        how many leading dimensions a row kernel goes through; a *row* is one point of them,
                                 with all that lies inside
     reader, source              who reads a tensor, what a compute reads
@@ -18,15 +18,15 @@ from neoflow.partition.calls import Decision, KernelCall, Partition, View
 from neoflow.partition.engine import RULES, partition
 from neoflow.partition.order import order_calls
 from neoflow.partition.overwrite import can_overwrite, is_shared
-from neoflow.partition.subgraph import Stage, Subgraph, Value
+from neoflow.partition.subgraph import Node, Subgraph, Value
 from neoflow.verdict import Verdict
 
 __all__ = [
     "RULES",
     "Decision",
     "KernelCall",
+    "Node",
     "Partition",
-    "Stage",
     "Subgraph",
     "Value",
     "Verdict",

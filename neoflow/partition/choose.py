@@ -31,7 +31,7 @@ TRAFFIC = 1.5
 """So many times its own bytes a compute may read and still be recomputed by several readers: to store it is a write and
 as many reads."""
 
-MAX_STAGES = 24
+MAX_NODES = 24
 """Definitions in a kernel, apart from moves: its code, and the time to compile it, grow with them."""
 
 MAX_OUTPUTS = 4
@@ -41,7 +41,7 @@ MIN_ROW = 32
 """Elements of a row from which a row kernel pays: a few vectors, beside which their rest and the loop cost little."""
 
 MAX_ROW_BYTES = 1 << 16
-"""What lies between the stages of one row: about the first cache, two of them at most."""
+"""What lies between the nodes of one row: about the first cache, two of them at most."""
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,10 @@ def _ends(facts: Facts, t: Compute) -> Tensor | None:
     return None
 
 
-def _many_stages(facts: Facts, state: Storing, t: Compute) -> str | None:
-    if is_move(t.definition) or state.stages_behind(t) <= MAX_STAGES:
+def _many_nodes(facts: Facts, state: Storing, t: Compute) -> str | None:
+    if is_move(t.definition) or state.nodes_behind(t) <= MAX_NODES:
         return None
-    return f"the kernel would have more than {MAX_STAGES} stages"
+    return f"the kernel would have more than {MAX_NODES} nodes"
 
 
 # ----------------------------------------------------------------------------------------- kernels
@@ -132,9 +132,9 @@ def _many_outputs(facts: Facts, state: Kernels, merge: Merge) -> str | None:
 
 
 def _many_results(facts: Facts, state: Kernels, merge: Merge) -> str | None:
-    if len(state.kernels[merge.first].members) < MAX_STAGES:
+    if len(state.kernels[merge.first].members) < MAX_NODES:
         return None
-    return f"the kernel has {MAX_STAGES} results already"
+    return f"the kernel has {MAX_NODES} results already"
 
 
 # ----------------------------------------------------------------------------------------- row kernels
@@ -163,7 +163,7 @@ def _row_is_short(facts: Facts, state: Kernels, merge: Merge) -> str | None:
 def _row_is_large(facts: Facts, state: Kernels, merge: Merge) -> str | None:
     members = state.merged(merge).members
     between = sum(math.prod(m.shape[merge.rows :]) * dt.itemsize(m.dtype) for m in members)
-    return f"what lies between the stages exceeds {MAX_ROW_BYTES} bytes a row" if between > MAX_ROW_BYTES else None
+    return f"what lies between the nodes exceeds {MAX_ROW_BYTES} bytes a row" if between > MAX_ROW_BYTES else None
 
 
 OBJECTIONS = (
@@ -172,7 +172,7 @@ OBJECTIONS = (
     Objection(INLINING.name, "several readers repeat its work", _readers_repeat),
     Objection(INLINING.name, "several readers read more than it has", _readers_read_more),
     Objection(INLINING.name, "it takes the place of a contraction", _takes_a_place),
-    Objection(INLINING.name, "many stages", _many_stages),
+    Objection(INLINING.name, "many nodes", _many_nodes),
     Objection(EPILOGUES.name, "many outputs", _many_outputs),
     Objection(EPILOGUES.name, "many results", _many_results),
     Objection(SIBLINGS.name, "many outputs", _many_outputs),

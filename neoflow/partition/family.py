@@ -13,7 +13,7 @@ families:
     numbers    in conditions and beside an index are symbols where they follow from extents: the end of a window
                (x[i - 1] under i < 15, for x of 14, is i < A + 1), what begins where another window ends (a
                concatenation), and whole blocks (x[i + 32] with i below 16 and x of 64 is x[i + 2*A]).
-    counts     n, 1/n, sqrt(n), 1/sqrt(n) are symbols in and after a stage that reduces n points (a mean).
+    counts     n, 1/n, sqrt(n), 1/sqrt(n) are symbols in and after a node that reduces n points (a mean).
 
 Strides, other offsets, other constants, functions, types, and which value is read where are the family itself.
 """
@@ -33,11 +33,11 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, postorder, same
 from neoflow.expr.tensor import Definition
 from neoflow.expr.text import definition_lines, type_text
-from neoflow.partition.text import Shaped, Staged, value_label
+from neoflow.partition.text import Numbered, Shaped, value_label
 from neoflow.text import header
 
 Place = tuple[str, int, int]
-"""Where an extent stands: ("value", its number, dimension) or ("axis", number of the stage's value, ident)."""
+"""Where an extent stands: ("value", its number, dimension) or ("axis", number of the node's value, ident)."""
 _BELOW = {"lt": ("lt", 0), "ge": ("ge", 0), "le": ("lt", 1), "gt": ("ge", 1)}
 """A comparison as one with `<` or `>=`, and what is added to its right side."""
 
@@ -57,24 +57,24 @@ class Family:
         return self.text
 
 
-def family_of(inputs: Sequence[Shaped], stages: Sequence[Staged], outputs: Sequence[int], rows: int | None) -> Family:
+def family_of(inputs: Sequence[Shaped], nodes: Sequence[Numbered], outputs: Sequence[int], rows: int | None) -> Family:
     """The family of a subgraph."""
-    extents = _Extents(inputs, stages)
+    extents = _Extents(inputs, nodes)
     first = len(inputs)
-    names = [value_label(n, first) for n in range(first + len(stages))]
+    names = [value_label(n, first) for n in range(first + len(nodes))]
     lines = [header("family")]
     for n, (shape, dtype) in enumerate(inputs):
         lines.append(f"{names[n]}: {type_text([extents.symbol(('value', n, d)) for d in range(len(shape))], dtype)}")
     counts: list[dict[str, int]] = []
-    """for each stage the points, by their text, that it or what it reads reduces"""
-    for n, (definition, reads) in enumerate(stages):
+    """for each node the points, by their text, that it or what it reads reduces"""
+    for n, (definition, reads) in enumerate(nodes):
         own = {text: points for r in reads if r >= first for text, points in counts[r - first].items()}
         if isinstance(definition.body, Reduce):
             text, points = extents.product(first + n, definition, definition.body.axes)
             own[text] = points
         counts.append(own)
-        stage = _Stage(extents, first + n, definition, reads, own)
-        lines += definition_lines(stage.symbolic(), names[first + n], [names[r] for r in reads], extent=stage.axis)
+        node = _Node(extents, first + n, definition, reads, own)
+        lines += definition_lines(node.symbolic(), names[first + n], [names[r] for r in reads], extent=node.axis)
     lines += [f"rows {rows}"] if rows is not None else []
     lines.append(f"outputs {', '.join(names[n] for n in outputs)}")
     return Family("\n".join(lines) + "\n")
@@ -83,12 +83,12 @@ def family_of(inputs: Sequence[Shaped], stages: Sequence[Staged], outputs: Seque
 class _Extents:
     """The symbol of every extent of a subgraph; places that must agree are joined."""
 
-    def __init__(self, inputs: Sequence[Shaped], stages: Sequence[Staged]):
+    def __init__(self, inputs: Sequence[Shaped], nodes: Sequence[Numbered]):
         self.joined: dict[Place, Place] = {}
         self.extent: dict[Place, int] = {}
-        for n, (shape, _) in enumerate([*inputs, *((d.shape, "") for d, _ in stages)]):
+        for n, (shape, _) in enumerate([*inputs, *((d.shape, "") for d, _ in nodes)]):
             self.extent.update({("value", n, d): size for d, size in enumerate(shape)})
-        for n, (definition, reads) in enumerate(stages, len(inputs)):
+        for n, (definition, reads) in enumerate(nodes, len(inputs)):
             self.extent.update({place_of(n, definition, a): a.extent for a in definition.reduction_axes})
             for read in definition.reads:
                 for dim, index in enumerate(read.indices):
@@ -126,7 +126,7 @@ def _letters() -> Iterator[str]:
 
 
 def place_of(number: int, definition: Definition, a: Axis) -> Place:
-    """Where the extent of an axis of a stage stands."""
+    """Where the extent of an axis of a node stands."""
     return ("value" if a.ident < len(definition.shape) else "axis"), number, a.ident
 
 
@@ -139,8 +139,8 @@ class _Window:
     symbol: str
 
 
-class _Stage:
-    """One stage and the numbers in it that follow from extents."""
+class _Node:
+    """One node and the numbers in it that follow from extents."""
 
     def __init__(
         self,

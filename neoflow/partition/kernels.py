@@ -10,7 +10,7 @@ from neoflow.expr.tensor import Compute, Tensor
 from neoflow.partition.calls import KernelCall
 from neoflow.partition.facts import reduces
 from neoflow.partition.storage import Storage
-from neoflow.partition.subgraph import Stage, Subgraph, Value
+from neoflow.partition.subgraph import Node, Subgraph, Value
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +105,7 @@ class Kernels:
 def assemble(storage: Storage, kernel: Kernel) -> KernelCall:
     """A kernel as a subgraph in its place. Raises `PartitionError` when it is none (`Subgraph.check`)."""
     members, first = set(kernel.members), kernel.head
-    order = _stages(storage, kernel)
+    order = _nodes(storage, kernel)
     if kernel.rows is None and reduces(first):  # what does not need the anchor goes before it
         after: set[Tensor] = {first}
         for t in order:
@@ -120,7 +120,7 @@ def assemble(storage: Storage, kernel: Kernel) -> KernelCall:
     )
     subgraph = Subgraph(
         tuple(Value(t.shape, t.dtype) for t in inputs),
-        tuple(Stage(t.definition, tuple(number[i] for i in t.inputs)) for t in order),
+        tuple(Node(t.definition, tuple(number[i] for i in t.inputs)) for t in order),
         tuple(number[t] for t in outputs),
         kernel.rows,
     )
@@ -128,17 +128,17 @@ def assemble(storage: Storage, kernel: Kernel) -> KernelCall:
     return KernelCall(subgraph, inputs, outputs, "_".join(dict.fromkeys(t.name for t in kernel.members)))
 
 
-def _stages(storage: Storage, kernel: Kernel) -> list[Compute]:
+def _nodes(storage: Storage, kernel: Kernel) -> list[Compute]:
     """The members and what is recomputed for them, each after what it reads."""
-    members, stages = set(kernel.members), dict[Compute, None]()
+    members, nodes = set(kernel.members), dict[Compute, None]()
     stack: list[tuple[Tensor, bool]] = [(t, False) for t in reversed(kernel.members)]
     while stack:
         t, is_done = stack.pop()
-        if not isinstance(t, Compute) or t in stages or not (t in members or t in storage.recomputed):
+        if not isinstance(t, Compute) or t in nodes or not (t in members or t in storage.recomputed):
             continue
         if is_done:
-            stages[t] = None
+            nodes[t] = None
         else:
             stack.append((t, True))
             stack.extend((i, False) for i in reversed(t.inputs))
-    return list(stages)
+    return list(nodes)

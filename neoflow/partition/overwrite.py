@@ -39,13 +39,13 @@ def is_shared(subgraph: Subgraph) -> bool:
 def _followers(subgraph: Subgraph, number: int) -> frozenset[int] | None:
     """The outputs that need input `number`; None when it is read anywhere but at the point being written.
 
-    Through the whole chain: an inlined stage that reads it must itself be read at the kernel's own point.
+    Through the whole chain: an inlined node that reads it must itself be read at the kernel's own point.
     """
     reached = {number}
-    for n, stage in enumerate(subgraph.stages):
-        for read in stage.definition.reads:
-            if stage.inputs[read.slot] in reached:
-                if n == subgraph.anchor or not reads_at_own_point(read, stage.definition.shape):
+    for n, node in enumerate(subgraph.nodes):
+        for read in node.definition.reads:
+            if node.inputs[read.slot] in reached:
+                if n == subgraph.anchor or not reads_at_own_point(read, node.definition.shape):
                     return None
                 reached.add(len(subgraph.inputs) + n)
     return frozenset(reached.intersection(subgraph.outputs))
@@ -54,17 +54,17 @@ def _followers(subgraph: Subgraph, number: int) -> frozenset[int] | None:
 def _is_read_in_time(subgraph: Subgraph, number: int, output: int) -> bool:
     """Whether a row kernel is done with a row of input `number` when it writes that row of `output`.
 
-    Its stages run in order, row by row. What neither reduces nor is an output may be computed where it is read: it is
+    Its nodes run in order, row by row. What neither reduces nor is an output may be computed where it is read: it is
     then as if its readers read the input.
     """
     first, rows = len(subgraph.inputs), subgraph.rows or 0
     late = {number: True}
     """values that bring a read of the input to their readers; True while it is at the reader's own point"""
-    for n, stage in enumerate(subgraph.stages, first):
-        definition = stage.definition
+    for n, node in enumerate(subgraph.nodes, first):
+        definition = node.definition
         brought: list[bool] = []
         for read in definition.reads:
-            source = stage.inputs[read.slot]
+            source = node.inputs[read.slot]
             if source not in late:
                 continue
             if definition.shape[:rows] != subgraph.row_shape or not reads_at_own_row(read, definition.shape, rows):

@@ -24,7 +24,7 @@ one of them reads an element."""
 class Storing:
     """Who is recomputed and who is a view, so far; at first every compute is stored.
 
-    `uses`, `compared_by`, `looked_up` and `stages_behind` are asked of a compute once it is decided what becomes of its
+    `uses`, `compared_by`, `looked_up` and `nodes_behind` are asked of a compute once it is decided what becomes of its
     readers.
     """
 
@@ -82,8 +82,8 @@ class Storing:
             )
         return self._looked_up[t]
 
-    def stages_behind(self, t: Compute) -> int:
-        """Stages that a reader of t takes in so far; what only moves elements does not count."""
+    def nodes_behind(self, t: Compute) -> int:
+        """Nodes that a reader of t takes in so far; what only moves elements does not count."""
         closures = (_closure(r, self.recomputed) for r in self.facts.readers_of(t))
         return max((sum(not is_move(u.definition) for u in found) for found in closures), default=0)
 

@@ -32,7 +32,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Stage:
+class Node:
     """One definition inside a subgraph. `inputs[s]` is the value number that slot s reads."""
 
     definition: Definition
@@ -41,21 +41,21 @@ class Stage:
 
 @dataclass(frozen=True)
 class Subgraph:
-    """Stages in order. Values are numbered: first the `inputs`, then one for each stage; `outputs` are written.
+    """Nodes in order. Values are numbered: first the `inputs`, then one for each node; `outputs` are written.
 
     Definitions are in normal form: a reduction-free body, or one `Reduce` at the root over a reduction-free body, or
     a `Scatter` of a tensor (then nothing follows it).
-    Rules (`check`): at most one stage reduces (the *anchor*). Stages before it are elementwise producers, to be inlined
-    where they are read. Stages after it have its shape and read it, and each other, at their own axes (the
-    *epilogue*). Without an anchor all outputs have one shape. A stage that is no output is never stored.
+    Rules (`check`): at most one node reduces (the *anchor*). Nodes before it are elementwise producers, to be inlined
+    where they are read. Nodes after it have its shape and read it, and each other, at their own axes (the
+    *epilogue*). Without an anchor all outputs have one shape. A node that is no output is never stored.
 
-    A *row kernel* (`rows` leading dimensions) has other rules: every stage that reads another one, and every stage that
+    A *row kernel* (`rows` leading dimensions) has other rules: every node that reads another one, and every node that
     reduces or is an output, begins with the same `rows` extents and reads the others at its own row. So one row after
-    the other goes through all stages, and what lies between them stays in the cache.
+    the other goes through all nodes, and what lies between them stays in the cache.
     """
 
     inputs: tuple[Value, ...]
-    stages: tuple[Stage, ...]
+    nodes: tuple[Node, ...]
     outputs: tuple[int, ...]
     rows: int | None = None
 
@@ -65,71 +65,71 @@ class Subgraph:
 
     @cached_property
     def _values(self) -> tuple[Value, ...]:
-        return (*self.inputs, *(Value(s.definition.shape, s.definition.body.dtype) for s in self.stages))
+        return (*self.inputs, *(Value(s.definition.shape, s.definition.body.dtype) for s in self.nodes))
 
     @property
     def names(self) -> tuple[str, ...]:
         """The values as they are printed."""
         first = len(self.inputs)
-        return (*(f"in{n}" for n in range(first)), *(f"v{first + n}" for n in range(len(self.stages))))
+        return (*(f"in{n}" for n in range(first)), *(f"v{first + n}" for n in range(len(self.nodes))))
 
     @cached_property
     def anchor(self) -> int | None:
-        """Position of the stage that reduces, or None; a row kernel has none that is special."""
+        """Position of the node that reduces, or None; a row kernel has none that is special."""
         if self.rows is not None:
             return None
-        return next((n for n, s in enumerate(self.stages) if isinstance(s.definition.body, Binder)), None)
+        return next((n for n, s in enumerate(self.nodes) if isinstance(s.definition.body, Binder)), None)
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the structure: equal digests are compiled once."""
         parts = [repr([(v.shape, v.dtype) for v in self.inputs]), repr(self.outputs), repr(self.rows)]
-        parts += [f"{s.definition.digest} {s.inputs}" for s in self.stages]
+        parts += [f"{s.definition.digest} {s.inputs}" for s in self.nodes]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def check(self, names: Sequence[str] = ()) -> None:
         """Raise `PartitionError` when a rule is broken. names: what the message calls the values, else as printed."""
         first, called = len(self.inputs), names or self.names
         if not self.outputs or any(not first <= o < len(called) for o in self.outputs):
-            raise PartitionError("the outputs are not values of stages")
-        for n, stage in enumerate(self.stages):
+            raise PartitionError("the outputs are not values of nodes")
+        for n, node in enumerate(self.nodes):
             me = called[first + n]
-            if any(i >= first + n for i in stage.inputs):
+            if any(i >= first + n for i in node.inputs):
                 raise PartitionError(f"{me} reads a value that comes later")
-            if len(stage.inputs) != len(stage.definition.slots):
-                raise PartitionError(f"{me} has {len(stage.inputs)} inputs for {len(stage.definition.slots)} slots")
-            for slot, i in zip(stage.definition.slots, stage.inputs, strict=True):
+            if len(node.inputs) != len(node.definition.slots):
+                raise PartitionError(f"{me} has {len(node.inputs)} inputs for {len(node.definition.slots)} slots")
+            for slot, i in zip(node.definition.slots, node.inputs, strict=True):
                 value = self.value(i)
                 if value.shape != slot.shape or value.dtype != slot.dtype:
                     raise PartitionError(f"{me} reads {called[i]} as {slot.dtype}{list(slot.shape)}")
-            is_last = self.rows is None and n + 1 == len(self.stages)
-            if isinstance(stage.definition.body, Scatter) and not is_last:
+            is_last = self.rows is None and n + 1 == len(self.nodes)
+            if isinstance(node.definition.body, Scatter) and not is_last:
                 raise PartitionError(f"{me} scatters, and what it scatters is complete only when its kernel ends")
             if self.rows is not None:
-                self._check_row(first + n, stage, called)
-            elif stage.definition.has_reduction and n != self.anchor:
+                self._check_row(first + n, node, called)
+            elif node.definition.has_reduction and n != self.anchor:
                 raise PartitionError(f"{me} reduces, which only the kernel's anchor may")
             elif self.anchor is not None and n > self.anchor:
-                self._check_epilogue(first + n, stage, called)
+                self._check_epilogue(first + n, node, called)
         if self.rows is None and len({self.value(o).shape for o in self.outputs}) > 1:
             raise PartitionError("the outputs differ in shape")
 
-    def _check_epilogue(self, number: int, stage: Stage, called: Sequence[str]) -> None:
+    def _check_epilogue(self, number: int, node: Node, called: Sequence[str]) -> None:
         anchor = len(self.inputs) + (self.anchor or 0)
-        for read in stage.definition.reads:
-            source = stage.inputs[read.slot]
-            if source >= anchor and not reads_at_own_point(read, stage.definition.shape):
+        for read in node.definition.reads:
+            source = node.inputs[read.slot]
+            if source >= anchor and not reads_at_own_point(read, node.definition.shape):
                 raise PartitionError(f"{called[number]} reads {called[source]} away from its own point")
 
-    def _check_row(self, number: int, stage: Stage, called: Sequence[str]) -> None:
+    def _check_row(self, number: int, node: Node, called: Sequence[str]) -> None:
         rows = self.rows or 0
         if not self.depends(number):
             return
-        if stage.definition.shape[:rows] != self.row_shape:
+        if node.definition.shape[:rows] != self.row_shape:
             raise PartitionError(f"{called[number]} does not go through the kernel's rows {list(self.row_shape)}")
-        for read in stage.definition.reads:
-            source = stage.inputs[read.slot]
-            if self.depends(source) and not reads_at_own_row(read, stage.definition.shape, rows):
+        for read in node.definition.reads:
+            source = node.inputs[read.slot]
+            if self.depends(source) and not reads_at_own_row(read, node.definition.shape, rows):
                 raise PartitionError(f"{called[number]} reads {called[source]} away from its own row")
 
     @property
@@ -144,8 +144,8 @@ class Subgraph:
     @cached_property
     def _dependent(self) -> frozenset[int]:
         found: set[int] = set()
-        for number, stage in enumerate(self.stages, len(self.inputs)):
-            if number in self.outputs or stage.definition.has_reduction or not found.isdisjoint(stage.inputs):
+        for number, node in enumerate(self.nodes, len(self.inputs)):
+            if number in self.outputs or node.definition.has_reduction or not found.isdisjoint(node.inputs):
                 found.add(number)
         return frozenset(found)
 
@@ -153,20 +153,20 @@ class Subgraph:
         """The subgraph as placeholders and the computes it outputs over them: what it means, for `evaluate`."""
         inputs = tuple(Placeholder(v.shape, v.dtype, f"in{n}", None) for n, v in enumerate(self.inputs))
         values: list[Tensor] = list(inputs)
-        for n, stage in enumerate(self.stages):
-            values.append(Compute(stage.definition, tuple(values[i] for i in stage.inputs), f"v{len(inputs) + n}"))
+        for n, node in enumerate(self.nodes):
+            values.append(Compute(node.definition, tuple(values[i] for i in node.inputs), f"v{len(inputs) + n}"))
         return inputs, tuple(values[o] for o in self.outputs)
 
     def to_text(self) -> str:
         """The subgraph as `from_text` reads it back."""
-        return write_subgraph(self._shaped, self._staged, self.outputs, self.rows)
+        return write_subgraph(self._shaped, self._numbered, self.outputs, self.rows)
 
     @classmethod
     def from_text(cls, text: str) -> Subgraph:
         """The subgraph that `to_text` wrote, checked. Raises `TextError`."""
-        scanner, inputs, stages, outputs, rows = read_subgraph(text)
+        scanner, inputs, nodes, outputs, rows = read_subgraph(text)
         values = tuple(Value(shape, dtype) for shape, dtype in inputs)
-        found = cls(values, tuple(Stage(d, reads) for d, reads in stages), outputs, rows)
+        found = cls(values, tuple(Node(d, reads) for d, reads in nodes), outputs, rows)
         try:
             found.check()
         except PartitionError as e:
@@ -176,24 +176,24 @@ class Subgraph:
     @cached_property
     def family(self) -> Family:
         """The structure with extents erased: equal for the same operator at other sizes, see `partition.family`."""
-        return family_of(self._shaped, self._staged, self.outputs, self.rows)
+        return family_of(self._shaped, self._numbered, self.outputs, self.rows)
 
     @property
     def _shaped(self) -> list[tuple[tuple[int, ...], str]]:
         return [(v.shape, v.dtype) for v in self.inputs]
 
     @property
-    def _staged(self) -> list[tuple[Definition, tuple[int, ...]]]:
-        return [(s.definition, s.inputs) for s in self.stages]
+    def _numbered(self) -> list[tuple[Definition, tuple[int, ...]]]:
+        return [(s.definition, s.inputs) for s in self.nodes]
 
     def __str__(self) -> str:
         lines = [f"in{n}: {v.dtype}{list(v.shape)}" for n, v in enumerate(self.inputs)]
         called = self.names
-        for n, stage in enumerate(self.stages):
+        for n, node in enumerate(self.nodes):
             number = len(self.inputs) + n
-            names = default_names(stage.definition)
-            sources = tuple(called[i] for i in stage.inputs)
+            names = default_names(node.definition)
+            sources = tuple(called[i] for i in node.inputs)
             mark = "  -> out" if number in self.outputs else ""
-            left = f"{called[number]}[{', '.join(names[: len(stage.definition.shape)])}]"
-            lines.append(f"{left} = {print_expr(stage.definition.body, names, sources)}{mark}")
+            left = f"{called[number]}[{', '.join(names[: len(node.definition.shape)])}]"
+            lines.append(f"{left} = {print_expr(node.definition.body, names, sources)}{mark}")
         return "\n".join(lines)

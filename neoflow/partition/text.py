@@ -1,8 +1,8 @@
-"""A subgraph as text: its inputs, a line for each stage, what it stores.
+"""A subgraph as text: its inputs, a line for each node, what it stores.
 
-    subgraph ::= header { "in0" ":" type } { stage } [ "rows" number ] "outputs" "v3", ...
+    subgraph ::= header { "in0" ":" type } { node } [ "rows" number ] "outputs" "v3", ...
 
-A stage is a compute of `expr.text` called v<value number>; values are numbered from the inputs on.
+A node is a compute of `expr.text` called v<value number>; values are numbered from the inputs on.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from neoflow.text import Scanner, header
 
 Shaped = tuple[tuple[int, ...], str]
 """Shape and dtype of an input."""
-Staged = tuple[Definition, tuple[int, ...]]
-"""A stage: its definition, and the value number that each slot reads."""
+Numbered = tuple[Definition, tuple[int, ...]]
+"""A node: its definition, and the value number that each slot reads."""
 
 
 def value_label(number: int, inputs: int) -> str:
@@ -32,31 +32,33 @@ def value_label(number: int, inputs: int) -> str:
     return f"in{number}" if number < inputs else f"v{number}"
 
 
-def write_subgraph(inputs: Sequence[Shaped], stages: Sequence[Staged], outputs: Sequence[int], rows: int | None) -> str:
+def write_subgraph(
+    inputs: Sequence[Shaped], nodes: Sequence[Numbered], outputs: Sequence[int], rows: int | None
+) -> str:
     """The text of a subgraph."""
-    names = [value_label(n, len(inputs)) for n in range(len(inputs) + len(stages))]
+    names = [value_label(n, len(inputs)) for n in range(len(inputs) + len(nodes))]
     lines = [header("subgraph")]
     lines += [f"{name}: {type_text(*shaped)}" for name, shaped in zip(names, inputs, strict=False)]
-    for name, (definition, reads) in zip(names[len(inputs) :], stages, strict=True):
+    for name, (definition, reads) in zip(names[len(inputs) :], nodes, strict=True):
         lines += definition_lines(definition, name, [names[n] for n in reads])
     lines += [f"rows {rows}"] if rows is not None else []
     lines.append(f"outputs {', '.join(names[n] for n in outputs)}")
     return "\n".join(lines) + "\n"
 
 
-def read_subgraph(text: str) -> tuple[Scanner, list[Shaped], list[Staged], tuple[int, ...], int | None]:
+def read_subgraph(text: str) -> tuple[Scanner, list[Shaped], list[Numbered], tuple[int, ...], int | None]:
     """The parts of a subgraph, and the scanner at their end, for what is refused later. Raises `TextError`."""
     scanner = Scanner(text, "subgraph")
     inputs: list[Shaped] = []
-    stages: list[Staged] = []
+    nodes: list[Numbered] = []
     sources: dict[str, Source] = {}
     number: dict[str, int] = {}
     while not (scanner.at("rows") or scanner.at("outputs")):
         token = scanner.token
         label = scanner.name("a value, `rows` or `outputs`")
-        is_input = not stages and scanner.accept(":")
+        is_input = not nodes and scanner.accept(":")
         if label != value_label(len(number), len(number) + 1 if is_input else 0):
-            scanner.fail(f"value number {len(number)} (in{len(number)}: an input, or v{len(number)}: a stage)", token)
+            scanner.fail(f"value number {len(number)} (in{len(number)}: an input, or v{len(number)}: a node)", token)
         if is_input:
             inputs.append(read_type(scanner))
             sources[label] = Source(*inputs[-1])
@@ -64,9 +66,9 @@ def read_subgraph(text: str) -> tuple[Scanner, list[Shaped], list[Staged], tuple
         else:
             statement = read_statement(scanner, token, sources)
             if statement.where is not None or statement.axes is not None:
-                scanner.refuse("a stage has no place and no names", token)
+                scanner.refuse("a node has no place and no names", token)
             definition, reads, _ = build_definition(scanner, statement, sources)
-            stages.append((definition, tuple(number[r] for r in reads)))
+            nodes.append((definition, tuple(number[r] for r in reads)))
             sources[label] = Source(definition.shape, definition.body.dtype)
         number[label] = len(number)
     rows = None
@@ -79,7 +81,7 @@ def read_subgraph(text: str) -> tuple[Scanner, list[Shaped], list[Staged], tuple
         outputs.append(_value(scanner, number))
     scanner.end_of_line()
     scanner.end()
-    return scanner, inputs, stages, tuple(outputs), rows
+    return scanner, inputs, nodes, tuple(outputs), rows
 
 
 def _value(scanner: Scanner, number: dict[str, int]) -> int:

@@ -77,8 +77,8 @@ class Summary:
 def summarize(session: Session) -> Summary:
     """A run's end in figures."""
     trainer, history = session.trainer, session.history
-    plan = trainer.step_program().plan
-    programs = [f.program for f in trainer.programs.values()]
+    plan = trainer.step_function().plan
+    compiled = [f.compiled for f in trainer.functions.values()]
     done = len(history.losses)
     stepping = history.seconds - history.first_step
     return Summary(
@@ -93,8 +93,8 @@ def summarize(session: Session) -> Summary:
         seconds=session.seconds,
         to_first_step=session.to_first_step,
         steps_per_second=(done - 1) / stepping if done > 1 else float("nan"),
-        built=sum(p.built for p in programs),
-        cached=sum(p.cached for p in programs),
+        built=sum(p.built for p in compiled),
+        cached=sum(p.cached for p in compiled),
         parameter_bytes=sum(p.nbytes for p in trainer.all_parameters),
         temporary_bytes=plan.arena_bytes,
         peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
@@ -120,9 +120,9 @@ def report_session(session: Session, path: Path | None = None) -> Summary:
 def make_report(session: Session, summary: Summary) -> Report:
     """What `neoflow.report.html` shows of a run: its step is profiled on the sample, the machine measured."""
     trainer, records = session.trainer, session.records
-    step = trainer.step_program()
-    program = step.program
-    assert isinstance(program, Compiled)
+    step = trainer.step_function()
+    compiled = step.compiled
+    assert isinstance(compiled, Compiled)
     rates = [np.float64(session.lr)] if len(step.inputs) > len(session.sample) else []
     times = profile(step, [*session.sample, *rates])
     mib = 1 << 20
@@ -139,7 +139,7 @@ def make_report(session: Session, summary: Summary) -> Report:
         Fact(
             "Kernels",
             f"{summary.built + summary.cached}",
-            f"{summary.built} compiled, {summary.cached} cached; {len(program.kernels)} in a step",
+            f"{summary.built} compiled, {summary.cached} cached; {len(compiled.kernels)} in a step",
         ),
         Fact("Memory", f"{summary.peak_bytes / mib:.0f} MiB", held),
     )
@@ -151,7 +151,7 @@ def make_report(session: Session, summary: Summary) -> Report:
         accuracies=[(r.step + 1, r.values["accuracy"]) for r in records if "accuracy" in r.values],
         test_accuracy=summary.accuracy,
         epoch=session.epoch,
-        kernels=kernel_rows(program, times),
-        roofs=measure_roofs(program.target),
-        compiled=program,
+        kernels=kernel_rows(compiled, times),
+        roofs=measure_roofs(compiled.target),
+        compiled=compiled,
     )

@@ -11,7 +11,7 @@ import numpy as np
 from neoflow.errors import RuntimeFault
 from neoflow.expr import dtype as dt
 from neoflow.kernel import Code, Fault
-from neoflow.runtime.device import Device, Launch, Library, Memory, Program
+from neoflow.runtime.device import Device, Launch, Library, Memory, Recording
 from neoflow.runtime.plan import Call, Plan
 
 
@@ -44,7 +44,7 @@ def run_kernel(device: Device, kernel: Loaded, arrays: Sequence[Memory], threads
         Launch(address, 0, entry.tasks, entry.is_parallel, word)
         for entry, address in zip(kernel.code.entries, kernel.addresses, strict=True)
     ]
-    device.launch(device.program(launches, table, status, threads))
+    device.launch(device.record(launches, table, status, threads))
     device.synchronize()
     if status[0]:
         fault = kernel.code.faults[status[0] - 1]
@@ -74,8 +74,8 @@ class Executor:
         for number, array in enumerate(self.arrays):
             if array is not None:
                 self._point(number, device.address(array))
-        self._program = device.program(self._launches, self._table, self._status, threads)
-        self._timed: Program | None = None
+        self._recording = device.record(self._launches, self._table, self._status, threads)
+        self._timed: Recording | None = None
 
     def bind(self, number: int, array: Memory) -> None:
         """Use `array` as the buffer of this number in the next run."""
@@ -90,13 +90,13 @@ class Executor:
 
     def run(self) -> None:
         """Run all calls. Raises `RuntimeFault` when a kernel finds an index out of range."""
-        self.device.launch(self._program)
+        self.device.launch(self._recording)
         self._judge()
 
     def run_timed(self) -> list[float]:
         """Seconds of each call."""
         if self._timed is None:
-            self._timed = self.device.program(self._launches, self._table, self._status, self._threads, timed=True)
+            self._timed = self.device.record(self._launches, self._table, self._status, self._threads, timed=True)
         self.device.launch(self._timed)
         self._judge()
         seconds = [0.0] * len(self.plan.calls)

@@ -81,16 +81,16 @@ class Function:
 
     def __init__(
         self,
-        program: Compilation,
+        compiled: Compilation,
         kernels: Sequence[Loaded],
         store: ParameterStore,
         threads: int,
     ):
-        plan = self.plan = program.plan
+        plan = self.plan = compiled.plan
         self.threads = threads
-        self.program = program
-        self.inputs = program.graph.inputs
-        self.parameters = program.graph.parameters
+        self.compiled = compiled
+        self.inputs = compiled.graph.inputs
+        self.parameters = compiled.graph.parameters
         self._executor = Executor(plan, kernels, [store.memory(p) for p in self.parameters], store.device, threads)
         self._lock = threading.Lock()
         _FUNCTIONS.add(self)
@@ -162,8 +162,8 @@ class Function:
 
     def source(self, format: str = "tir") -> str:
         """The generated code: `tir`, `llvm` or `asm`."""
-        return self.program.source(format)
+        return self.compiled.source(format)
 
     def explain(self, stage: str | None = None) -> str:
         """Every stage of the compilation, printed in order; or what one `stage` made."""
-        return self.program.explain(stage)
+        return self.compiled.explain(stage)

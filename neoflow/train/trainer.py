@@ -127,29 +127,29 @@ class Trainer:
         self._rates = optimizer.inputs
         self.all_parameters: tuple[Parameter, ...] = tuple(p for p in updates if isinstance(p, Parameter))
         self.position = Position()
-        self.programs: dict[str, Function] = {}
+        self.functions: dict[str, Function] = {}
         self._saved = self.position
 
     # ---- programs --------------------------------------------------------------------------------------------------
 
-    def step_program(self) -> Function:
+    def step_function(self) -> Function:
         """The compiled training step: loss and metrics, then the updates."""
-        if "step" not in self.programs:
+        if "step" not in self.functions:
             for p in self.all_parameters:
                 STORE.initialize(p, self.seed)
             outputs = [self.loss, *self.metrics.values()]
             inputs = [*self.inputs, *self._rates]
-            self.programs["step"] = compile(outputs, inputs, self._updates, target=self.target)
-        return self.programs["step"]
+            self.functions["step"] = compile(outputs, inputs, self._updates, target=self.target)
+        return self.functions["step"]
 
-    def evaluation_program(self) -> Function:
+    def evaluation_function(self) -> Function:
         """The compiled evaluation: loss and all metrics, no updates."""
-        if "evaluation" not in self.programs:
+        if "evaluation" not in self.functions:
             for p in self.all_parameters:
                 STORE.initialize(p, self.seed)
             outputs = [self.loss, *self.evaluation.values()]
-            self.programs["evaluation"] = compile(outputs, self.inputs, target=self.target)
-        return self.programs["evaluation"]
+            self.functions["evaluation"] = compile(outputs, self.inputs, target=self.target)
+        return self.functions["evaluation"]
 
     # ---- training --------------------------------------------------------------------------------------------------
 
@@ -182,14 +182,14 @@ class Trainer:
         history, start = History(), time.perf_counter()
         show = reporter(self.progress)
         length = len(batches) if isinstance(batches, Sized) else None
-        program = self.step_program()
+        step = self.step_function()
         interrupted = threading.Event()
         try:
             show.start(epochs, length, self.position.epoch, self.position.taken)
             with _interruptible(interrupted):
                 while self.position.epoch < epochs and history.stopped == "finished":
                     began = time.perf_counter()
-                    for record in self._epoch(program, batches, schedule):
+                    for record in self._epoch(step, batches, schedule):
                         history.losses.append(record.values["loss"])
                         history.first_step = history.first_step or time.perf_counter() - start
                         show.step(record.values["loss"])
@@ -222,7 +222,7 @@ class Trainer:
         return history
 
     def _epoch(
-        self, program: Function, batches: Iterable[Batch], schedule: Callable[[int], float] | None
+        self, step: Function, batches: Iterable[Batch], schedule: Callable[[int], float] | None
     ) -> Iterator[StepRecord]:
         """The steps left in this epoch; `position` is up to date whenever one is given."""
         skipped = 0 if self.position.data is not None and hasattr(batches, "state") else self.position.taken
@@ -234,7 +234,7 @@ class Trainer:
             at = self.position
             lr = schedule(at.step) if schedule is not None else self.rate
             self._check_batch(batch)
-            results = program(*batch, *([] if not self._rates else [np.float64(lr)]))
+            results = step(*batch, *([] if not self._rates else [np.float64(lr)]))
             values = {n: float(r.mean()) for n, r in zip(("loss", *self.metrics), results, strict=True)}
             if not abs(values["loss"]) <= _LARGEST:
                 raise RuntimeFault(self._diagnosis(at.step, values["loss"], batch))
@@ -267,7 +267,7 @@ class Trainer:
         how many of its samples count. Values of rank 0 are means over a whole batch, so an incomplete one does not
         count for them, unless there is no other; metrics of one value a sample are exact.
         """
-        program = self.evaluation_program()
+        evaluation = self.evaluation_function()
         if isinstance(batches, Dataset):
             batches = padded_batches(batches, self.batch)
         elif callable(batches):
@@ -279,7 +279,7 @@ class Trainer:
             valid = int(batch[-1]) if len(batch) == len(self.inputs) + 1 else None
             arrays = batch if valid is None else batch[:-1]
             self._check_batch(arrays)
-            results = program(*arrays)
+            results = evaluation(*arrays)
             for name, result in zip(names, results, strict=True):
                 if result.ndim:
                     counted = result[:valid]

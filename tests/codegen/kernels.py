@@ -12,7 +12,7 @@ from neoflow import codegen
 from neoflow.expr.interp import evaluate
 from neoflow.expr.tensor import Compute, Tensor, topological
 from neoflow.loops import KnobValue, Schedule, default_schedule, nearest, problem_of
-from neoflow.partition.subgraph import Stage, Subgraph, Value
+from neoflow.partition.subgraph import Node, Subgraph, Value
 from neoflow.pipeline import device
 from neoflow.runtime.device.cpu import empty
 from neoflow.runtime.executor import load_kernel, run_kernel
@@ -26,13 +26,13 @@ TOLERANCE = {"float64": 1e-11, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-
 def subgraph_of(outputs: list[Tensor], inputs: list[Tensor]) -> Subgraph:
     """Every compute between `inputs` and `outputs`, as one kernel."""
     number = {t.uid: n for n, t in enumerate(inputs)}
-    stages = []
+    nodes = []
     for t in topological(outputs):
         if isinstance(t, Compute) and t.uid not in number:
-            number[t.uid] = len(inputs) + len(stages)
-            stages.append(Stage(t.definition, tuple(number[i.uid] for i in t.inputs)))
+            number[t.uid] = len(inputs) + len(nodes)
+            nodes.append(Node(t.definition, tuple(number[i.uid] for i in t.inputs)))
     values = tuple(Value(t.shape, t.dtype) for t in inputs)
-    found = Subgraph(values, tuple(stages), tuple(number[o.uid] for o in outputs))
+    found = Subgraph(values, tuple(nodes), tuple(number[o.uid] for o in outputs))
     found.check()
     return found
 

@@ -54,7 +54,7 @@ def check(outputs, inputs, **knobs):
 @pytest.mark.parametrize("order", ["tiles", "panels"])
 def test_a_matrix(m, k, n, order):
     for vectors, splits, pack in itertools.product((1, 3), (1, 3), (False, True)):
-        check(*matmul(m, k, n), order=order, vectors=vectors, rows=5, splits=splits, pack=pack)
+        check(*matmul(m, k, n), order=order, vectors=vectors, tile_rows=5, splits=splits, pack=pack)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -62,7 +62,7 @@ def test_a_batch_and_several_axes(dtype):
     lanes = TARGET.lanes(dtype)
     for outputs, inputs in (batched(dtype), two_axes(2 * lanes, dtype), two_axes(lanes + 3, dtype)):
         for order in ("tiles", "panels"):
-            check(outputs, inputs, order=order, vectors=2, rows=4, splits=2)
+            check(outputs, inputs, order=order, vectors=2, tile_rows=4, splits=2)
 
 
 def test_what_cannot_be_read_in_place_is_packed():

@@ -30,14 +30,14 @@ SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1e-40, 88.7228, 88
 def functions():
     """Every polynomial as a kernel over POINTS floats."""
     import neoflow as nf
-    from neoflow.partition.subgraph import Stage, Subgraph, Value
+    from neoflow.partition.subgraph import Node, Subgraph, Value
 
     target = cpu_target(1)
     lowered = []
     for name in REFERENCE:
         x = nf.placeholder((POINTS,), "float32")
         y = getattr(nf, name)(x)
-        s = Subgraph((Value(x.shape, x.dtype),), (Stage(y.definition, (0,)),), (1,))
+        s = Subgraph((Value(x.shape, x.dtype),), (Node(y.definition, (0,)),), (1,))
         lowered.append(codegen.lower(s, default_schedule(s, target), target, name))
     return dict(zip(REFERENCE, loaded(lowered, target), strict=True))
 

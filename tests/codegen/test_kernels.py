@@ -297,7 +297,7 @@ def test_contractions_by_threads(threads):
 
 
 SCHEDULES = [
-    {"side": side, "order": order, "pack": pack, "splits": splits, "rows": rows, "vectors": v, "tiles": tiles}
+    {"side": side, "order": order, "pack": pack, "splits": splits, "tile_rows": rows, "vectors": v, "tiles": tiles}
     for side, order, pack, splits, rows, v, tiles in (
         ("right", "panels", False, 1, 5, 2, 1),
         ("right", "panels", True, 3, 6, 1, 2),
@@ -323,7 +323,7 @@ def test_a_panel_that_ends_in_a_bit_of_a_vector(order):
     a, b = p(6, 9), p(9, 75)
     long = nf.tanh(nf.exp(b) * 0.5 + nf.sin(b) * nf.cos(b)) / (nf.sqrt(b * b + 1.0))
     y = nf.expr("y[i,j] = sum(a[i,k] * b[k,j])", a=a, b=long)
-    knobs = {"side": "right", "lanes": 8, "vectors": 10, "rows": 3, "splits": 1, "order": order, "pack": True}
+    knobs = {"side": "right", "lanes": 8, "vectors": 10, "tile_rows": 3, "splits": 1, "order": order, "pack": True}
     schedule = k.scheduled(k.subgraph_of([y], [a, b]), **knobs, pack_loop=True)
     assert schedule["pack_loop"] and schedule["vectors"] == 10
     k.check(y, [a, b], schedule, scale=8.0)
@@ -333,7 +333,7 @@ def test_lanes_that_are_no_power_of_two():
     """What is turned in registers has a power of two of them; the panel has all twelve."""
     a, b = p(16, 64), p(96, 64)
     y = nf.expr("y[i,j] = sum(a[i,k] * b[j,k])", a=a, b=b)
-    schedule = k.scheduled(k.subgraph_of([y], [a, b]), side="right", lanes=12, vectors=2, rows=3)
+    schedule = k.scheduled(k.subgraph_of([y], [a, b]), side="right", lanes=12, vectors=2, tile_rows=3)
     assert schedule["lanes"] == 12 and schedule["turn"]
     k.check(y, [a, b], schedule, scale=8.0)
 
@@ -369,7 +369,7 @@ def test_schedules_that_do_not_fit():
         (total, default[plain], "does not fit"),
         (total, default[product], "no sum of products"),
         (total, k.changed(default[total], lane="output"), "no such axis"),
-        (product, k.changed(default[product], rows=14, vectors=20), "no register tile"),
+        (product, k.changed(default[product], tile_rows=14, vectors=20), "no register tile"),
         (product, default_schedule(product, k.TARGET).__class__("contraction"), "lacks the knob"),
     ]
     for subgraph, schedule, message in wrong:

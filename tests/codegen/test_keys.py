@@ -82,7 +82,7 @@ PROGRAM = """
     y = nf.compute((4, 37), lambda i, j: x[i + 1, j] * 2.0)
     value = np.arange(185, dtype=np.float32).reshape(5, 37)
     f = nf.compile([y], [x])
-    print(f.program.built, "tvm" in sys.modules, np.array_equal(f(value)[0], value[1:] * 2))
+    print(f.compiled.built, "tvm" in sys.modules, np.array_equal(f(value)[0], value[1:] * 2))
 """
 
 

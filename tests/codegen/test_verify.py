@@ -15,7 +15,7 @@ from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.tensor import Compute, topological
 from neoflow.graph import make_graph
 from neoflow.nn import functional as F
-from neoflow.partition.subgraph import Stage, Subgraph, Value
+from neoflow.partition.subgraph import Node, Subgraph, Value
 from neoflow.pipeline import stages
 from neoflow.trace import Trace
 from tests.strategies import random_program
@@ -28,7 +28,7 @@ def subgraph_of(outputs, inputs):
     for t in topological(outputs):
         if isinstance(t, Compute) and t.uid not in number:
             number[t.uid] = len(inputs) + len(made)
-            made.append(Stage(t.definition, tuple(number[i.uid] for i in t.inputs)))
+            made.append(Node(t.definition, tuple(number[i.uid] for i in t.inputs)))
     values = tuple(Value(t.shape, t.dtype) for t in inputs)
     return Subgraph(values, tuple(made), tuple(number[o.uid] for o in outputs))
 

@@ -19,7 +19,7 @@ from neoflow.expr import (
     Slot,
 )
 from neoflow.graph import Graph, make_graph
-from neoflow.partition import Stage, Subgraph, Value
+from neoflow.partition import Node, Subgraph, Value
 
 f32 = Slot(0, (8,), "float32")
 i = Axis(0, 8)
@@ -27,14 +27,14 @@ x = Read(f32, (i,))
 
 
 def kernel(body, *slots, shape=(8,)):
-    """A subgraph of one stage that reads an input for each slot."""
+    """A subgraph of one node that reads an input for each slot."""
     inputs = tuple(Value(s.shape, s.dtype) for s in slots)
     definition = Definition(shape, body, slots)
-    return Subgraph(inputs, (Stage(definition, tuple(range(len(slots)))),), (len(slots),))
+    return Subgraph(inputs, (Node(definition, tuple(range(len(slots)))),), (len(slots),))
 
 
 def line(subgraph):
-    """The text of the only stage."""
+    """The text of the only node."""
     return subgraph.to_text().split("outputs")[0].split("v1", 1)[1]
 
 
@@ -157,7 +157,7 @@ def test_what_is_long_and_used_twice_stands_once():
 def test_slots_that_are_not_in_the_order_of_reading_say_what_they_read():
     a, b = Slot(0, (8,), "float32"), Slot(1, (8,), "float32")
     body = apply("sub", Read(a, (i,)), Read(b, (i,)))
-    twice = Subgraph((Value((8,), "float32"),), (Stage(Definition((8,), body, (a, b)), (0, 0)),), (1,))
+    twice = Subgraph((Value((8,), "float32"),), (Node(Definition((8,), body, (a, b)), (0, 0)),), (1,))
     assert line(twice) == "[i<8] = $0[i] - $1[i] reads in0, in0\n"
     swapped = kernel(apply("sub", Read(b, (i,)), Read(a, (i,))), a, b)
     assert "= $1[i] - $0[i] reads in0, in1" in swapped.to_text()
@@ -245,7 +245,7 @@ REFUSED = {
     "e0\nwhere a = in0[i]": (7, "the names of expressions are e0, e1 ..., each of one"),
     "$0[i]": (1, "`$0` is no tensor above"),
     "$1[i] reads in0": (11, "a definition that says what it `reads` reads $0, $1 ..., others labels; not `$1`"),
-    'in0[i] axes "i"': (1, "a stage has no place and no names"),
+    'in0[i] axes "i"': (1, "a node has no place and no names"),
     "in0[" + "(" * 100 + "i" + " + i)" * 100 + " % 8]": (1, "an index or a condition has more than 100 levels"),
     "select(in0[i] < 1.0, " * 3000 + "1.0" + ", 2.0)" * 3000: (1, "the reads stand under too many conditions"),
     "".join(f"sum[r{n}<2](" for n in range(300)) + "in0[i]" + ")" * 300: (None, "there are too many axes"),

@@ -74,7 +74,7 @@ def cases(name: str, roots: list[Tensor], feeds: dict[Tensor, np.ndarray]) -> It
 
 def compares(subgraph: Subgraph) -> bool:
     """Whether floats are compared for equality, which other bits of the same value decide otherwise."""
-    nodes = [n for s in subgraph.stages for n in postorder(s.definition.body)]
+    nodes = [n for s in subgraph.nodes for n in postorder(s.definition.body)]
     return any(isinstance(n, Apply) and n.fn in ("eq", "ne") and is_float(n.args[0].dtype) for n in nodes)
 
 

@@ -77,11 +77,11 @@ ONE_OF_EACH = {"contraction": matmul, "rows": softmax, "scatter": scatter, "redu
 
 
 def changed(schedule, **knobs):
-    return Schedule(schedule.template, tuple(sorted({**dict(schedule.knobs), **knobs}.items())), schedule.stages)
+    return Schedule(schedule.template, tuple(sorted({**dict(schedule.knobs), **knobs}.items())), schedule.inner)
 
 
 def without(schedule, name):
-    return Schedule(schedule.template, tuple(k for k in schedule.knobs if k[0] != name), schedule.stages)
+    return Schedule(schedule.template, tuple(k for k in schedule.knobs if k[0] != name), schedule.inner)
 
 
 # ---------------------------------------------------------------------------------------------------------- laws
@@ -175,14 +175,14 @@ def test_knobs_missing_unknown_or_of_another_kind_are_refused(name):
 REFUSED = [
     (matmul, {"pack_panels": False, "side": "left"}, "one read whose vectors lie in memory as they are"),
     (matmul, {"vectors": 17}, "no register tile"),
-    (matmul, {"rows": 33, "vectors": 2}, "at most 64 accumulators"),
+    (matmul, {"tile_rows": 33, "vectors": 2}, "at most 64 accumulators"),
     (matmul, {"order": "panels", "tiles": 2}, "a task owns a panel"),
     (matmul, {"splits": 2, "store": "registers"}, "partial sums are added row by row"),
     (matmul, {"pack": False, "run": True}, "is not packed"),
     (matmul, {"lanes": 5}, "points of N, in two registers at most"),
     (matmul, {"split": 1}, "1 ways to divide the factors"),
     (total, {"lane": "output"}, "no such axis of the output"),
-    (total, {"rows": 2}, "no axis for rows"),
+    (total, {"tile_rows": 2}, "no axis for rows"),
     (total, {"splits": 2, "parallel": False}, "by threads"),
     (total, {"lanes": 3}, "powers of two"),
     (plain, {"inner": 1}, "before the last of 2"),
@@ -219,25 +219,25 @@ def test_templates_that_do_not_fit():
     assert not verdict.ok and "there is no template 'spiral'; there are rows, scatter, map" in verdict.reason
 
 
-def test_stages_of_a_row_are_judged_each():
+def test_nests_of_a_row_are_judged_each():
     problem = problem_of(softmax())
     schedule = default(problem, TWO)
-    assert [s.template for s in schedule.stages] == ["reduction", "map", "map", "reduction", "map"]
-    short = Schedule("rows", schedule.knobs, schedule.stages[:-1])
-    assert "rows has 5 stages here, the schedule 4" in legal(problem, short, TWO).reason
-    parallel = changed(schedule.stages[1], parallel=True)
-    inside = Schedule("rows", schedule.knobs, (schedule.stages[0], parallel, *schedule.stages[2:]))
-    assert legal(problem, inside, TWO).reason.startswith("stage 1: parallel=True")
-    product_inside = (default_schedule(matmul(), TWO), *schedule.stages[1:])
+    assert [s.template for s in schedule.inner] == ["reduction", "map", "map", "reduction", "map"]
+    short = Schedule("rows", schedule.knobs, schedule.inner[:-1])
+    assert "rows has 5 nests here, the schedule 4" in legal(problem, short, TWO).reason
+    parallel = changed(schedule.inner[1], parallel=True)
+    inside = Schedule("rows", schedule.knobs, (schedule.inner[0], parallel, *schedule.inner[2:]))
+    assert legal(problem, inside, TWO).reason.startswith("nest 1: parallel=True")
+    product_inside = (default_schedule(matmul(), TWO), *schedule.inner[1:])
     reason = legal(problem, Schedule("rows", schedule.knobs, product_inside), TWO).reason
-    assert reason == "stage 0: template 'contraction' does not fit a stage of a row"
+    assert reason == "nest 0: template 'contraction' does not fit a nest of a row"
 
 
 def test_what_a_row_kernel_stores_is_a_knob():
     problem = problem_of(softmax())
     usual = default(problem, TWO)
     fewer = complete("rows", problem, TWO, {"stored": int(usual["stored"]) & ~1})
-    assert usual["stored"] != fewer["stored"] and len(fewer.stages) < len(usual.stages)
+    assert usual["stored"] != fewer["stored"] and len(fewer.inner) < len(usual.inner)
     assert fewer in space(problem, TWO).neighbours(usual)
 
 
@@ -248,8 +248,11 @@ def test_what_a_row_kernel_stores_is_a_knob():
     ("text", "message"),
     [
         ("{", "a schedule is not JSON"),
-        ("[]", "a schedule has a template, knobs and perhaps stages"),
-        ('{"template": "map", "knobs": {}, "extra": 1}', "a schedule has a template, knobs and perhaps stages"),
+        ("[]", "a schedule has a template, knobs and perhaps inner schedules"),
+        (
+            '{"template": "map", "knobs": {}, "extra": 1}',
+            "a schedule has a template, knobs and perhaps inner schedules",
+        ),
         ('{"template": "spiral", "knobs": {}}', "there is no template 'spiral'"),
         ('{"template": ["map"], "knobs": {}}', "there is no template"),
         ('{"template": "scatter", "knobs": {"lanes": 1}}', "lacks the knob 'chunks'"),
@@ -258,7 +261,7 @@ def test_what_a_row_kernel_stores_is_a_knob():
             "the knob 'chunks' is True, which is no int",
         ),
         ('{"template": "scatter", "knobs": {"lanes": 1, "chunks": 1, "x": 1}}', "scatter has no knob 'x'"),
-        ('{"template": "scatter", "knobs": {"lanes": 1, "chunks": 1}, "stages": 1}', "the stages of a schedule are"),
+        ('{"template": "scatter", "knobs": {"lanes": 1, "chunks": 1}, "inner": 1}', "the inner schedules are"),
     ],
 )
 def test_text_that_is_no_schedule(text, message):

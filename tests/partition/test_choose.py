@@ -82,10 +82,10 @@ def test_a_sum_takes_the_place_of_its_contraction():
     assert "a[8, 64]" not in reasons([compute("z", lambda i, j: alone[i, j] * 2.0)])
 
 
-def test_a_kernel_has_few_stages():
-    parts = [compute(f"a{n}", lambda i, j, n=n: X[i, j] + float(n)) for n in range(choose.MAX_STAGES + 2)]
+def test_a_kernel_has_few_nodes():
+    parts = [compute(f"a{n}", lambda i, j, n=n: X[i, j] + float(n)) for n in range(choose.MAX_NODES + 2)]
     total = compute("z", lambda i, j: sum((p[i, j] for p in parts[1:]), parts[0][i, j]))
-    found = [s for s, r in reasons([total]).items() if r == "the kernel would have more than 24 stages"]
+    found = [s for s, r in reasons([total]).items() if r == "the kernel would have more than 24 nodes"]
     assert len(found) == 2
 
 
@@ -110,7 +110,7 @@ def test_two_kernels_together_store_few_tensors(asked):
 
 def test_a_kernel_has_few_results():
     chain = [product("s")]
-    for n in range(1, choose.MAX_STAGES + 2):
+    for n in range(1, choose.MAX_NODES + 2):
         chain.append(compute(f"c{n}", lambda i, j, t=chain[-1]: t[i, j] + 1.0))
     found = reasons(chain[-1:], EPILOGUES, keep={t.name for t in chain})
     assert found["c24[8, 64] with the kernel of s"] == "the kernel has 24 results already"
@@ -140,7 +140,7 @@ def test_rows_lie_along_memory():
     [
         (16, "a row has 16 elements: loops across rows are faster"),
         (64, None),
-        (20000, "what lies between the stages exceeds 65536 bytes a row"),
+        (20000, "what lies between the nodes exceeds 65536 bytes a row"),
     ],
 )
 def test_rows_are_neither_short_nor_large(width, sentence):

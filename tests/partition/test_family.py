@@ -172,7 +172,7 @@ def signature(s: Subgraph) -> tuple:
     """What a family never loses: types, ranks, who reads what."""
     return (
         [(len(v.shape), v.dtype) for v in s.inputs],
-        [(len(t.definition.shape), t.definition.body.dtype, t.inputs) for t in s.stages],
+        [(len(t.definition.shape), t.definition.body.dtype, t.inputs) for t in s.nodes],
         s.outputs,
         s.rows,
     )

@@ -6,7 +6,7 @@ import pytest
 import neoflow as nf
 from neoflow.expr.tensor import Compute
 from neoflow.nn import functional as F
-from neoflow.partition import Stage, Subgraph, Value, can_overwrite
+from neoflow.partition import Node, Subgraph, Value, can_overwrite
 from neoflow.partition.overwrite import is_shared, replacements
 from tests.partition.test_fuse import kernels, stored
 from tests.partition.test_fuse import run as run_kernels
@@ -16,7 +16,7 @@ from tests.strategies import random_program
 def run(subgraph, arrays, seed):
     """The kernel with these places for inputs and outputs, which may share memory.
 
-    Row by row and in each the stages in order, or else some points first and then the others. What is not stored is
+    Row by row and in each the nodes in order, or else some points first and then the others. What is not stored is
     computed again from memory wherever it is read.
     """
     first = len(subgraph.inputs)
@@ -25,9 +25,9 @@ def run(subgraph, arrays, seed):
     def current(number):
         inputs = {n: nf.placeholder(a.shape, subgraph.value(n).dtype) for n, a in memory.items() if n != number}
         values = dict(inputs)
-        for n, stage in enumerate(subgraph.stages[: number - first + 1], first):
+        for n, node in enumerate(subgraph.nodes[: number - first + 1], first):
             if n not in values:
-                values[n] = Compute(stage.definition, tuple(values[i] for i in stage.inputs), "t")
+                values[n] = Compute(node.definition, tuple(values[i] for i in node.inputs), "t")
         return nf.evaluate([values[number]], {t: np.array(memory[n]) for n, t in inputs.items()})[0]
 
     if subgraph.rows is None:
@@ -39,7 +39,7 @@ def run(subgraph, arrays, seed):
                 kept[o][points] = value[points]
             memory |= kept
         return [memory[o] for o in subgraph.outputs]
-    reducing = [n for n, s in enumerate(subgraph.stages, first) if s.definition.has_reduction and subgraph.depends(n)]
+    reducing = [n for n, s in enumerate(subgraph.nodes, first) if s.definition.has_reduction and subgraph.depends(n)]
     for n in reducing:
         memory.setdefault(n, np.zeros(subgraph.value(n).shape, subgraph.value(n).dtype))
     for row in np.ndindex(*subgraph.row_shape):
@@ -81,7 +81,7 @@ def test_softmax_may_be_written_over_its_scores():
 
 
 def test_a_row_that_is_read_again_is_not_overwritten():
-    """The first output is stored before the second stage goes through the row of the input again."""
+    """The first output is stored before the second node goes through the row of the input again."""
     x = nf.placeholder((6, 40), name="x")
     centred = nf.compute((6, 40), lambda i, j: x[i, j] - nf.max(x, axis=1)[i])
     k = nf.axis(40, "k")
@@ -90,7 +90,7 @@ def test_a_row_that_is_read_again_is_not_overwritten():
         for n, value in enumerate(subgraph.inputs):
             if value == Value((6, 40), "float32") and subgraph.rows is not None:
                 centred_number = next(o for o in subgraph.outputs if subgraph.value(o) == value)
-                last = subgraph.stages[-1]
+                last = subgraph.nodes[-1]
                 assert (centred_number in replacements(subgraph, n)) == (n not in last.inputs)
         check(subgraph)
 
@@ -109,7 +109,7 @@ def test_a_transposed_read_is_not_overwritten():
     a = nf.placeholder((8, 8), name="a")
     (subgraph,) = subgraphs([nf.compute((8, 8), lambda i, j: a[i, j] + a[j, i])], [a])
     assert not replacements(subgraph, 0)
-    plain = Subgraph(subgraph.inputs, (Stage((a * 2.0).definition, (0,)),), (1,))
+    plain = Subgraph(subgraph.inputs, (Node((a * 2.0).definition, (0,)),), (1,))
     assert replacements(plain, 0) == {1} and not is_shared(plain)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 import neoflow as nf
 from neoflow.errors import PartitionError
-from neoflow.partition import Stage, Subgraph, Value
+from neoflow.partition import Node, Subgraph, Value
 
 VECTOR, SQUARE = Value((4,), "float32"), Value((4, 4), "float32")
 X, Y, A = nf.placeholder((4,), name="x"), nf.placeholder((4,), name="y"), nf.placeholder((4, 4), name="a")
@@ -24,8 +24,8 @@ IDS = nf.placeholder((4,), "int64")
 SCATTERED = nf.scatter((4,), [K], (IDS[K],), X[K]).definition
 
 
-def subgraph(inputs, stages, outputs, rows=None):
-    return Subgraph(tuple(inputs), tuple(Stage(d, tuple(reads)) for d, *reads in stages), tuple(outputs), rows)
+def subgraph(inputs, nodes, outputs, rows=None):
+    return Subgraph(tuple(inputs), tuple(Node(d, tuple(reads)) for d, *reads in nodes), tuple(outputs), rows)
 
 
 REFUSED = {
@@ -35,7 +35,7 @@ REFUSED = {
     "v2 reduces, which only the kernel's anchor may": subgraph([SQUARE], [(SUMMED, 0), (SUMMED, 0)], [1, 2]),
     "v1 reduces, which only": subgraph([SQUARE], [(SUMMED_TWICE, 0)], [1]),
     "v2 reads v1 away from its own point": subgraph([SQUARE], [(SUMMED, 0), (REVERSED, 1)], [2]),
-    "the outputs are not values of stages": subgraph([VECTOR], [(DOUBLED, 0)], [0]),
+    "the outputs are not values of nodes": subgraph([VECTOR], [(DOUBLED, 0)], [0]),
     "the outputs are not": subgraph([VECTOR], [(DOUBLED, 0)], []),
     "the outputs are": subgraph([SQUARE], [(SUMMED, 0)], [2], 1),
     "the outputs differ in shape": subgraph([VECTOR], [(DOUBLED, 0), (TAIL, 0)], [1, 2]),
@@ -53,8 +53,8 @@ def test_what_is_no_kernel_is_refused(message):
 def test_what_follows_a_scatter_is_refused():
     scattered = (SCATTERED, *(0 if s.dtype == "float32" else 1 for s in SCATTERED.slots))
     inputs = [VECTOR, Value((4,), "int64")]
-    for rows, stages in ((None, [scattered, (DOUBLED, 2)]), (1, [scattered])):
-        found = subgraph(inputs, stages, [len(stages) + 1], rows)
+    for rows, nodes in ((None, [scattered, (DOUBLED, 2)]), (1, [scattered])):
+        found = subgraph(inputs, nodes, [len(nodes) + 1], rows)
         with pytest.raises(PartitionError, match="v2 scatters, and what it scatters is complete only when its kernel"):
             found.check()
     subgraph(inputs, [scattered], [2]).check()

@@ -35,8 +35,8 @@ def test_rows_and_constants():
     assert Subgraph.from_text(s.to_text()) == s
 
 
-def test_many_stages_in_a_row():
-    """Neither the depth nor the number of ways from one stage to another matters."""
+def test_many_nodes_in_a_row():
+    """Neither the depth nor the number of ways from one node to another matters."""
     lines = ["neoflow subgraph 1", "in0: float32[2, 3]", "v1[i<2, j<3] = in0[i, j]", "v2[i<2, j<3] = v1[i, j]"]
     lines += [f"v{n}[i<2, j<3] = v{n - 1}[i, j] - v{n - 2}[i, j]" for n in range(3, 3000)]
     text = "\n".join([*lines, "v3000[i<2, j<3] = sum[r<3](v2999[i, r])", "rows 1", "outputs v3000"]) + "\n"
@@ -48,17 +48,17 @@ def test_many_stages_in_a_row():
 HEAD = "neoflow subgraph 1\nin0: float32[2]\n"
 REFUSED = {
     HEAD: (3, 1, "expected a value, `rows` or `outputs`, found the end of the text"),
-    HEAD + "in2: float32[2]\n": (3, 1, "expected value number 1 (in1: an input, or v1: a stage), found `in2`"),
+    HEAD + "in2: float32[2]\n": (3, 1, "expected value number 1 (in1: an input, or v1: a node), found `in2`"),
     HEAD + "v2[i<2] = in0[i]\n": (3, 1, "expected value number 1"),
     HEAD + "v1[i<2] = in0[i]\nin2: float32[2]\n": (4, 1, "expected value number 2"),
     HEAD + "v1[i<2] = v2[i]\n": (3, 11, "unknown name `v2`"),
     HEAD + "v1[i<2] = in0[i]\noutputs\n": (4, 8, "expected the label of a value, found the end of the line"),
     HEAD + "v1[i<2] = in0[i]\noutputs v2\n": (4, 9, "`v2` is no value above"),
     HEAD + "v1[i<2] = in0[i]\noutputs v1,\n": (4, 12, "expected the label of a value, found the end of the line"),
-    HEAD + "v1[i<2] = in0[i]\noutputs in0\n": (5, 1, "the outputs are not values of stages"),
+    HEAD + "v1[i<2] = in0[i]\noutputs in0\n": (5, 1, "the outputs are not values of nodes"),
     HEAD + "v1[i<2] = in0[i]\nrows 65\noutputs v1\n": (4, 6, "a number of leading dimensions is at most 64"),
     HEAD + "v1[i<2] = in0[i]\nv2[i<1] = in0[i]\noutputs v1, v2\n": (6, 1, "the outputs differ in shape"),
-    HEAD + 'v1[i<2] = in0[i] @ "a.py":1\noutputs v1\n': (3, 1, "a stage has no place and no names"),
+    HEAD + 'v1[i<2] = in0[i] @ "a.py":1\noutputs v1\n': (3, 1, "a node has no place and no names"),
 }
 
 

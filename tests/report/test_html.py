@@ -69,9 +69,9 @@ def report():
         accuracies=[(n, 1 - v) for n, v in losses],
         test_accuracy=0.5,
         epoch=30,
-        kernels=kernel_rows(step.program, times),
+        kernels=kernel_rows(step.compiled, times),
         roofs=ROOFS,
-        compiled=step.program,
+        compiled=step.compiled,
     )
 
 

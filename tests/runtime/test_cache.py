@@ -117,12 +117,12 @@ def test_a_program_survives_a_damaged_cache(tmp_path, monkeypatch):
     x = nf.placeholder((3, 5), name="x")
     y = x * 2.0 + 1.0
     value = np.arange(15, dtype=np.float32).reshape(3, 5)
-    assert nf.compile(y, [x]).program.built == 1
-    assert nf.compile(y, [x]).program.cached == 1
+    assert nf.compile(y, [x]).compiled.built == 1
+    assert nf.compile(y, [x]).compiled.cached == 1
     monkeypatch.setenv("NEOFLOW_CACHE_BYTES", str(1 << 21))  # other settings: another look at the same folder
     for path in (tmp_path / "kernels" / "modules").iterdir():
         path.write_bytes(path.read_bytes()[:-100])
     with pytest.warns(CacheWarning) as found:
         f = nf.compile(y, [x])
-    assert len(found) == 1 and f.program.built == 1
+    assert len(found) == 1 and f.compiled.built == 1
     np.testing.assert_array_equal(f(value)[0], value * 2 + 1)

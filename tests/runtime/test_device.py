@@ -48,9 +48,9 @@ def test_schedules_and_targets_need_no_compiler():
         from neoflow.loops import default_schedule
         from neoflow.target import cpu_target
         from neoflow.runtime.device.cpu import CPU
-        from neoflow.partition.subgraph import Stage, Subgraph, Value
+        from neoflow.partition.subgraph import Node, Subgraph, Value
         x = nf.placeholder((8, 8), "float32")
-        s = Subgraph((Value((8, 8), "float32"),), (Stage((x + 1.0).definition, (0,)),), (1,))
+        s = Subgraph((Value((8, 8), "float32"),), (Node((x + 1.0).definition, (0,)),), (1,))
         default_schedule(s, cpu_target())
         CPU.allocate((8, 8), "float32")
         assert "tvm" not in sys.modules
@@ -61,10 +61,10 @@ def test_schedules_and_targets_need_no_compiler():
 @pytest.mark.tvm
 def test_a_library_runs_in_a_process_without_the_compiler(tmp_path):
     import neoflow as nf
-    from neoflow.partition.subgraph import Stage, Subgraph, Value
+    from neoflow.partition.subgraph import Node, Subgraph, Value
 
     x = nf.placeholder((1000,), "float32")
-    s = Subgraph((Value(x.shape, x.dtype),), (Stage(nf.exp(x).definition, (0,)),), (1,))
+    s = Subgraph((Value(x.shape, x.dtype),), (Node(nf.exp(x).definition, (0,)),), (1,))
     target = cpu_target()
     kernel = codegen.lower(s, default_schedule(s, target), target, "exp")
     path, team = tmp_path / "library.so", tmp_path / "team.so"

@@ -41,8 +41,8 @@ def nouns_of(outputs: Sequence[Tensor], inputs: Sequence[Tensor], updates: dict 
 
 
 def code_of(subgraph: Subgraph) -> Code:
-    """What its compiled form could be called by: as many phases, workspaces and faults as it has stages and inputs."""
-    stages, inputs = len(subgraph.stages), len(subgraph.inputs)
-    entries = tuple(Entry(f"nf_{subgraph.digest[:16]}_{n}", 7 * n + 1, bool(n % 2)) for n in range(stages))
-    workspaces = tuple(Workspace(100 * n + 3, bool(n % 2)) for n in range(stages - 1))
+    """What its compiled form could be called by: as many phases, workspaces and faults as it has nodes and inputs."""
+    nodes, inputs = len(subgraph.nodes), len(subgraph.inputs)
+    entries = tuple(Entry(f"nf_{subgraph.digest[:16]}_{n}", 7 * n + 1, bool(n % 2)) for n in range(nodes))
+    workspaces = tuple(Workspace(100 * n + 3, bool(n % 2)) for n in range(nodes - 1))
     return Code(entries, workspaces, tuple(Fault(n or None, n + 2) for n in range(inputs)))

@@ -130,7 +130,7 @@ def test_refused(body):
 def nested(levels: int) -> Schedule:
     schedule = Schedule("rows")
     for _ in range(levels):
-        schedule = Schedule("rows", stages=(schedule,))
+        schedule = Schedule("rows", inner=(schedule,))
     return schedule
 
 
@@ -138,6 +138,6 @@ def test_depth():
     assert Schedule.from_text(nested(49).to_text()) == nested(49)
     with pytest.raises(TextError, match="more than 100 brackets stand inside one another"):
         Schedule.from_text(nested(60).to_text())
-    text = 'neoflow schedule 1\ntemplate = "rows"\nstages = (' + 'Schedule(template="rows", stages=(' * 100_000
+    text = 'neoflow schedule 1\ntemplate = "rows"\ninner = (' + 'Schedule(template="rows", inner=(' * 100_000
     with pytest.raises(TextError, match="more than 100 brackets stand inside one another"):
         Schedule.from_text(text)

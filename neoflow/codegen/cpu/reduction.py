@@ -31,7 +31,7 @@ class _Lowering:
         assert reduction is not None
         self.frame, self.outputs, self.reduced = frame, frame.nest.axes, reduction.axes
         self.lanes, self.unroll = int(schedule["lanes"]), int(schedule["unroll"])
-        self.rows = int(schedule["rows"])
+        self.rows = int(schedule["tile_rows"])
         self.parallel, self.along_output = bool(schedule["parallel"]), schedule["lane"] == "output"
         self.reducer = Reducer(reduction)
         candidates = self.outputs if self.along_output else self.reduced

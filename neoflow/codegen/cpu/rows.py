@@ -10,7 +10,7 @@ from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Buffers, points
 from neoflow.codegen.tir.phases import Phase, Phases
 from neoflow.expr.ir import Axis
-from neoflow.loops.rows import RowProblem, stages
+from neoflow.loops.rows import RowProblem, nests
 from neoflow.loops.schedule import Schedule
 
 Value = emit.Value
@@ -18,7 +18,7 @@ Value = emit.Value
 
 def lower_rows(problem: RowProblem, schedule: Schedule, buffers: Buffers) -> Phases:
     """One phase."""
-    stored = stages(problem, schedule)
+    stored = nests(problem, schedule)
     # a masked vector may start at the last element: LLVM 22 miscompiles one that passes the end of a stack array
     spare = buffers.target.vector_bytes
     local = {s.number: emit.buffer(s.size + spare, s.dtype, f"row{s.number}", 64) for s in stored if not s.is_output}
@@ -26,11 +26,11 @@ def lower_rows(problem: RowProblem, schedule: Schedule, buffers: Buffers) -> Pha
 
     def row(env: dict[Axis, Value]) -> list:
         statements: list = [emit.on_stack(b) for b in local.values()]
-        for stage, inner in zip(stored, schedule.stages, strict=True):
-            inside = Buffers(buffers.target, everything, (everything[stage.number],), buffers.faults)
-            frame = inside.frame(stage.problem.fused(inner), env)
+        for nest, inner in zip(stored, schedule.inner, strict=True):
+            inside = Buffers(buffers.target, everything, (everything[nest.number],), buffers.faults)
+            frame = inside.frame(nest.problem.fused(inner), env)
             lowered = (lower_map if inner.template == "map" else lower_reduction)(frame, inner)
-            assert not lowered.scratch, f"{inner}: a stage of a row is for one thread"
+            assert not lowered.scratch, f"{inner}: a nest of a row is for one thread"
             statements += [s for phase in lowered.phases for s in phase.serial()]
         return statements
 

@@ -25,7 +25,7 @@ Value = emit.Value
 
 def tiling_of(c: Contraction, schedule: Schedule) -> Tiling:
     """The contraction cut by the knobs lanes, vectors, rows and splits."""
-    lanes, vectors, limit = int(schedule["lanes"]), int(schedule["vectors"]), int(schedule["rows"])
+    lanes, vectors, limit = int(schedule["lanes"]), int(schedule["vectors"]), int(schedule["tile_rows"])
     rows = Rows(c.m, *row_box(c.m, limit))
     part = math.ceil(c.k[0].extent / int(schedule["splits"]))
     return Tiling(c.batch, RowTiles(rows), Panels(c.n, vectors, lanes), Parts(c.k, part))

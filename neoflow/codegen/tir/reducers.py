@@ -20,23 +20,23 @@ Value = emit.Value
 class State:
     """Accumulators: one block of registers for each component (the value; for argmax and argmin also its position)."""
 
-    parts: tuple[emit.Registers, ...]
+    pieces: tuple[emit.Registers, ...]
     neutral: tuple[Value, ...]
 
     def allocate(self) -> list:
         out: list = []
-        for part, value in zip(self.parts, self.neutral, strict=True):
-            out += part.allocate() + [part.put(n, value) for n in range(part.count)]
+        for piece, value in zip(self.pieces, self.neutral, strict=True):
+            out += piece.allocate() + [piece.put(n, value) for n in range(piece.count)]
         return out
 
     def values(self, n: int) -> list[Value]:
-        return [part.get(n) for part in self.parts]
+        return [piece.get(n) for piece in self.pieces]
 
     def put(self, n: int, values: list[Value]) -> list:
         """Store new values; all are computed before the first is stored."""
         out: list = []
         bound = [emit.bind(out, v) for v in values]
-        return out + [part.put(n, v) for part, v in zip(self.parts, bound, strict=True)]
+        return out + [piece.put(n, v) for piece, v in zip(self.pieces, bound, strict=True)]
 
 
 class Reducer:
@@ -51,8 +51,8 @@ class Reducer:
 
     def state(self, count: int, lanes: int) -> State:
         """`count` neutral accumulators of `lanes` lanes."""
-        parts = tuple(emit.Registers(count, e, lanes) for e in self.elements)
-        return State(parts, self._neutral())
+        pieces = tuple(emit.Registers(count, e, lanes) for e in self.elements)
+        return State(pieces, self._neutral())
 
     def _neutral(self) -> tuple[Value, ...]:
         if self._is_arg:  # loses to every key, and to equal ones by its position
@@ -62,7 +62,7 @@ class Reducer:
 
     def accumulate(self, state: State, n: int, ev: Evaluator, mask: Value | None = None) -> list:
         """Take the body's value at the evaluator's point into accumulator `n`; lanes outside `mask` stay."""
-        body, lanes = self._node.body, state.parts[0].lanes
+        body, lanes = self._node.body, state.pieces[0].lanes
         if self._is_arg:
             key = emit.kept(ev.statements, self._key(emit.widen(ev.value(body), lanes)))
             position = ev.index(self._node.axes[0]) if self._node.axes else emit.integer(0)  # one of length 1 is gone
@@ -118,14 +118,14 @@ class Reducer:
 
     def fold(self, state: State, statements: list) -> list[Value]:
         """One scalar from all accumulators and lanes: neighbours first, then halves; statements are added."""
-        rows = [state.values(n) for n in range(state.parts[0].count)]
+        rows = [state.values(n) for n in range(state.pieces[0].count)]
         while len(rows) > 1:
             rows = [
                 self._named(self._merged(rows[n], rows[n + 1]), statements) if n + 1 < len(rows) else rows[n]
                 for n in range(0, len(rows), 2)
             ]
         values = self._named(rows[0], statements)
-        lanes = state.parts[0].lanes
+        lanes = state.pieces[0].lanes
         while lanes > 1:
             lanes //= 2
             halves = [_halves(v, e, lanes) for v, e in zip(values, self.elements, strict=True)]

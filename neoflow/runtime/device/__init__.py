@@ -16,7 +16,7 @@ Memory = Any
 class Launch:
     """One phase of a kernel in its place.
 
-    function: its address. pointers: where in the program's table its pointers begin. tasks, is_parallel: see
+    function: its address. pointers: where in the table its pointers begin. tasks, is_parallel: see
     `neoflow.kernel.Entry`. status: the number of its status word, None where it cannot fail. call: the
     number of the plan's call that it belongs to, None for a copy.
     """
@@ -37,7 +37,7 @@ class Library(Protocol):
         ...
 
 
-class Program(Protocol):
+class Recording(Protocol):
     """Launches in order over a table of pointers, ready to run."""
 
     table: np.ndarray
@@ -50,7 +50,7 @@ class Program(Protocol):
         ...
 
     def seconds(self) -> list[float]:
-        """The times of a timed program's launches in its last run. Raises `RuntimeFault` for another program."""
+        """The times of the launches of a timed recording in its last run. Raises `RuntimeFault` for another one."""
         ...
 
 
@@ -82,14 +82,14 @@ class Device(Protocol):
         """The code of a library."""
         ...
 
-    def program(
+    def record(
         self, launches: Sequence[Launch], table: np.ndarray, status: np.ndarray, threads: int, timed: bool = False
-    ) -> Program:
+    ) -> Recording:
         """Make launches ready to run; `timed` ones tell their times, and run one after the other."""
         ...
 
-    def launch(self, program: Program) -> None:
-        """Run a program; it may still run when this returns."""
+    def launch(self, recording: Recording) -> None:
+        """Run what was recorded; it may still run when this returns."""
         ...
 
     def synchronize(self) -> None:

@@ -1,4 +1,4 @@
-"""This machine's CPU: memory is NumPy arrays, programs run by a team of threads."""
+"""This machine's CPU: memory is NumPy arrays, launches run by a team of threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from neoflow.errors import RuntimeFault
-from neoflow.runtime.device import Launch, Program
+from neoflow.runtime.device import Launch, Recording
 from neoflow.runtime.device.library import Library
 from neoflow.runtime.device.team import Team
 
@@ -30,8 +30,8 @@ def empty(shape: tuple[int, ...], dtype: str | np.dtype, alignment: int = 64) ->
     return raw[start : start + count].view(kind).reshape(shape)
 
 
-class CpuProgram:
-    """A program in the form that the team reads, see `codegen/cpu/team.ll`."""
+class CpuRecording:
+    """A recording in the form that the team reads, see `codegen/cpu/team.ll`."""
 
     def __init__(
         self, launches: Sequence[Launch], table: np.ndarray, status: np.ndarray, threads: int, timed: bool, team: Team
@@ -66,12 +66,12 @@ class CpuProgram:
     def seconds(self) -> list[float]:
         """The times of the launches in the last run."""
         if self.times is None:
-            raise RuntimeFault("the program was not made to be timed")
+            raise RuntimeFault("the recording was not made to be timed")
         return list(np.diff(self.times) / _ticks(self._team))
 
 
 def _leave(team: Team, generation: list[int], kept: object) -> None:
-    """Keep a program's memory until no thread is inside."""
+    """Keep the memory of a recording until no thread is inside."""
     team.leave(generation[0])
 
 
@@ -91,7 +91,7 @@ def _regions(launches: Sequence[Launch], threads: int, timed: bool) -> list[list
 @lru_cache(maxsize=1)
 def _ticks(team: Team) -> float:
     """Steps of the processor's counter in a second."""
-    clock = CpuProgram((), np.zeros(0, np.int64), np.zeros(0, np.int32), 1, True, team)
+    clock = CpuRecording((), np.zeros(0, np.int64), np.zeros(0, np.int32), 1, True, team)
     assert clock.times is not None
     clock.run()
     begin, start = int(clock.times[0]), time.perf_counter()
@@ -101,7 +101,7 @@ def _ticks(team: Team) -> float:
 
 
 class Cpu:
-    """The CPU as a `Device`. What runs programs is a library that `install` is given once."""
+    """The CPU as a `Device`. What runs launches is a library that `install` is given once."""
 
     def __init__(self) -> None:
         self._team: Team | None = None
@@ -138,13 +138,13 @@ class Cpu:
     def load(self, data: bytes) -> Library:
         return Library(data)
 
-    def program(
+    def record(
         self, launches: Sequence[Launch], table: np.ndarray, status: np.ndarray, threads: int, timed: bool = False
-    ) -> CpuProgram:
-        return CpuProgram(launches, table, status, threads, timed, self.team)
+    ) -> CpuRecording:
+        return CpuRecording(launches, table, status, threads, timed, self.team)
 
-    def launch(self, program: Program) -> None:
-        program.run()
+    def launch(self, recording: Recording) -> None:
+        recording.run()
 
     def synchronize(self) -> None:
         """A launch ends before it returns."""

@@ -1,4 +1,4 @@
-"""The thread team: runs a program, as `codegen/cpu/team.ll` lays it out in memory, by several threads at once.
+"""The thread team: runs recorded launches, as `codegen/cpu/team.ll` lays it out in memory, by several threads at once.
 
 One team serves the process. A step that finds it busy with another thread's step runs on its own thread; so does one in
 a child of `fork`, until the child has a team of its own. Results do not depend on who does which task.
@@ -25,7 +25,7 @@ _INSIDE = 8
 
 
 class Team:
-    """Threads that wait for programs. They start when first needed, and sleep while nothing runs."""
+    """Threads that wait for recorded launches. They start when first needed, and sleep while nothing runs."""
 
     def __init__(self, library: Library):
         self._library = library  # is never unloaded: its threads are in there
@@ -45,17 +45,17 @@ class Team:
         self._address = self._words.ctypes.data
         self._workers: list[np.ndarray] = []
 
-    def run(self, program: int, threads: int) -> int:
-        """Run the program at this address; gives the generation it ran in (0: on this thread alone)."""
+    def run(self, recording: int, threads: int) -> int:
+        """Run the recording at this address; gives the generation it ran in (0: on this thread alone)."""
         if threads > 1 and self._lock.acquire(blocking=False):
             try:
                 if len(self._workers) < threads - 1:
                     self._start(threads - 1)
-                self._step(self._address, program, threads)
+                self._step(self._address, recording, threads)
                 return int(self._words[_GENERATION])
             finally:
                 self._lock.release()
-        self._alone(program)
+        self._alone(recording)
         return 0
 
     def leave(self, generation: int) -> None:
