@@ -11,7 +11,7 @@ from neoflow.codegen import verify as judge
 from neoflow.codegen.verify import verifier_version
 from neoflow.loops import default_schedule
 from neoflow.models import build_model
-from neoflow.partition.subgraph import Stage, Subgraph, Value
+from neoflow.partition.subgraph import Node, Subgraph, Value
 from tests.strategies import random_program
 
 pytestmark = pytest.mark.tvm
@@ -130,7 +130,7 @@ def miscompile(monkeypatch):
     """From now on a kernel writes three times its input whatever it should do."""
     original = codegen.lower
     x = nf.placeholder((19, 23), name="x")
-    wrong = Subgraph((Value(x.shape, x.dtype),), (Stage((x * 3.0).definition, (0,)),), (1,))
+    wrong = Subgraph((Value(x.shape, x.dtype),), (Node((x * 3.0).definition, (0,)),), (1,))
     with monkeypatch.context() as patch:
         patch.setattr(
             codegen, "lower", lambda s, schedule, *rest: original(wrong, default_schedule(wrong, rest[0]), *rest)
