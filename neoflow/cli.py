@@ -16,6 +16,7 @@ COMMANDS = (
     "train",
     "bench",
     "explain",
+    "models",
     "doctor",
     "cache",
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import difflib
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -32,9 +35,47 @@ class Peer(Protocol):
         """The loss and the gradient of every parameter, without an update."""
 
 
-def roots() -> list[Path]:
-    """Where `models` and `benchmarks` are looked for: here, then beside the package."""
-    return list(dict.fromkeys((Path.cwd(), Path(neoflow.__file__).resolve().parents[1])))
+@dataclass(frozen=True)
+class Found:
+    """A model there is: its file's name, the names of its variants, the first being the default, and its file."""
+
+    name: str
+    variants: tuple[str, ...]
+    path: Path
+
+    def __str__(self) -> str:
+        return self.name if self.variants in ((), (self.name,)) else f"{self.name} ({', '.join(self.variants)})"
+
+
+def _folders(*beside: str) -> list[Path]:
+    """A folder of the project, by its path: here, then beside the package; last the one that an installed wheel has."""
+    package = Path(neoflow.__file__).resolve().parent
+    in_wheel = package / "zoo" / "peers" if beside[-1] == "peers" else package / "zoo"
+    return list(dict.fromkeys((Path.cwd().joinpath(*beside), package.parent.joinpath(*beside), in_wheel)))
+
+
+def list_models() -> list[Found]:
+    """The models that have a name, in the order of their names; of two files of one name the first found."""
+    found: dict[str, Found] = {}
+    for folder in _folders("models"):
+        for path in sorted(folder.glob("*.py")):
+            if path.stem != "__init__":
+                found.setdefault(path.stem, Found(path.stem, _variants(path), path))
+    return sorted(found.values(), key=lambda f: f.name)
+
+
+def _variants(path: Path) -> tuple[str, ...]:
+    """The keys of `VARIANTS` as the file has them written, none where they are computed; it is not run for that."""
+    try:
+        program = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return ()
+    for node in program.body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "VARIANTS" for t in node.targets):
+            keys = node.value.keys if isinstance(node.value, ast.Dict) else [None]
+            names = [k.value for k in keys if isinstance(k, ast.Constant) and isinstance(k.value, str)]
+            return tuple(names) if len(names) == len(keys) else ()
+    return (path.stem,)
 
 
 def find_model(name: str) -> tuple[Path, str]:
@@ -47,15 +88,22 @@ def find_model(name: str) -> tuple[Path, str]:
         if not path.is_file():
             raise ConfigError(f"there is no file {name}")
         return path, ""
-    for root in roots():
-        for n in range(len(name), 0, -1):
-            path = root / "models" / f"{name[:n]}.py"
-            if path.is_file():
-                return path, name
-    names = sorted({p.stem for root in roots() for p in (root / "models").glob("*.py") if p.stem != "__init__"})
-    raise ConfigError(
-        f"there is no model {name}: give a file, or one of {', '.join(names) or '(no models folder here)'}"
-    )
+    there = list_models()
+    for found in there:
+        if name in found.variants:
+            return found.path, name
+    for found in there:
+        if name == found.name or (not found.variants and name.startswith(found.name)):
+            return found.path, name
+    known = {v: f for f in there for v in (f.name, *f.variants)}
+    listed = ", ".join(map(str, there)) or "(no models folder here)"
+    raise ConfigError(f"there is no model {name}{_meant(name, known)}: give a file, or one of {listed}")
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """A suggestion where a known name is near."""
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def load_file(path: Path) -> ModuleType:
@@ -100,17 +148,21 @@ def build_model(name: str, batch: int | None = None, small: bool = False, **size
 
 
 def find_peer(framework: str, name: str, parameters: Mapping[str, np.ndarray]) -> Peer:
-    """A model's peer: class `Peer` of `benchmarks/peers/<framework>_<file>.py`. Raises `ConfigError` without one."""
+    """A model's peer: class `Peer` of `<framework>_<file>.py`, beside the model's file or in `benchmarks/peers`.
+
+    Raises `ConfigError` without one.
+    """
     if framework not in PEERS:
         raise ConfigError(f"there is no peer {framework!r}; there are {', '.join(PEERS)}")
     if importlib.util.find_spec(framework) is None:
         raise ConfigError(f"{framework} is not installed: pip install 'neoflow[{framework}]'")
-    stem = find_model(name)[0].stem
-    for root in roots():
-        path = root / "benchmarks" / "peers" / f"{framework}_{stem}.py"
+    model = find_model(name)[0]
+    file = f"{framework}_{model.stem}.py"
+    for folder in (model.resolve().parent, *_folders("benchmarks", "peers")):
+        path = folder / file
         if path.is_file():
             module = load_file(path)
             if not hasattr(module, "Peer"):
                 raise ConfigError(f"{path} has no class Peer")
             return module.Peer(parameters)
-    raise ConfigError(f"{stem} has no peer in {framework}: benchmarks/peers/{framework}_{stem}.py is missing")
+    raise ConfigError(f"{model.stem} has no peer in {framework}: put {file} beside it, or into benchmarks/peers")

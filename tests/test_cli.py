@@ -13,6 +13,7 @@ import pytest
 import neoflow
 import neoflow as nf
 from neoflow import cli
+from neoflow.models import build_model, find_model
 
 MODEL = """
 import neoflow as nf
@@ -98,9 +99,10 @@ def test_help_loads_little():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["explain", "absent"], "there is no model absent: give a file, or one of .*tiny"),
+        (["explain", "absent"], r"there is no model absent: give a file, or one of .*tiny \(tiny, tiny_wide\)"),
+        (["explain", "capsnt"], r"there is no model capsnt \(did you mean capsnet\?\): give a file, or one of "),
         (["explain", "absent.py"], "there is no file absent.py"),
-        (["explain", "tiny_narrow"], "models/tiny.py has no variant tiny_narrow; it has tiny, tiny_wide"),
+        (["explain", "tiny_wid"], r"there is no model tiny_wid \(did you mean tiny_wide\?\)"),
         (["bench", "tiny", "--against", "abacus"], "there is no peer 'abacus'; there are torch, jax"),
         (["bench", "tiny", "--check"], "--check compares with a peer"),
         (["train", "tiny", "--resume"], "--resume needs --checkpoint"),
@@ -132,6 +134,42 @@ def test_files_that_are_no_models(run, folder):
     ):
         status, _, err = run("explain", f"{name}.py")
         assert status == 1 and message in err
+
+
+def test_models_are_listed_with_their_variants(run, folder):
+    """Nothing in a file runs for it; what cannot be read without that is its own default."""
+    (folder / "models" / "computed.py").write_text("raise RuntimeError\nVARIANTS = dict(a={}, b={})\n")
+    (folder / "models" / "broken.py").write_text("def build(:\n")
+    found = {m["name"]: m for m in json.loads(run("models", "--json")[1])}
+    assert found["tiny"] == {
+        "name": "tiny",
+        "variants": ["tiny", "tiny_wide"],
+        "path": str(folder / "models" / "tiny.py"),
+    }
+    assert found["resnet"]["variants"] == ["resnet18", "resnet50"]
+    assert found["computed"]["variants"] == found["broken"]["variants"] == []
+    lines = run("models")[1].splitlines()
+    assert len(lines) == len(found) and any(line.startswith("tiny (tiny, tiny_wide)  ") for line in lines)
+
+
+def test_a_variant_of_a_computed_table_is_found_by_its_file(run, folder):
+    text = textwrap.dedent(MODEL).replace('VARIANTS = {"tiny": {}, "tiny_wide": {"size": 10}}', "VARIANTS = dict(own={}, own_b={})")
+    (folder / "models" / "own.py").write_text(text)
+    assert find_model("own_b") == (folder / "models" / "own.py", "own_b")
+    assert build_model("own_b").name == "tiny"
+    with pytest.raises(nf.ConfigError, match="own.py has no variant own_c; it has own, own_b"):
+        build_model("own_c")
+
+
+@pytest.mark.torch
+def test_a_peer_lies_beside_a_users_model(run, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "mine.py").write_text(textwrap.dedent(MODEL))
+    status, _, err = run("bench", elsewhere / "mine.py", "--against", "torch", "--seconds", "0")
+    assert status == 1 and "mine has no peer in torch: put torch_mine.py beside it, or into benchmarks/peers" in err
+    (elsewhere / "torch_mine.py").write_text(textwrap.dedent(PEER))
+    status, out, _ = run("bench", elsewhere / "mine.py", "--batch", "2", "--against", "torch", "--seconds", "0")
+    assert status == 0 and "torch" in out
 
 
 @pytest.mark.tvm
@@ -173,6 +211,8 @@ def test_explain_prints_each_stage(run):
     assert headings == [f"=== {name}" for name in [*stages, "tir"]]
     _, out, _ = run("explain", "tiny", "--stage", "partition", "--mode", "infer")
     assert out.startswith("=== partition") and out.count("=== ") == 1
+    _, out, _ = run("explain", "tiny", "--stage", "schedules", "--format", "asm")
+    assert re.findall(r"^=== (\w+)", out, re.MULTILINE) == ["schedules", "asm"] and ".text" in out
     status, _, err = run("explain", "tiny", "--stage", "poetry")
     assert status == 1 and "there is no stage 'poetry'; there are model, gradients," in err
 

@@ -32,7 +32,8 @@ class Stage:
 def explain(
     name: str, batch: int | None = None, mode: str = "train", stage: str | None = None, format: str | None = None
 ) -> list[Stage]:
-    """The stages of a step (SGD) or of inference; of one `stage` only when given; `format` adds the generated code.
+    """The stages of a step (SGD) or of inference; of one `stage` only when given; `format` adds the generated code,
+    also to one stage.
 
     Raises `ConfigError` for a stage there is not.
     """
@@ -63,4 +64,4 @@ def explain(
         found[format] = (f"the code of {len(compiled.kernels)} kernels", lambda: compiled.source(format), None)
     if stage is not None and stage not in found:
         raise ConfigError(f"there is no stage {stage!r}; there are {', '.join(found)}")
-    return [Stage(n, s, text(), t) for n, (s, text, t) in found.items() if stage in (None, n)]
+    return [Stage(n, s, text(), t) for n, (s, text, t) in found.items() if stage is None or n in (stage, format)]
