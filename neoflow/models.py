@@ -20,6 +20,8 @@ from neoflow.errors import ConfigError
 from neoflow.nn import Model
 
 PEERS = ("torch", "jax")
+_NEAR = 0.75
+"""How alike (of `difflib`) a name is that is suggested: one letter lost or turned, not another word."""
 
 
 class Peer(Protocol):
@@ -102,7 +104,7 @@ def find_model(name: str) -> tuple[Path, str]:
 
 def _meant(name: str, known: Iterable[str]) -> str:
     """A suggestion where a known name is near."""
-    near = difflib.get_close_matches(name, list(known), 1)
+    near = difflib.get_close_matches(name, list(known), 1, cutoff=_NEAR)
     return f" (did you mean {near[0]}?)" if near else ""
 
 

@@ -153,11 +153,13 @@ def test_models_are_listed_with_their_variants(run, folder):
 
 
 def test_a_variant_of_a_computed_table_is_found_by_its_file(run, folder):
-    text = textwrap.dedent(MODEL).replace('VARIANTS = {"tiny": {}, "tiny_wide": {"size": 10}}', "VARIANTS = dict(own={}, own_b={})")
+    text = textwrap.dedent(MODEL).replace(
+        'VARIANTS = {"tiny": {}, "tiny_wide": {"size": 10}}', "VARIANTS = dict(own={}, own_b={})"
+    )
     (folder / "models" / "own.py").write_text(text)
     assert find_model("own_b") == (folder / "models" / "own.py", "own_b")
     assert build_model("own_b").name == "tiny"
-    with pytest.raises(nf.ConfigError, match="own.py has no variant own_c; it has own, own_b"):
+    with pytest.raises(nf.ConfigError, match=r"own\.py has no variant own_c; it has own, own_b"):
         build_model("own_c")
 
 
