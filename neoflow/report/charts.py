@@ -97,12 +97,17 @@ def line_chart(
     top: float | None = None,
     level: tuple[str, float] | None = None,
     epoch: int | None = None,
+    beside: tuple[str, Sequence[tuple[int, float]]] | None = None,
 ) -> str:
     """Values by step, counted from 1: each faint, their moving mean strong; a title on hover.
 
     say: prints a value. top: the axis goes from 0 to it. level: a dashed line with its name. epoch: steps in one.
+    beside: another curve with its name, of as few points as a validation an epoch, or of another run.
     """
-    steps, numbers = [s for s, _ in values], [v for _, v in values if math.isfinite(v)]
+    named, others = beside or ("", ())
+    others = [(s, v) for s, v in others if math.isfinite(v)]
+    steps = [s for s, _ in (*values, *others)]
+    numbers = [v for _, v in (*values, *others) if math.isfinite(v)] or [0.0]
     reach = len(values) // 40
     mean = smoothed(values, reach)
     low, high = min(numbers), max(numbers)
@@ -114,7 +119,7 @@ def line_chart(
         high = top or (high if high > 0 else 1.0) * 1.02
         low = min(0.0, low)
         y = Axis(low, high, _HEIGHT - _BOTTOM, _TOP, nice_ticks(low, high))
-    begin, end = steps[0], max(steps[-1], steps[0] + 1)
+    begin, end = min(steps), max(*steps, min(steps) + 1)
     x = Axis(begin, end, _LEFT, _WIDTH - _RIGHT, nice_ticks(begin, end))
     parts = [f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(label)} by step">']
     for tick in y.ticks:
@@ -138,6 +143,19 @@ def line_chart(
         parts.append(
             f'<text class="level" x="{_WIDTH - _RIGHT - 6}" y="{at + beside:.1f}" text-anchor="end">'
             f"{escape(level[0])} {say(level[1])}</text>"
+        )
+    if others:
+        second = smoothed(others, len(others) // 40)
+        parts.append(f'<path class="beside" d="{_path(_thin(second, 500), x, y)}"/>')
+        if len(others) <= 100:
+            parts += [
+                f'<circle class="beside" cx="{x(s):.1f}" cy="{min(max(y(v), _TOP), _HEIGHT - _BOTTOM):.1f}" r="3">'
+                f"<title>step {s:,.0f}: {escape(named)} {say(v)}</title></circle>"
+                for s, v in others
+            ]
+        at = min(max(y(others[-1][1]), _TOP + 14), _HEIGHT - _BOTTOM - 14)
+        parts.append(
+            f'<text class="beside" x="{_WIDTH - _RIGHT - 6}" y="{at - 8:.1f}" text-anchor="end">{escape(named)}</text>'
         )
     strips = _thin(mean, 100)
     width = (_WIDTH - _RIGHT - _LEFT) / len(strips)

@@ -1,4 +1,4 @@
-"""The report of a training run: one HTML file that needs nothing else, neither scripts nor a network."""
+"""The report of a training run: one HTML file that needs nothing else; a script inside it sorts, no more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import neoflow
 from neoflow.pipeline import Compiled
 from neoflow.report.charts import line_chart, memory_map
 from neoflow.report.roofline import KernelRow, Roofs
-from neoflow.report.style import CSS
+from neoflow.report.style import CSS, SORTING
 from neoflow.runtime.plan import Plan
 from neoflow.trace import Trace
 
@@ -66,7 +66,7 @@ def render(report: Report) -> str:
         f"<title>{escape(title)} · neoflow</title><style>{CSS}</style></head>\n<body><main>"
         f"<header><h1>{escape(report.model)}</h1><p>trained on {escape(report.data)} by neoflow "
         f"{escape(neoflow.__version__)}, {escape(target.mcpu)}, "
-        f"{_count(target.threads, 'thread')}</p></header>\n" + "\n".join(sections) + "\n</main></body></html>\n"
+        f"{_count(target.threads, 'thread')}</p></header>\n" + "\n".join(sections) + f"\n</main><script>{SORTING}</script></body></html>\n"
     )
 
 
@@ -136,23 +136,35 @@ def _kernels(rows: Sequence[KernelRow], roofs: Roofs, calls: int) -> str:
         f"<section><h2>Time by kernel</h2><p>One training step is {_count(calls, 'call')} of "
         f"{_count(len(rows), 'kernel')}, {seconds * 1e3:.3g} ms together. This machine, measured just after: "
         f"<b>{roofs.gflops:.0f} GFLOP/s</b> of float32 multiply-adds in registers; {levels}.</p>"
-        f'<div class="wide"><table class="kernels"><thead>{head}</thead><tbody>{body}</tbody>{foot}</table></div>'
+        f'<div class="wide"><table class="kernels sortable"><thead>{head}</thead><tbody>{body}</tbody>{foot}</table></div>'
         '<p class="note">Data: each input read once, each output written once. Bandwidth: of the first level of '
         "memory that holds the data of a call. Roof: what bounds the kernel at its ratio of work to data; its bar "
-        "says how near the kernel comes. A row opens to its schedule and program.</p></section>"
+        "says how near the kernel comes. A row opens to its schedule and program; a heading sorts. "
+        f"{_starred(rows, roofs)}</p></section>"
     )
+
+
+def _starred(rows: Sequence[KernelRow], roofs: Roofs) -> str:
+    """What the stars in the table mean."""
+    reasons = sorted({reason for row in rows for reason in row.above(roofs)})
+    return "".join(f" *&nbsp;{escape(reason)}." for reason in reasons)
 
 
 def _kernel(row: KernelRow, roofs: Roofs, longest: float) -> str:
     roof = row.roof(roofs)
     of_peak, of_bandwidth = row.gflops / roofs.gflops, row.gb_s / roofs.level(row.touched).gb_s
     percent = f"{100 * of_peak:.0f}", f"{100 * of_bandwidth:.0f}"
-    name = row.names[0] if row.names else f"kernel {row.number}"
-    others = list(dict.fromkeys(n for n in row.names if n != name))
-    computes = f"computes {', '.join([name, *others])}\n" if others else ""
-    text = f"kernel {row.number}\n{computes}{row.schedule}\n\n{row.text}"
+    names = list(dict.fromkeys(row.names))
+    computes = f"computes {', '.join(names)}\n" if len(names) > 1 else ""
+    above = "; ".join(row.above(roofs))
+    reason = f"{above}\n" if above else ""
+    text = f"kernel {row.number}{f', {row.place}' if row.place else ''}\n{computes}{reason}{row.schedule}\n\n{row.text}"
+    mark = f' title="{escape(above)}"' if above else ""
+    percent = tuple(f"<abbr{mark}>{p}*</abbr>" if int(p) > 100 else p for p in percent)
+    place = f'<small class="place">{escape(row.place)}</small>' if row.place else ""
     cells = [
-        f'<th scope="row" title="{escape(row.schedule)}"><details><summary>{escape(name)}</summary></details></th>',
+        f'<th scope="row" title="{escape(row.schedule)}"><details><summary>{escape(row.label)}{place}</summary>'
+        "</details></th>",
         f"<td>{len(row.names)}</td><td>{row.seconds * 1e6:,.0f}</td>",
         _bar(row.share / longest, f"{100 * row.share:.1f}"),
         f"<td>{row.flops / 1e6:,.1f}</td><td>{row.nbytes / 1e6:,.2f}</td><td>{row.gflops:,.1f}</td>",

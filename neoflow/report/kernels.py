@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from neoflow.expr.count import count_ops
 from neoflow.pipeline import Compiled
@@ -35,13 +36,15 @@ def kernel_work(compiled: Compiled) -> list[Work]:
 def kernel_rows(compiled: Compiled, times: Sequence[KernelTime]) -> list[KernelRow]:
     """A row for each distinct kernel, the longest first. times: of the plan's calls, in order."""
     total = sum(t.seconds for t in times) or 1.0
-    rows = []
+    labels, rows = _labels(compiled), []
     for number, (kernel, work) in enumerate(zip(compiled.kernels, kernel_work(compiled), strict=True)):
         calls = [n for n, call in enumerate(compiled.plan.calls) if call.kernel == number]
         seconds = sum(times[n].seconds for n in calls)
         rows.append(
             KernelRow(
                 number=number,
+                label=labels[number],
+                place=_place(compiled, calls),
                 names=tuple(times[n].name for n in calls),
                 seconds=seconds,
                 share=seconds / total,
@@ -53,3 +56,23 @@ def kernel_rows(compiled: Compiled, times: Sequence[KernelTime]) -> list[KernelR
             )
         )
     return sorted(rows, key=lambda r: -r.seconds)
+
+
+def _labels(compiled: Compiled) -> list[str]:
+    """A name for each distinct kernel: of its first call; where kernels share that, with its number."""
+    first = ["" for _ in compiled.kernels]
+    for call in reversed(compiled.plan.calls):
+        first[call.kernel] = call.name
+    return [
+        name if name and first.count(name) == 1 else f"{name or 'kernel'} #{n}" for n, name in enumerate(first)
+    ]
+
+
+def _place(compiled: Compiled, calls: Sequence[int]) -> str:
+    """Where the user wrote what these calls compute."""
+    for n in calls:
+        for t in compiled.calls[n].outputs:
+            if t.where is not None:
+                file, line = t.where
+                return f"{Path(file).name}:{line}"
+    return ""

@@ -5,6 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+MORE_THAN_PEAK = (
+    "above the peak: operations are counted as written; a branch not taken, a guard folded away or a value shared "
+    "between points is work counted and not done"
+)
+MORE_THAN_BANDWIDTH = (
+    "above the bandwidth: the level is chosen by what one call touches; what the kernel before left in a nearer cache "
+    "is read from there, and of a tensor that is looked up in only the rows asked for are read"
+)
+
+
 @dataclass(frozen=True)
 class Level:
     """Memory of one kind: what it holds in bytes (None: everything) and how fast it reads and writes."""
@@ -46,12 +56,15 @@ class Work:
 class KernelRow:
     """One distinct kernel in one step, all of its calls together.
 
-    number: in the plan. names: what each call computes. seconds, share: of the step's kernels. flops: counted by
-    `neoflow.expr.count`. nbytes: every input read once and every output written once; touched: those of one call.
+    number: in the plan. label: a name that no other kernel of the step has. names: what each call computes. place: the
+    user's line, "file:line", of the first of it that has one. seconds, share: of the step's kernels. flops: counted
+    by `neoflow.expr.count`. nbytes: every input read once and every output written once; touched: those of one call.
     """
 
     number: int
+    label: str
     names: tuple[str, ...]
+    place: str
     seconds: float
     share: float
     flops: int
@@ -69,6 +82,11 @@ class KernelRow:
     def gb_s(self) -> float:
         """Billions of bytes a second."""
         return self.nbytes / self.seconds / 1e9 if self.seconds else 0.0
+
+    def above(self, roofs: Roofs) -> tuple[str, ...]:
+        """Why shares of roofs exceed 100 %, where they do."""
+        arithmetic = (MORE_THAN_PEAK,) if self.gflops > roofs.gflops else ()
+        return (*arithmetic, MORE_THAN_BANDWIDTH) if self.gb_s > roofs.level(self.touched).gb_s else arithmetic
 
     def roof(self, roofs: Roofs) -> str:
         """What no schedule gets past, "compute" or a level of memory (the roofline model, Williams et al. 2009)."""

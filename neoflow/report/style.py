@@ -1,4 +1,4 @@
-"""The report's look: light and dark after the reader's own setting, readable from 320 pixels on."""
+"""The report's look: light and dark after the reader's own setting, readable from 320 pixels on; and how it sorts."""
 
 CSS = """
 :root{--page:#fbfbfa;--card:#fff;--ink:#1d2126;--soft:#646c76;--line:#e4e6e9;--grid:#eef0f2;--blue:#2563c9;
@@ -31,6 +31,8 @@ figure{margin:0}figcaption{font-weight:600;font-size:14px;margin:4px 0}
 .grid{stroke:var(--grid)}.axis{stroke:var(--line)}
 .raw{stroke:var(--blue);opacity:.28}.mean{stroke:var(--blue);stroke-width:2;stroke-linejoin:round}
 .level{stroke:var(--orange);stroke-dasharray:5 4}
+.chart path.beside{stroke:var(--orange);stroke-width:1.5}.chart circle.beside{fill:var(--orange)}
+.chart text.beside{fill:var(--orange);font-weight:600;paint-order:stroke;stroke:var(--card);stroke-width:4px}
 .chart text.level{fill:var(--orange);font-weight:600;paint-order:stroke;stroke:var(--card);stroke-width:4px;
 stroke-dasharray:none}
 .hover rect{fill:transparent}.hover path{stroke:var(--soft);opacity:0}.hover:hover path{opacity:.8}
@@ -50,6 +52,10 @@ background-origin:content-box}
 .kernels .bar,.stages .bar{min-width:104px}
 summary{cursor:pointer;overflow:hidden;text-overflow:ellipsis;max-width:250px}
 summary::marker{color:var(--soft)}
+.place{display:block;color:var(--soft);font-size:11.5px}
+.sorts{cursor:pointer}.sorts:hover,th[aria-sort]{color:var(--ink)}
+th[aria-sort=ascending]::after{content:" \\2191"}th[aria-sort=descending]::after{content:" \\2193"}
+abbr{text-decoration:none;cursor:help;color:var(--orange)}
 tr.more{display:none}
 tr:has(details[open])+tr.more{display:table-row}
 @supports not selector(:has(a)){tr.more{display:table-row}}
@@ -71,3 +77,29 @@ max-height:420px;width:0;min-width:100%;font:12px/1.5 ui-monospace,SFMono-Regula
 .map{padding-left:62px}.first{left:62px}.top,.bottom{right:calc(100% - 56px)}
 .kernels th:first-child{position:sticky;left:-14px;background:var(--card);padding-left:0}}
 """
+
+SORTING = """
+for (const table of document.querySelectorAll("table.sortable")) {
+  const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
+  const value = (row, n) => {
+    const text = row.cells[n].textContent.replace(/,/g, ""), number = parseFloat(text);
+    return isNaN(number) ? text : number;
+  };
+  heads.forEach((head, n) => {
+    head.classList.add("sorts");
+    head.onclick = () => {
+      const up = head.getAttribute("aria-sort") === "descending";
+      heads.forEach(h => h.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", up ? "ascending" : "descending");
+      const pairs = [...body.rows].filter(r => !r.matches(".more")).map(r => [r, r.nextElementSibling]);
+      pairs.sort(([a], [b]) => {
+        const x = value(a, n), y = value(b, n);
+        const order = typeof x === typeof y ? (x < y ? -1 : x > y ? 1 : 0) : typeof x === "number" ? -1 : 1;
+        return up ? order : -order;
+      });
+      for (const [row, more] of pairs) { body.append(row); if (more && more.matches(".more")) body.append(more); }
+    };
+  });
+}
+"""
+"""A click on a heading of a table sorts it; without scripts it stays in its first order, the longest time first."""
