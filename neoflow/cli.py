@@ -16,6 +16,7 @@ COMMANDS = (
     "train",
     "bench",
     "explain",
+    "compare",
     "models",
     "doctor",
     "cache",

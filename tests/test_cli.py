@@ -188,6 +188,13 @@ def test_train(run, folder):
     assert "tiny on digits: test accuracy" in out and "kernels: 0 compiled" in out
     assert f"report: {folder / 'r' / 'tiny.html'}" in out and (folder / "r" / "tiny.html").is_file()
     assert run(*arguments)[0] == 1  # it has checkpoints of another run
+    assert json.loads((folder / "neoflow-tiny.trace.json").read_text())["traceEvents"]
+    status, out, _ = run("compare", "neoflow-tiny.html", folder / "r" / "tiny.html", "--output", "both.html")
+    assert status == 0 and out == "both.html\n" and "tiny, two runs" in (folder / "both.html").read_text()
+    status, _, err = run("compare", "neoflow-tiny.html", "models/tiny.py")
+    assert status == 1 and "models/tiny.py is no report of neoflow that keeps its run" in err
+    status, _, err = run("compare", "neoflow-tiny.html", "neoflow-tiny.html", "--output", "models/tiny.py/x.html")
+    assert status == 1 and "models/tiny.py/x.html cannot be written" in err
 
 
 @pytest.mark.tvm

@@ -22,6 +22,7 @@ import math
 
 from neoflow.autodiff import rules
 from neoflow.autodiff.solve import Solution, solve
+from neoflow.errors import Location
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
@@ -131,15 +132,15 @@ def _d(t: Tensor, suffix: str = "") -> str:
     return derived(t.name, "d_", suffix)
 
 
-def accumulate(terms: list[Tensor], name: str) -> Tensor:
-    """Their sum, element by element, as one compute."""
+def accumulate(terms: list[Tensor], name: str, where: Location | None = None) -> Tensor:
+    """Their sum, element by element, as one compute. where: what they are the cotangent of was written there."""
     if len(terms) == 1:
         return terms[0]
     axes = fresh_axes(terms[0].shape)
     total: Expr = Read(terms[0], axes)
     for t in terms[1:]:
         total = Apply("add", (total, Read(t, axes)))
-    return define(terms[0].shape, axes, total, name)
+    return define(terms[0].shape, axes, total, name, where)
 
 
 def fresh_axes(shape: tuple[int, ...]) -> tuple[Axis, ...]:

@@ -55,7 +55,7 @@ def vjp(y: Tensor, wrt: Sequence[Tensor], cotangent: Tensor | None = None, allow
     for t in reversed(order):
         if t not in cotangents or t not in reaches:
             continue
-        g = total[t] = accumulate(cotangents.pop(t), f"d_{t.name}")
+        g = total[t] = accumulate(cotangents.pop(t), f"d_{t.name}", t.where)
         if isinstance(t, Compute) and dt.is_float(t.dtype) and any(i in reaches for i in t.inputs):
             for source, part in _contributions(t, g, reaches, wanted):
                 cotangents.setdefault(source, []).append(part)
@@ -74,11 +74,12 @@ def _contributions(t: Compute, g: Tensor, reaches: set[Tensor], wanted: set[Tens
             if past is not None:
                 (x,) = source.inputs
                 tensors = (*t.inputs[:position], x, *t.inputs[position + 1 :], t, g)
-                found.append((x, past.instantiate(tensors, (f"d_{x.name}",))[0]))
+                found.append((x, past.instantiate(tensors, (f"d_{x.name}",), t.where)[0]))
                 continue
         direct.add(position)
     names = [f"d_{source.name}" for source in t.inputs]
-    found += zip(t.inputs, adjoint(t.definition, frozenset(direct)).instantiate((*t.inputs, t, g), names), strict=True)
+    recipe = adjoint(t.definition, frozenset(direct))
+    found += zip(t.inputs, recipe.instantiate((*t.inputs, t, g), names, t.where), strict=True)
     return [(source, part) for source, part in found if part is not None]
 
 

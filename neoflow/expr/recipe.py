@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from neoflow.errors import Location
 from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor, topological
 
 
@@ -36,8 +37,11 @@ class Recipe:
     inputs: tuple[Placeholder, ...]
     outputs: tuple[Tensor | None, ...]
 
-    def instantiate(self, tensors: Sequence[Tensor], names: Sequence[str] = ()) -> tuple[Tensor | None, ...]:
-        """The outputs over `tensors` in place of the inputs; `names` renames the outputs."""
+    def instantiate(
+        self, tensors: Sequence[Tensor], names: Sequence[str] = (), where: Location | None = None
+    ) -> tuple[Tensor | None, ...]:
+        """The outputs over `tensors` in place of the inputs; `names` renames the outputs. where: what they follow from
+        was written there."""
         actual: dict[Tensor, Tensor] = dict(zip(self.inputs, tensors, strict=True))
         renamed = {o: n for o, n in zip(self.outputs, names, strict=False) if o is not None}
 
@@ -50,7 +54,7 @@ class Recipe:
         for t in topological([o for o in self.outputs if o is not None]):
             if isinstance(t, Compute):
                 inputs = tuple(actual[i] for i in t.inputs)
-                actual[t] = Compute(t.definition, inputs, name(t), t.axis_names)
+                actual[t] = Compute(t.definition, inputs, name(t), t.axis_names, where)
         return tuple(None if o is None else actual[o] for o in self.outputs)
 
 

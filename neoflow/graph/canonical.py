@@ -34,7 +34,7 @@ class HoistReductions(Rewrite):
 
     def apply(self, editor: Editor, match: Match) -> Edit:
         (t,) = match.tensors
-        (normal,) = normal_form(t.definition).instantiate(editor.inputs(t), (t.name,))
+        (normal,) = normal_form(t.definition).instantiate(editor.inputs(t), (t.name,), t.where)
         assert normal is not None
         return {t: normal}
 

@@ -138,10 +138,10 @@ def line_chart(
     parts.append(f'<path class="mean" d="{_path(_thin(mean, 500), x, y)}"/>')
     if level is not None:
         at = y(level[1])
-        beside = -8 if at > _HEIGHT - _BOTTOM - 40 else 22
+        under = -8 if at > _HEIGHT - _BOTTOM - 40 else 22
         parts.append(f'<path class="level" d="M{_LEFT},{at:.1f}H{_WIDTH - _RIGHT}"/>')
         parts.append(
-            f'<text class="level" x="{_WIDTH - _RIGHT - 6}" y="{at + beside:.1f}" text-anchor="end">'
+            f'<text class="level" x="{_WIDTH - _RIGHT - 6}" y="{at + under:.1f}" text-anchor="end">'
             f"{escape(level[0])} {say(level[1])}</text>"
         )
     if others:
@@ -153,9 +153,10 @@ def line_chart(
                 f"<title>step {s:,.0f}: {escape(named)} {say(v)}</title></circle>"
                 for s, v in others
             ]
-        at = min(max(y(others[-1][1]), _TOP + 14), _HEIGHT - _BOTTOM - 14)
+        end_of = min(max(y(others[-1][1]), _TOP + 14), _HEIGHT - _BOTTOM - 14)
         parts.append(
-            f'<text class="beside" x="{_WIDTH - _RIGHT - 6}" y="{at - 8:.1f}" text-anchor="end">{escape(named)}</text>'
+            f'<text class="beside" x="{_WIDTH - _RIGHT - 6}" y="{end_of - 8:.1f}" text-anchor="end">'
+            f"{escape(named)}</text>"
         )
     strips = _thin(mean, 100)
     width = (_WIDTH - _RIGHT - _LEFT) / len(strips)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-import neoflow
 from neoflow.pipeline import Compiled
 from neoflow.report.charts import line_chart, memory_map
+from neoflow.report.record import Curve, EpochRow, Fact, Origin, RunRecord, embedded
 from neoflow.report.roofline import KernelRow, Roofs
 from neoflow.report.style import CSS, SORTING
 from neoflow.runtime.plan import Plan
@@ -22,58 +23,59 @@ _MIB = float(1 << 20)
 
 
 @dataclass(frozen=True)
-class Fact:
-    """A number of the summary line, with what it is."""
-
-    name: str
-    value: str
-    note: str = ""
-
-
-@dataclass(frozen=True)
 class Report:
-    """What a report shows. losses, accuracies: (step, value), steps counted from 1; accuracies lie between 0 and 1,
-    and there may be none. epoch: steps in one. kernels: the longest first.
-    """
+    """What a report shows. test_accuracy: between 0 and 1, NaN where there is none. kernels: the longest first."""
 
-    model: str
-    data: str
-    facts: tuple[Fact, ...]
-    losses: Sequence[tuple[int, float]]
-    accuracies: Sequence[tuple[int, float]]
+    run: RunRecord
     test_accuracy: float
-    epoch: int
     kernels: Sequence[KernelRow]
     roofs: Roofs
     compiled: Compiled
 
 
-def render(report: Report) -> str:
-    """The whole page."""
-    sections = [
-        _facts(report.facts),
-        _curves(report),
-        _kernels(report.kernels, report.roofs, len(report.compiled.plan.calls)),
-        _memory(report.compiled.plan),
-        _stages(report.compiled.trace),
-    ]
-    title = f"{report.model} on {report.data}"
-    target = report.compiled.target
+def page(title: str, head: str, sections: Sequence[str], data: str = "") -> str:
+    """A page of sections under a head; `data` is kept in it and not shown."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         f"<title>{escape(title)} · neoflow</title><style>{CSS}</style></head>\n<body><main>"
-        f"<header><h1>{escape(report.model)}</h1><p>trained on {escape(report.data)} by neoflow "
-        f"{escape(neoflow.__version__)}, {escape(target.mcpu)}, "
-        f"{_count(target.threads, 'thread')}</p></header>\n" + "\n".join(sections) + f"\n</main><script>{SORTING}</script></body></html>\n"
+        f"<header>{head}</header>\n"
+        + "\n".join(sections)
+        + f"\n</main>{data}<script>{SORTING}</script></body></html>\n"
     )
 
 
-def write_report(path: str | os.PathLike, report: Report) -> None:
-    """Write the page, making its folder where there is none."""
+def render(report: Report) -> str:
+    """The whole page."""
+    run, target = report.run, report.compiled.target
+    sections = [
+        _facts(run.facts),
+        _curves(run, report.test_accuracy),
+        _epochs(run.epochs),
+        _kernels(report.kernels, report.roofs, len(report.compiled.plan.calls)),
+        _memory(report.compiled.plan),
+        _stages(report.compiled.trace),
+    ]
+    head = (
+        f"<h1>{escape(run.model)}</h1><p>trained on {escape(run.data)} by neoflow {escape(run.origin.neoflow)}, "
+        f"{escape(target.mcpu)}, {_count(target.threads, 'thread')}<br>{origin_text(run.origin)}</p>"
+    )
+    return page(f"{run.model} on {run.data}", head, sections, embedded(run))
+
+
+def origin_text(origin: Origin) -> str:
+    """Command, seed, machine and date."""
+    return (
+        f"<code>{escape(origin.command)}</code> · seed {origin.seed} · {escape(origin.processor)} · "
+        f"{escape(origin.date)}"
+    )
+
+
+def write_page(path: str | os.PathLike, text: str) -> None:
+    """Write a page, making its folder where there is none."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(render(report), encoding="utf-8")
+    Path(path).write_text(text, encoding="utf-8")
 
 
 def _count(number: int, what: str) -> str:
@@ -87,23 +89,60 @@ def _facts(facts: Sequence[Fact]) -> str:
     return f'<dl class="facts">{"".join(tiles)}</dl>'
 
 
-def _curves(report: Report) -> str:
-    if not report.losses:
+def percent(value: float) -> str:
+    """A share as people read it."""
+    return f"{100 * value:.3g} %"
+
+
+def is_share(curve: Curve) -> bool:
+    """Whether a curve is drawn between 0 and 100 %."""
+    return curve.name != "loss" and all(0 <= v <= 1 for _, v in (*curve.training, *curve.validation))
+
+
+def _curves(run: RunRecord, test_accuracy: float) -> str:
+    if not run.curves[0].training:
         return '<section><h2>Training</h2><p class="note">No step was made in this run.</p></section>'
-    loss = line_chart("loss", report.losses, lambda v: f"{v:.3g}", epoch=report.epoch)
-    figures = [f"<figure><figcaption>Loss</figcaption>{loss}</figure>"]
-    if report.accuracies:
-        accuracy = line_chart(
-            "accuracy",
-            report.accuracies,
-            lambda v: f"{100 * v:.3g} %",
-            top=1.0,
-            level=("test", report.test_accuracy),
-            epoch=report.epoch,
+    figures = []
+    for curve in run.curves:
+        values = curve.training or curve.validation
+        if not values:
+            continue
+        tested = curve.name == "accuracy" and not math.isnan(test_accuracy)
+        drawn = line_chart(
+            curve.name,
+            values,
+            percent if is_share(curve) else _short,
+            top=1.0 if is_share(curve) else None,
+            level=("test", test_accuracy) if tested else None,
+            epoch=run.epoch,
+            beside=("validation", curve.validation) if curve.training and curve.validation else None,
         )
-        figures.append(f"<figure><figcaption>Accuracy</figcaption>{accuracy}</figure>")
-    how = "Faint: each step's batch. Strong: the mean of the steps around it."
+        figures.append(f"<figure><figcaption>{escape(curve.name.capitalize())}</figcaption>{drawn}</figure>")
+    if run.rates:
+        drawn = line_chart("learning rate", run.rates, _short, epoch=run.epoch)
+        figures.append(f"<figure><figcaption>Learning rate</figcaption>{drawn}</figure>")
+    how = "Faint: each step's batch. Strong: the mean of the steps around it. Orange: after each epoch, on other data."
     return f'<section><h2>Training</h2><div class="pair">{"".join(figures)}</div><p class="note">{how}</p></section>'
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def _epochs(epochs: Sequence[EpochRow]) -> str:
+    if not epochs:
+        return ""
+    names = list(dict.fromkeys(name for e in epochs for name, _ in e.values))
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    body = []
+    for e in epochs:
+        values = dict(e.values)
+        cells = "".join(f"<td>{f'{values[n]:.4g}' if n in values else ''}</td>" for n in names)
+        body.append(f'<tr><th scope="row">{e.epoch}</th><td>{e.seconds:.2f}</td>{cells}</tr>')
+    return (
+        '<section><h2>Epochs</h2><div class="wide"><table class="epochs sortable"><thead><tr><th>Epoch</th>'
+        f"<th>Time<br><i>s</i></th>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div></section>"
+    )
 
 
 def _bar(share: float, text: str, kind: str = "") -> str:
@@ -136,7 +175,8 @@ def _kernels(rows: Sequence[KernelRow], roofs: Roofs, calls: int) -> str:
         f"<section><h2>Time by kernel</h2><p>One training step is {_count(calls, 'call')} of "
         f"{_count(len(rows), 'kernel')}, {seconds * 1e3:.3g} ms together. This machine, measured just after: "
         f"<b>{roofs.gflops:.0f} GFLOP/s</b> of float32 multiply-adds in registers; {levels}.</p>"
-        f'<div class="wide"><table class="kernels sortable"><thead>{head}</thead><tbody>{body}</tbody>{foot}</table></div>'
+        f'<div class="wide"><table class="kernels sortable"><thead>{head}</thead><tbody>{body}</tbody>{foot}'
+        "</table></div>"
         '<p class="note">Data: each input read once, each output written once. Bandwidth: of the first level of '
         "memory that holds the data of a call. Roof: what bounds the kernel at its ratio of work to data; its bar "
         "says how near the kernel comes. A row opens to its schedule and program; a heading sorts. "
@@ -153,14 +193,14 @@ def _starred(rows: Sequence[KernelRow], roofs: Roofs) -> str:
 def _kernel(row: KernelRow, roofs: Roofs, longest: float) -> str:
     roof = row.roof(roofs)
     of_peak, of_bandwidth = row.gflops / roofs.gflops, row.gb_s / roofs.level(row.touched).gb_s
-    percent = f"{100 * of_peak:.0f}", f"{100 * of_bandwidth:.0f}"
+    shares = f"{100 * of_peak:.0f}", f"{100 * of_bandwidth:.0f}"
     names = list(dict.fromkeys(row.names))
     computes = f"computes {', '.join(names)}\n" if len(names) > 1 else ""
     above = "; ".join(row.above(roofs))
     reason = f"{above}\n" if above else ""
     text = f"kernel {row.number}{f', {row.place}' if row.place else ''}\n{computes}{reason}{row.schedule}\n\n{row.text}"
     mark = f' title="{escape(above)}"' if above else ""
-    percent = tuple(f"<abbr{mark}>{p}*</abbr>" if int(p) > 100 else p for p in percent)
+    of_roofs = [f"<abbr{mark}>{share}*</abbr>" if int(share) > 100 else share for share in shares]
     place = f'<small class="place">{escape(row.place)}</small>' if row.place else ""
     cells = [
         f'<th scope="row" title="{escape(row.schedule)}"><details><summary>{escape(row.label)}{place}</summary>'
@@ -168,9 +208,9 @@ def _kernel(row: KernelRow, roofs: Roofs, longest: float) -> str:
         f"<td>{len(row.names)}</td><td>{row.seconds * 1e6:,.0f}</td>",
         _bar(row.share / longest, f"{100 * row.share:.1f}"),
         f"<td>{row.flops / 1e6:,.1f}</td><td>{row.nbytes / 1e6:,.2f}</td><td>{row.gflops:,.1f}</td>",
-        _bar(of_peak, percent[0], "roof") if roof == "compute" else f"<td>{percent[0]}</td>",
+        _bar(of_peak, of_roofs[0], "roof") if roof == "compute" else f"<td>{of_roofs[0]}</td>",
         f"<td>{row.gb_s:,.1f}</td>",
-        _bar(of_bandwidth, percent[1], "roof") if roof != "compute" else f"<td>{percent[1]}</td>",
+        _bar(of_bandwidth, of_roofs[1], "roof") if roof != "compute" else f"<td>{of_roofs[1]}</td>",
         f'<td class="word">{roof}</td>',
     ]
     return f"<tr>{''.join(cells)}</tr>{_more(text, 11)}"

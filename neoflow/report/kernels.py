@@ -63,15 +63,13 @@ def _labels(compiled: Compiled) -> list[str]:
     first = ["" for _ in compiled.kernels]
     for call in reversed(compiled.plan.calls):
         first[call.kernel] = call.name
-    return [
-        name if name and first.count(name) == 1 else f"{name or 'kernel'} #{n}" for n, name in enumerate(first)
-    ]
+    return [name if name and first.count(name) == 1 else f"{name or 'kernel'} #{n}" for n, name in enumerate(first)]
 
 
 def _place(compiled: Compiled, calls: Sequence[int]) -> str:
-    """Where the user wrote what these calls compute."""
+    """Where the user wrote what these calls compute, or else what they read."""
     for n in calls:
-        for t in compiled.calls[n].outputs:
+        for t in (*compiled.calls[n].outputs, *compiled.calls[n].inputs):
             if t.where is not None:
                 file, line = t.where
                 return f"{Path(file).name}:{line}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
 MORE_THAN_PEAK = (
     "above the peak: operations are counted as written; a branch not taken, a guard folded away or a value shared "
     "between points is work counted and not done"

@@ -11,9 +11,12 @@ import numpy as np
 
 from neoflow.errors import NeoflowError
 from neoflow.pipeline import Compiled
-from neoflow.report.html import Fact, Report, write_report
+from neoflow.report.html import Report, render, write_page
 from neoflow.report.kernels import kernel_rows, profile
 from neoflow.report.machine import measure_roofs
+from neoflow.report.record import Fact, record_of
+from neoflow.report.timeline import write_timeline
+from neoflow.runtime.function import KernelTime
 from neoflow.train.session import Session
 
 log = logging.getLogger("neoflow")
@@ -110,16 +113,19 @@ def report_session(session: Session, path: Path | None = None) -> Summary:
         return summary
     path = Path(str(path).replace("{model}", session.model))
     try:
-        write_report(path, make_report(session, summary))
+        report, times = make_report(session, summary)
+        write_page(path, render(report))
+        write_timeline(path.with_suffix(".trace.json"), report.compiled, times, session.records)
     except (OSError, NeoflowError) as error:  # a run is not lost for want of its report
         log.warning("the report %s was not written: %s", path, error)
         return summary
     return replace(summary, report=str(path))
 
 
-def make_report(session: Session, summary: Summary) -> Report:
-    """What `neoflow.report.html` shows of a run: its step is profiled on the sample, the machine measured."""
-    trainer, records = session.trainer, session.records
+def make_report(session: Session, summary: Summary) -> tuple[Report, list[KernelTime]]:
+    """What `neoflow.report.html` shows of a run, and the times of its calls: its step is profiled on the sample, the
+    machine measured."""
+    trainer = session.trainer
     step = trainer.step_function()
     compiled = step.compiled
     assert isinstance(compiled, Compiled)
@@ -143,15 +149,6 @@ def make_report(session: Session, summary: Summary) -> Report:
         ),
         Fact("Memory", f"{summary.peak_bytes / mib:.0f} MiB", held),
     )
-    return Report(
-        model=summary.model,
-        data=summary.data,
-        facts=facts,
-        losses=[(r.step + 1, r.values["loss"]) for r in records],
-        accuracies=[(r.step + 1, r.values["accuracy"]) for r in records if "accuracy" in r.values],
-        test_accuracy=summary.accuracy,
-        epoch=session.epoch,
-        kernels=kernel_rows(compiled, times),
-        roofs=measure_roofs(compiled.target),
-        compiled=compiled,
-    )
+    rows = kernel_rows(compiled, times)
+    run = record_of(session, facts, rows, compiled.target.threads)
+    return Report(run, summary.accuracy, rows, measure_roofs(compiled.target), compiled), times

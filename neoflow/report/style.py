@@ -55,6 +55,7 @@ summary::marker{color:var(--soft)}
 .place{display:block;color:var(--soft);font-size:11.5px}
 .sorts{cursor:pointer}.sorts:hover,th[aria-sort]{color:var(--ink)}
 th[aria-sort=ascending]::after{content:" \\2191"}th[aria-sort=descending]::after{content:" \\2193"}
+b.blue{color:var(--blue)}b.orange{color:var(--orange)}header code{font-size:13px}
 abbr{text-decoration:none;cursor:help;color:var(--orange)}
 tr.more{display:none}
 tr:has(details[open])+tr.more{display:table-row}
