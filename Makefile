@@ -1,7 +1,7 @@
 # BIN is where the tools of the environment lie.
 BIN ?= .venv/bin
 
-.PHONY: check test format
+.PHONY: check test format docs
 
 check:
 	$(BIN)/ruff format --check .
@@ -15,3 +15,6 @@ test:
 format:
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: # the site, into site/; needs `pip install -e '.[docs]'`
+	$(BIN)/mkdocs build --strict

@@ -1,12 +1,16 @@
 """What the documents show is what happens."""
 
 import doctest
+import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import neoflow as nf
 from neoflow import config
 
 ROOT = Path(__file__).parents[1]
@@ -14,12 +18,32 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 @pytest.mark.tvm
-def test_the_tour():
-    text = re.sub(r"^```.*$", "", (ROOT / "docs" / "tour.md").read_text(), flags=re.MULTILINE)
-    test = doctest.DocTestParser().get_doctest(text, {}, "tour.md", "docs/tour.md", 0)
+@pytest.mark.parametrize("page, least", [("tour", 20), ("expressions", 20), ("training", 15)])
+def test_a_page_shows_what_happens(page, least):
+    text = re.sub(r"^```.*$", "", (ROOT / "docs" / f"{page}.md").read_text(), flags=re.MULTILINE)
+    test = doctest.DocTestParser().get_doctest(text, {}, page, f"docs/{page}.md", 0)
     output: list[str] = []
     result = doctest.DocTestRunner(optionflags=FLAGS).run(test, out=output.append)
-    assert result.attempted > 20 and not result.failed, "".join(output)
+    assert result.attempted > least and not result.failed, "".join(output)
+
+
+def test_the_site_is_built_and_its_reference_has_every_public_name(tmp_path):
+    """No link in it leads nowhere: `--strict`."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    pages = [p.read_text(encoding="utf-8") for p in (tmp_path / "site" / "reference").rglob("index.html")]
+    for name in set(nf.__all__) - {"__version__", "nn", "optim", "tune"}:
+        assert sum(f"<code>nf.{name}</code>" in page for page in pages) >= 1, name
+    for prefix, module in (
+        ("nf.nn", nf.nn),
+        ("F", nf.nn.functional),
+        ("nf.optim", nf.optim),
+        ("nf.nn.init", nf.nn.init),
+    ):
+        for name in module.__all__:
+            if not inspect.ismodule(getattr(module, name)):
+                assert any(f"<code>{prefix}.{name}</code>" in page for page in pages), name
 
 
 @pytest.mark.tvm
@@ -28,7 +52,7 @@ def test_the_operator_in_the_readme():
     names: dict = {}
     exec(compile(blocks[0], "README.md", "exec"), names)
     assert all(a > b for a, b in zip(names["losses"], names["losses"][1:], strict=False))
-    first, nf = names["y"], names["nf"]
+    first = names["y"]
     exec(compile(blocks[1], "README.md", "exec"), names)
     rng = np.random.default_rng(0)
     feeds = {t: rng.random(t.shape, np.float32) for t in (names["x"], names["w"])}

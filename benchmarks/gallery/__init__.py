@@ -1,0 +1,1 @@
+"""Twenty operators of the literature, each as an index expression and as its usual PyTorch form."""
