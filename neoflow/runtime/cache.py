@@ -27,7 +27,7 @@ from filelock import FileLock
 
 from neoflow.errors import ConfigError
 from neoflow.kernel import Code
-from neoflow.runtime.parameters import write_atomically
+from neoflow.runtime.files import write_atomically
 
 REQUEST_SECONDS = 30 * 24 * 3600.0
 """How long it is remembered which kernel a request led to; finding it again costs a lowering."""

@@ -79,8 +79,9 @@ class Executor:
 
     def bind(self, number: int, array: Memory) -> None:
         """Use `array` as the buffer of this number in the next run."""
-        self.arrays[number] = array
+        self.arrays[number] = None  # until the table has it everywhere: what is not bound yet is bound again
         self._point(number, self.device.address(array))
+        self.arrays[number] = array
 
     def _point(self, number: int, address: int) -> None:
         for place in self._places.get(number, ()):
@@ -88,17 +89,26 @@ class Executor:
         for view in self._inside.get(number, ()):
             self._point(view, address + self.plan.buffers[view].offset)
 
+    @property
+    def runs(self) -> int:
+        """How often all calls have run."""
+        return self._recording.runs + (0 if self._timed is None else self._timed.runs)
+
     def run(self) -> None:
         """Run all calls. Raises `RuntimeFault` when a kernel finds an index out of range."""
-        self.device.launch(self._recording)
+        self._launch(self._recording)
+
+    def _launch(self, recording: Recording) -> None:
+        if self._failing:
+            self._status.fill(0)  # a fault is never judged when another exception comes before that
+        self.device.launch(recording)
         self._judge()
 
     def run_timed(self) -> list[float]:
         """Seconds of each call."""
         if self._timed is None:
             self._timed = self.device.record(self._launches, self._table, self._status, self._threads, timed=True)
-        self.device.launch(self._timed)
-        self._judge()
+        self._launch(self._timed)
         seconds = [0.0] * len(self.plan.calls)
         for launch, spent in zip(self._launches, self._timed.seconds(), strict=True):
             if launch.call is not None:
@@ -114,7 +124,6 @@ class Executor:
         at = int(np.flatnonzero(self._status)[0])
         call = self.plan.calls[self._failing[at]]
         fault = self.plan.kernels[call.kernel].faults[self._status[at] - 1]
-        self._status[:] = 0
         raise RuntimeFault(
             f"kernel {call.name} failed: index out of range: {self._named(call, fault)} has extent {fault.extent} there"
         )

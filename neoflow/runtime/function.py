@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
-import threading
-import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -17,6 +14,7 @@ from neoflow.errors import RuntimeFault
 from neoflow.expr import dtype as dt
 from neoflow.expr.tensor import Placeholder
 from neoflow.graph import Graph
+from neoflow.runtime.arrays import array_of, converted, is_bare
 from neoflow.runtime.executor import Executor, Loaded
 from neoflow.runtime.memory import ALIGNMENT
 from neoflow.runtime.parameters import ParameterStore
@@ -54,16 +52,7 @@ class Compilation(Protocol):
     def explain(self, stage: str | None = None) -> str: ...
 
 
-_FUNCTIONS: weakref.WeakSet[Function] = weakref.WeakSet()
-
-
-def _unlock() -> None:
-    """In a child of `fork` nobody is inside a function, whoever was in the parent."""
-    for f in _FUNCTIONS:
-        f._lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_unlock)
+T = TypeVar("T")
 
 
 def _references(array: np.ndarray | None) -> tuple[int, int]:
@@ -71,12 +60,20 @@ def _references(array: np.ndarray | None) -> tuple[int, int]:
     return (0, 0) if array is None else (sys.getrefcount(array), sys.getrefcount(array.base))
 
 
+def _layout(array: Any) -> tuple[dict[str, Any], np.dtype]:
+    """Where an array lies in memory, in what order, and what: all that can be changed in place but its values."""
+    return array.__array_interface__, array.dtype
+
+
 class Function:
     """What `nf.compile` gives: `f(array, ...) -> [ndarray, ...]`.
 
-    Arrays: NumPy or anything with DLPack on the CPU, of the placeholder's shape and dtype; what is not contiguous and
-    aligned to 64 bytes is copied. Results are the caller's: their memory is used again only once nobody holds it.
-    Updates are written to the parameters at the end of a call.
+    Arrays: NumPy or anything with DLPack on the CPU, of the placeholder's shape and dtype (`runtime.arrays` says what
+    else); what is not contiguous and aligned to 64 bytes is copied. Results are the caller's: their memory is used
+    again only once nobody holds it.
+    Updates are written to the parameters at the end of a call, all of them or none: an exception from outside (Ctrl-C)
+    finds the call not begun or done, and `runs` tells which. Threads may call functions that share parameters: none
+    reads them while another writes (`runtime.sharing`).
     """
 
     def __init__(
@@ -92,18 +89,45 @@ class Function:
         self.inputs = compiled.graph.inputs
         self.parameters = compiled.graph.parameters
         self._executor = Executor(plan, kernels, [store.memory(p) for p in self.parameters], store.device, threads)
-        self._lock = threading.Lock()
-        _FUNCTIONS.add(self)
+        self._sharing = store.sharing
+        written = frozenset(id(p) for p, _ in compiled.graph.updates)
+        self._use = self._sharing.join(frozenset(map(id, self.parameters)) | written, written)
+        self._is_inside = False
         self._copied: set[str] = set()
+        self._bound: dict[int, tuple[dict[str, Any], np.dtype]] = {}
+        """by the number of an input that is taken as it is: where its array lay, and of what dtype it was"""
         self._held: dict[int, tuple[int, int]] = {}
         self._fresh = [n for n, b in enumerate(plan.buffers) if b.kind == "output"]
 
+    @property
+    def runs(self) -> int:
+        """How many calls have run to their end, and so have made their updates; of a profile, every run counts.
+
+        After an exception from outside it says whether the call that was interrupted is one of them.
+        """
+        return self._executor.runs
+
     def __call__(self, *arrays: Any) -> list[np.ndarray]:
         """Run once. Raises `RuntimeFault` for wrong arrays and for indices that leave their table."""
-        with self._lock:
+        return self._sharing.run(self._use, lambda: self._turn(self._run, arrays))
+
+    def _turn(self, action: Callable[[], T], arrays: Sequence[Any]) -> T:
+        """`action` on these arrays, unless this thread is in the middle of another one."""
+        if self._is_inside:
+            raise RuntimeFault(
+                "a function was called while it runs, on the same thread: by a signal's handler, or by an argument as "
+                "it is made into an array; let it set a flag instead"
+            )
+        self._is_inside = True
+        try:
             self._bind(arrays)
-            self._executor.run()
-            return self._results()
+            return action()
+        finally:
+            self._is_inside = False
+
+    def _run(self) -> list[np.ndarray]:
+        self._executor.run()
+        return self.results()
 
     def _bind(self, arrays: Sequence[Any]) -> None:
         if len(arrays) != len(self.inputs):
@@ -111,31 +135,32 @@ class Function:
             raise RuntimeFault(f"the program takes {len(self.inputs)} arrays ({names}), got {len(arrays)}")
         bound = self._executor.arrays
         for number, t, value in zip(self.plan.inputs, self.inputs, arrays, strict=True):
-            if value is not bound[number] or getattr(value, "shape", ()) != t.shape:
-                self._executor.bind(number, self._accept(t, value))
+            if value is not bound[number] or _layout(value) != self._bound.get(number):
+                array = self._accept(t, value)
+                self._executor.bind(number, array)
+                self._bound[number] = _layout(array)
         for number in self._fresh:
             if self._held.get(number) != _references(bound[number]):
                 b = self.plan.buffers[number]
                 self._executor.bind(number, self._executor.device.allocate(b.shape, b.dtype))
                 self._held[number] = _references(bound[number])
 
-    def _results(self) -> list[np.ndarray]:
+    def results(self) -> list[np.ndarray]:
+        """What the last call returned, or would have, had no exception come in between."""
         results = [self._executor.arrays[n] for n in self.plan.outputs]
         return [r for r in results if r is not None]
 
     def _accept(self, t: Placeholder, value: Any) -> np.ndarray:
         """`value` as an aligned contiguous array of the placeholder's shape and dtype, copied only when needed."""
-        if not isinstance(value, (np.ndarray, np.generic, int, float, bool, list, tuple)) and hasattr(
-            value, "__dlpack__"
-        ):
-            value = np.from_dlpack(value)
-        is_bare = not isinstance(value, (np.ndarray, np.generic))
-        array = np.asarray(value, dtype=dt.NUMPY[t.dtype] if is_bare else None)
+        what = f"input {t.name}"
+        array = array_of(value, what, t.where)
         if array.shape != t.shape:
-            raise RuntimeFault(f"input {t.name} has shape {t.shape}, the array {array.shape}", t.where)
+            raise RuntimeFault(f"{what} has shape {t.shape}, the array {array.shape}", t.where)
+        if is_bare(value):
+            array = converted(array, t.dtype, what, t.where)
         if array.dtype != dt.NUMPY[t.dtype]:
             raise RuntimeFault(
-                f"input {t.name} is {t.dtype}, the array {array.dtype}; convert it: array.astype('{t.dtype}')", t.where
+                f"{what} is {t.dtype}, the array {array.dtype}; convert it: array.astype('{t.dtype}')", t.where
             )
         if array.flags.c_contiguous and array.flags.writeable and array.ctypes.data % ALIGNMENT == 0:
             return array
@@ -150,11 +175,8 @@ class Function:
 
     def profile(self, *arrays: Any, runs: int = 5) -> list[KernelTime]:
         """Median seconds of every kernel call over `runs` runs, in order. Updates are made as in a call."""
-        with self._lock:
-            samples = []
-            for _ in range(runs):
-                self._bind(arrays)
-                samples.append(self._executor.run_timed())
+        timed = self._executor.run_timed
+        samples = [self._sharing.run(self._use, lambda: self._turn(timed, arrays)) for _ in range(runs)]
         medians = np.median(np.array(samples).reshape(runs, -1), axis=0)
         total = float(medians.sum()) or 1.0
         names = [c.name for c in self.plan.calls]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import re
 import weakref
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +15,22 @@ import numpy as np
 from neoflow.errors import CheckpointError, RuntimeFault
 from neoflow.expr import dtype as dt
 from neoflow.expr.tensor import Parameter
+from neoflow.runtime.arrays import array_of, converted
 from neoflow.runtime.device import Device, Memory
 from neoflow.runtime.device.cpu import CPU
+from neoflow.runtime.files import remove_leftovers, write_atomically
+from neoflow.runtime.sharing import Sharing
 
 
 class ParameterStore:
-    """A device's memory by parameter, at first from its `init`: an array or a function (shape, generator) -> array."""
+    """A device's memory by parameter, at first from its `init`: an array or a function (shape, generator) -> array.
+
+    Values that are got or set here are whole, whatever other threads' functions do (`sharing`).
+    """
 
     def __init__(self, device: Device) -> None:
         self.device = device
+        self.sharing = Sharing()
         self._memory: dict[int, Memory] = {}  # by id, since `==` of tensors is an expression
 
     def memory(self, p: Parameter) -> Memory:
@@ -33,40 +40,69 @@ class ParameterStore:
 
     def get(self, p: Parameter) -> np.ndarray:
         """A copy of a parameter's value."""
-        value = np.empty(p.shape, dt.NUMPY[p.dtype])
-        self.device.synchronize()
-        self.device.copy(value, self.memory(p))
-        return value
+        return self.get_all([p])[0]
+
+    def get_all(self, parameters: Iterable[Parameter]) -> list[np.ndarray]:
+        """Copies of the values that parameters have at one moment."""
+        parameters = list(parameters)
+        memory = [self.memory(p) for p in parameters]
+        values = [np.empty(p.shape, dt.NUMPY[p.dtype]) for p in parameters]
+
+        def copy() -> None:
+            self.device.synchronize()
+            for value, source in zip(values, memory, strict=True):
+                self.device.copy(value, source)
+
+        self.sharing.read(frozenset(map(id, parameters)), copy)
+        return values
 
     def initialize(self, p: Parameter, seed: int) -> None:
         """Give a parameter that has no value yet its first one, drawn with `seed` where it is random."""
-        if id(p) not in self._memory:
-            memory = self.device.allocate(p.shape, p.dtype)
-            self.device.copy(memory, np.broadcast_to(_initial(p, seed), p.shape))
-            self._memory[id(p)] = memory
-            weakref.finalize(p, self._memory.pop, id(p), None)
+        if id(p) in self._memory:
+            return
+        memory = self.device.allocate(p.shape, p.dtype)
+        self.device.copy(memory, np.broadcast_to(_initial(p, seed), p.shape))
+        weakref.finalize(p, self._memory.pop, id(p), None)  # first: an id may be used again
+        self._memory.setdefault(id(p), memory)  # of two threads one's
 
     def set(self, p: Parameter, value: np.ndarray) -> None:
-        """Overwrite a parameter's value. Raises `RuntimeFault` for another shape."""
-        value = np.asarray(value)
-        if value.shape != p.shape:
-            raise RuntimeFault(f"parameter {p.name} has shape {p.shape}, the value {value.shape}", p.where)
-        self.device.copy(self.memory(p), value)
+        """Overwrite a parameter's value. Raises `RuntimeFault` for another shape, or what its dtype cannot hold."""
+        self.set_all([(p, value)])
+
+    def set_all(self, values: Iterable[tuple[Parameter, np.ndarray]]) -> None:
+        """Overwrite the values of parameters: all of them, or, with whatever exception, none."""
+        values = list(values)
+        sources = [_fitting(p, value) for p, value in values]
+        memory = [self.memory(p) for p, _ in values]
+
+        def copy() -> None:
+            self.device.synchronize()
+            self.device.copy_all(memory, sources)
+
+        self.sharing.write(frozenset(id(p) for p, _ in values), copy)
 
 
 STORE = ParameterStore(CPU)
 """The process's parameters on the CPU."""
 
 
+def _fitting(p: Parameter, value: np.ndarray) -> np.ndarray:
+    """A value in the shape and dtype of its parameter."""
+    value = array_of(value, f"parameter {p.name}", p.where)
+    if value.shape != p.shape:
+        raise RuntimeFault(f"parameter {p.name} has shape {p.shape}, the value {value.shape}", p.where)
+    return converted(value, p.dtype, f"parameter {p.name}", p.where)
+
+
 def _initial(p: Parameter, seed: int) -> np.ndarray:
     if p.init is None:
-        return np.zeros(())
+        return np.zeros((), dt.NUMPY[p.dtype])
     generator = np.random.default_rng((seed, zlib.crc32(p.name.encode())))
-    value = p.init(p.shape, generator) if callable(p.init) else p.init
-    value = np.asarray(value)
+    what = f"the initial value of parameter {p.name}"
+    value = array_of(p.init(p.shape, generator) if callable(p.init) else p.init, what, p.where)
     if value.shape != p.shape and value.size != 1:
-        raise RuntimeFault(f"the initial value of parameter {p.name} has shape {value.shape}, not {p.shape}", p.where)
-    return value if value.shape == p.shape else value.reshape(())
+        raise RuntimeFault(f"{what} has shape {value.shape}, not {p.shape}", p.where)
+    return converted(value if value.shape == p.shape else value.reshape(()), p.dtype, what, p.where)
 
 
 def get_value(p: Parameter) -> np.ndarray:
@@ -88,30 +124,12 @@ def _named(parameters: Iterable[Parameter]) -> dict[str, Parameter]:
     return named
 
 
-def write_atomically(path: Path, data: bytes, durable: bool = True) -> None:
-    """Write under a temporary name, flush to the disk, then rename: the file is there whole, or not at all.
-
-    Not `durable`: without the flush; after the machine has lost its power the file may be empty.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
 def pack_parameters(parameters: Iterable[Parameter], metadata: dict[str, str] | None = None) -> bytes:
     """Parameters by name as the content of a safetensors file."""
     from safetensors.numpy import save
 
-    arrays = {name: get_value(p) for name, p in _named(parameters).items()}
+    named = _named(parameters)
+    arrays = dict(zip(named, STORE.get_all(named.values()), strict=True))
     for array in arrays.values():
         if array.dtype == dt.NUMPY["bfloat16"]:
             raise CheckpointError("bfloat16 parameters cannot be saved yet; keep a float32 copy")
@@ -122,7 +140,9 @@ def save_parameters(
     path: str | os.PathLike, parameters: Iterable[Parameter], metadata: dict[str, str] | None = None
 ) -> None:
     """Write parameters to a safetensors file, by name; the file appears whole or not at all."""
-    write_atomically(Path(path), pack_parameters(parameters, metadata))
+    path = Path(path)
+    write_atomically(path, pack_parameters(parameters, metadata))
+    remove_leftovers(path.parent, re.escape(path.name))
 
 
 def load_parameters(path: str | os.PathLike, parameters: Iterable[Parameter]) -> dict[str, str]:
@@ -130,23 +150,37 @@ def load_parameters(path: str | os.PathLike, parameters: Iterable[Parameter]) ->
 
     Raises `CheckpointError` for a file that is missing, truncated or foreign, or lacks a parameter.
     """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path} is no readable safetensors file: {error}") from error
+    arrays, metadata = unpack_parameters(data, str(path))
+    set_parameters(arrays, parameters, str(path))
+    return metadata
+
+
+def unpack_parameters(data: bytes, source: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Arrays by name, and the metadata, of a safetensors file's content. Raises `CheckpointError`, naming `source`."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
     try:
-        data = Path(path).read_bytes()
         arrays = load(data)
         size = int.from_bytes(data[:8], "little")
         metadata = json.loads(data[8 : 8 + size]).get("__metadata__", {})
-    except (OSError, SafetensorError, ValueError) as error:
-        raise CheckpointError(f"{path} is no readable safetensors file: {error}") from error
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
+        raise CheckpointError(f"{source} is no readable safetensors file: {error}") from error
+    return arrays, metadata
+
+
+def set_parameters(arrays: Mapping[str, np.ndarray], parameters: Iterable[Parameter], source: str) -> None:
+    """Set parameters from arrays by name: all of them, or none. Raises `CheckpointError`, naming `source`."""
     named = _named(parameters)
     for name, p in named.items():
         if name not in arrays:
-            raise CheckpointError(f"{path} has no parameter {name}; it holds {', '.join(sorted(arrays)) or 'nothing'}")
+            held = ", ".join(sorted(arrays)) or "nothing"
+            raise CheckpointError(f"{source} has no parameter {name}; it holds {held}")
         if arrays[name].shape != p.shape or str(arrays[name].dtype) != p.dtype:
             found = f"{arrays[name].dtype}{arrays[name].shape}"
-            raise CheckpointError(f"{path}: {name} is {found}, the program wants {p.dtype}{p.shape}")
-    for name, p in named.items():
-        set_value(p, arrays[name])
-    return metadata
+            raise CheckpointError(f"{source}: {name} is {found}, the program wants {p.dtype}{p.shape}")
+    STORE.set_all([(p, arrays[name]) for name, p in named.items()])

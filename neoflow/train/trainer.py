@@ -27,7 +27,7 @@ from neoflow.nn.optim import SGD, Optimizer
 from neoflow.pipeline import compile
 from neoflow.runtime.function import Function
 from neoflow.runtime.parameters import STORE
-from neoflow.train.checkpoint import Position, checkpoints, load_checkpoint, save_checkpoint
+from neoflow.train.checkpoint import Position, check_folder, checkpoints, load_checkpoint, save_checkpoint
 from neoflow.train.progress import reporter
 
 Batch = Sequence[Any]
@@ -116,6 +116,7 @@ class Trainer:
             raise ConfigError("checkpoint_every needs a checkpoint folder, and at least 1 step in between")
         self.checkpoint_every = checkpoint_every
         optimizer = SGD() if optimizer is None else optimizer
+        self.optimizer = type(optimizer).__name__
         self.rate = optimizer.lr if not isinstance(optimizer.lr, Tensor) else None
         optimizer = copy.copy(optimizer)
         if self.rate is not None:
@@ -129,6 +130,8 @@ class Trainer:
         self.position = Position()
         self.functions: dict[str, Function] = {}
         self._saved = self.position
+        self._begun: int | None = None
+        """how often the step had run when the one began that `position` does not count yet"""
 
     # ---- programs --------------------------------------------------------------------------------------------------
 
@@ -178,7 +181,7 @@ class Trainer:
             raise ConfigError("the optimizer's learning rate is an expression: there is nothing for a schedule to set")
         self._claim_folder()
         if self.position.data is not None and hasattr(batches, "state"):
-            batches.state = type(batches.state)(**self.position.data)
+            batches.state = _restored(batches.state, self.position.data)
         history, start = History(), time.perf_counter()
         show = reporter(self.progress)
         length = len(batches) if isinstance(batches, Sized) else None
@@ -234,13 +237,35 @@ class Trainer:
             at = self.position
             lr = schedule(at.step) if schedule is not None else self.rate
             self._check_batch(batch)
-            results = step(*batch, *([] if not self._rates else [np.float64(lr)]))
-            values = {n: float(r.mean()) for n, r in zip(("loss", *self.metrics), results, strict=True)}
-            if not abs(values["loss"]) <= _LARGEST:
-                raise RuntimeFault(self._diagnosis(at.step, values["loss"], batch))
-            totals = {n: (at.totals.get(n, 0.0) + v) for n, v in values.items()}
-            self.position = Position(at.step + 1, at.epoch, at.taken + 1, _state(batches), totals)
+            self._begun = step.runs
+            try:
+                results = step(*batch, *([] if not self._rates else [np.float64(lr)]))
+                values = self._count(batches, batch, results)
+            except RuntimeFault:
+                raise
+            except (
+                BaseException
+            ):  # from outside: a step that was made is counted, so that parameters and position agree
+                if self._is_behind():
+                    self._count(batches, batch, step.results())
+                raise
             yield StepRecord(at.step, at.epoch, values, lr, time.perf_counter() - began)
+
+    def _count(self, batches: Iterable[Batch], batch: Batch, results: Sequence[np.ndarray]) -> dict[str, float]:
+        """Move the position past a step; its loss and metrics. Raises `RuntimeFault` for a loss that is not finite."""
+        at = self.position
+        values = {n: float(r.mean()) for n, r in zip(("loss", *self.metrics), results, strict=True)}
+        if not abs(values["loss"]) <= _LARGEST:
+            self._begun = None  # such a step changes nothing
+            raise RuntimeFault(self._diagnosis(at.step, values["loss"], batch))
+        totals = {n: (at.totals.get(n, 0.0) + v) for n, v in values.items()}
+        after = Position(at.step + 1, at.epoch, at.taken + 1, _state(batches), totals)
+        self.position, self._begun = after, None  # no call in between, and so no exception from outside
+        return values
+
+    def _is_behind(self) -> bool:
+        """Whether a step was made that `position` does not count."""
+        return self._begun is not None and self.step_function().runs != self._begun
 
     def _end_epoch(self, batches: Iterable[Batch], validation: Data | None, began: float) -> EpochRecord:
         at = self.position
@@ -295,10 +320,18 @@ class Trainer:
     # ---- checkpoints -----------------------------------------------------------------------------------------------
 
     def save(self) -> Path | None:
-        """Write a checkpoint, where a folder is given and something happened since the last one."""
+        """Write a checkpoint, where a folder is given and something happened since the last one.
+
+        Raises `CheckpointError` when a second interrupt came while the first one's step was counted.
+        """
         if self.checkpoint is None or self.position == self._saved:
             return None
-        path = save_checkpoint(self.checkpoint, self.all_parameters, self.position)
+        if self._is_behind():
+            raise CheckpointError(
+                f"the parameters are a step ahead of step {self.position.step}, since the run was stopped twice in it: "
+                "resume the last checkpoint"
+            )
+        path = save_checkpoint(self.checkpoint, self.all_parameters, self.position, self.optimizer)
         self._saved = self.position
         return path
 
@@ -310,13 +343,17 @@ class Trainer:
         path = self.checkpoint if path is None else path
         if path is None:
             raise CheckpointError("there is nothing to resume from: the trainer has no checkpoint folder")
-        self.position = load_checkpoint(path, self.all_parameters)
+        self.position = load_checkpoint(path, self.all_parameters, self.optimizer)
+        self._begun = None
         self._saved = self.position
         return self.position
 
     def _claim_folder(self) -> None:
-        """A new run does not write between the checkpoints of another."""
-        if self.checkpoint is None or self._saved.step:
+        """A new run does not write between the checkpoints of another, and none begins that could not save."""
+        if self.checkpoint is None:
+            return
+        check_folder(self.checkpoint)
+        if self._saved.step:
             return
         if found := checkpoints(self.checkpoint):
             raise CheckpointError(
@@ -362,6 +399,14 @@ def _checked_metrics(metrics: dict[str, Tensor], loss: Tensor) -> dict[str, Tens
 def _state(batches: Iterable[Batch]) -> dict[str, int] | None:
     state = getattr(batches, "state", None)
     return None if state is None else asdict(state)
+
+
+def _restored(state: Any, data: Mapping[str, int]) -> Any:
+    """A state of batches from its numbers."""
+    try:
+        return type(state)(**data)
+    except TypeError as error:
+        raise CheckpointError(f"the checkpoint's place in the data does not fit these batches: {error}") from None
 
 
 @contextmanager

@@ -10,11 +10,12 @@
 ; Who waits spins for a while, then sleeps (futex).
 ;
 ;   team       0 generation: odd while a step runs    8 program   16 number of its first region    24 threads   28 stop
-;             40 number of the next step's first region           48 threads asleep between steps
+;             32 whether the team is taken   40 number of the next step's first region   48 threads asleep between steps
 ;             64 done: number << 16 | pieces done    128 threads asleep inside a step              132 the event they wait for
 ;            256 + 64 t   claimed by others or itself from thread t's range: number << 16 | pieces
 ;            264 + 64 t   the generation that thread t is inside of, or 0
 ;   program    0 regions      8 how many           16 where the times go, or null: one at the start, one at each region's end
+;             24 the generation of its last run by the team, or 0     32 how often it has run to its end
 ;   region     0 phases       8 how many (serial)  12 pieces (0: serial)   16 status word, or null; a step ends where it is not 0
 ;   phase      0 function     8 pointers           16 tasks
 
@@ -142,6 +143,15 @@ look:
 out:
   %r = phi i1 [ false, %entry ], [ %bad, %look ]
   ret i1 %r
+}
+
+; A program has run to its end.
+define internal void @note_end(ptr %program) {
+  %runs.at = getelementptr i8, ptr %program, i64 32
+  %runs = load i64, ptr %runs.at
+  %more = add i64 %runs, 1
+  store i64 %more, ptr %runs.at
+  ret void
 }
 
 define internal void @note_time(ptr %times, i64 %number) {
@@ -277,7 +287,7 @@ ready:
 loop:
   %r = phi i64 [ 0, %ready ], [ %next, %continue ]
   %more = icmp ult i64 %r, %count
-  br i1 %more, label %body, label %out
+  br i1 %more, label %body, label %ended
 body:
   %number = add i64 %base, %r
   %offset = mul i64 %r, 24
@@ -314,12 +324,17 @@ time:
 continue:
   %next = add i64 %r, 1
   br label %loop
+ended:
+  br i1 %is.first, label %count.it, label %out
+count.it:
+  call void @note_end(ptr %program)
+  br label %out
 out:
   ret void
 }
 
-; A step of the whole team, called by the thread that becomes number 0.
-define void @team_step(ptr %team, ptr %program, i32 %threads) {
+; A step of the whole team, by the thread that becomes number 0.
+define internal void @team_step(ptr %team, ptr %program, i32 %threads) {
 entry:
   %program.at = getelementptr i8, ptr %team, i64 8
   %base.at = getelementptr i8, ptr %team, i64 16
@@ -335,6 +350,9 @@ entry:
   store atomic i64 %base, ptr %base.at monotonic, align 8
   store atomic i32 %threads, ptr %threads.at monotonic, align 4
   %g = atomicrmw add ptr %team, i64 1 seq_cst
+  %running = add i64 %g, 1
+  %last.at = getelementptr i8, ptr %program, i64 24
+  store i64 %running, ptr %last.at
   %asleep = load atomic i32, ptr %asleep.at seq_cst, align 4
   %none = icmp eq i32 %asleep, 0
   br i1 %none, label %go, label %wake
@@ -348,7 +366,7 @@ go:
 }
 
 ; A step by the calling thread alone.
-define void @team_alone(ptr %program) {
+define internal void @team_alone(ptr %program) {
 entry:
   %regions = load ptr, ptr %program
   %count.at = getelementptr i8, ptr %program, i64 8
@@ -360,7 +378,7 @@ entry:
 loop:
   %r = phi i64 [ 0, %entry ], [ %next, %on ]
   %more = icmp ult i64 %r, %count
-  br i1 %more, label %body, label %out
+  br i1 %more, label %body, label %ended
 body:
   %offset = mul i64 %r, 24
   %region = getelementptr i8, ptr %regions, i64 %offset
@@ -371,13 +389,40 @@ on:
   %next = add i64 %r, 1
   call void @note_time(ptr %times, i64 %next)
   br label %loop
+ended:
+  call void @note_end(ptr %program)
+  br label %out
 out:
   ret void
 }
 
-; The life of a worker; `worker` is its team and its number.
+; A step: by the whole team, or by the calling thread alone where one is enough or the team is taken. One call, so that
+; no exception of Python comes between what it takes, does and gives back.
+define void @team_run(ptr %team, ptr %program, i32 %threads) {
+entry:
+  %several = icmp ugt i32 %threads, 1
+  br i1 %several, label %ask, label %alone
+ask:
+  %taken.at = getelementptr i8, ptr %team, i64 32
+  %pair = cmpxchg ptr %taken.at, i32 0, i32 1 acquire monotonic
+  %won = extractvalue { i32, i1 } %pair, 1
+  br i1 %won, label %together, label %alone
+together:
+  call void @team_step(ptr %team, ptr %program, i32 %threads)
+  store atomic i32 0, ptr %taken.at release, align 4
+  ret void
+alone:
+  call void @team_alone(ptr %program)
+  ret void
+}
+
+; The life of a worker; `worker` is its team and its number. Signals are for the threads of Python: it takes none, but for
+; the two that the C library sends to threads itself (32 and 33).
 define void @team_worker(ptr %worker) {
 entry:
+  %signals = alloca i64
+  store i64 -6442450945, ptr %signals
+  %masked = call i64 (i64, ...) @syscall(i64 14, i32 0, ptr %signals, ptr null, i64 8)
   %team = load ptr, ptr %worker
   %thread.at = getelementptr i8, ptr %worker, i64 8
   %thread = load i32, ptr %thread.at

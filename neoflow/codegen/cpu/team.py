@@ -16,8 +16,7 @@ SPIN_CYCLES = 150_000
 a neighbour's threads do not miss the core."""
 
 FUNCTIONS = {
-    "step": ("handle", "handle", "int32"),
-    "alone": ("handle",),
+    "run": ("handle", "handle", "int32"),
     "worker": ("handle",),
     "copy": ("handle", "int32", "int32", "int32"),
 }

@@ -45,6 +45,11 @@ class Recording(Protocol):
     status: np.ndarray
     """Status words (int32): not 0 where a kernel has failed; what follows it has not run."""
 
+    @property
+    def runs(self) -> int:
+        """How often all launches have run, none of them failing."""
+        ...
+
     def run(self) -> None:
         """Run all launches; they may still run when this returns."""
         ...
@@ -72,6 +77,10 @@ class Device(Protocol):
 
     def copy(self, target: Memory, source: Memory) -> None:
         """Copy all elements; either side may be a NumPy array."""
+        ...
+
+    def copy_all(self, targets: Sequence[Memory], sources: Sequence[Memory]) -> None:
+        """Copy each source to its target, of the same shape and dtype: all of them, or, with an exception, none."""
         ...
 
     def address(self, memory: Memory) -> int:

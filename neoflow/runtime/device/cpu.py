@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import repeat
 
 import ml_dtypes
 import numpy as np
@@ -19,6 +21,7 @@ from neoflow.runtime.device.team import Team
 PIECES = 4
 """Into how many pieces each thread's share of a parallel phase is cut: what another can take over when it is late.
 Steps of capsnet, mi_lstm_mnist and shufflenet took 0.98 to 1.02 of this time with 1 or 2, 0.98 to 1.05 with 8."""
+_GENERATION, _RUNS = 3, 4  # words of a recording, see team.ll
 
 
 def empty(shape: tuple[int, ...], dtype: str | np.dtype, alignment: int = 64) -> np.ndarray:
@@ -52,16 +55,19 @@ class CpuRecording:
         self._is_serial = not (regions[:, 1] >> 32).any()
         self.times = np.zeros(len(groups) + 1, np.int64) if timed else None
         times = 0 if self.times is None else self.times.ctypes.data
-        self._header = np.array([regions.ctypes.data, len(groups), times], np.int64)
+        self._header = np.array([regions.ctypes.data, len(groups), times, 0, 0], np.int64)
         self._address = self._header.ctypes.data
-        self._generation = [0]
         kept = (self._header, regions, phases, table, status, self.times)
-        weakref.finalize(self, _leave, team, self._generation, kept).atexit = False
+        weakref.finalize(self, _leave, team, self._header, kept).atexit = False
 
     def run(self) -> None:
         """Run all launches, by the team where some are parallel."""
-        generation = self._team.run(self._address, 1 if self._is_serial else self._threads)
-        self._generation[0] = generation or self._generation[0]
+        self._team.run(self._address, 1 if self._is_serial else self._threads)
+
+    @property
+    def runs(self) -> int:
+        """How often it has run to its end, counted by the native code."""
+        return int(self._header[_RUNS])
 
     def seconds(self) -> list[float]:
         """The times of the launches in the last run."""
@@ -70,9 +76,9 @@ class CpuRecording:
         return list(np.diff(self.times) / _ticks(self._team))
 
 
-def _leave(team: Team, generation: list[int], kept: object) -> None:
+def _leave(team: Team, header: np.ndarray, kept: object) -> None:
     """Keep the memory of a recording until no thread is inside."""
-    team.leave(generation[0])
+    team.leave(int(header[_GENERATION]))
 
 
 def _regions(launches: Sequence[Launch], threads: int, timed: bool) -> list[list[Launch]]:
@@ -131,6 +137,9 @@ class Cpu:
 
     def copy(self, target: np.ndarray, source: np.ndarray) -> None:
         target[...] = source
+
+    def copy_all(self, targets: Sequence[np.ndarray], sources: Sequence[np.ndarray]) -> None:
+        deque(map(np.ndarray.__setitem__, targets, repeat(...), sources), maxlen=0)  # one call, no bytecode in between
 
     def address(self, memory: np.ndarray) -> int:
         return int(memory.__array_interface__["data"][0])

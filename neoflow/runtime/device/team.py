@@ -2,16 +2,19 @@
 
 One team serves the process. A step that finds it busy with another thread's step runs on its own thread; so does one in
 a child of `fork`, until the child has a team of its own. Results do not depend on who does which task.
+
+An exception of Python (Ctrl-C, another signal's handler, one set from another thread) comes between two bytecodes: a
+step is one native call, and whatever has to hold before or after it is written natively too.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -20,7 +23,7 @@ from neoflow.runtime.device.library import Library
 
 MOST_THREADS = 256
 _PAGE = 4096
-_GENERATION, _THREADS_AT = 0, 256  # in bytes, see team.ll
+_THREADS_AT = 256  # in bytes, see team.ll
 _INSIDE = 8
 
 
@@ -29,15 +32,14 @@ class Team:
 
     def __init__(self, library: Library):
         self._library = library  # is never unloaded: its threads are in there
-        self._step = _function(library, "nf_team_step", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
-        self._alone = _function(library, "nf_team_alone", ctypes.c_void_p)
+        self._run = _function(library, "nf_team_run", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
         self.copy = library.address("nf_team_copy")
         self._begin()
         os.register_at_fork(after_in_child=self._begin)
 
     def _begin(self) -> None:
         """No threads yet, and nobody in a step; after a fork the parent's are not here."""
-        self._lock = threading.Lock()
+        self._starting = threading.RLock()
         self._memory = np.zeros(_THREADS_AT + 64 * MOST_THREADS + _PAGE, np.uint8)
         start = -self._memory.ctypes.data % _PAGE
         self._words = self._memory[start : start + _THREADS_AT + 64 * MOST_THREADS].view(np.int64)
@@ -45,18 +47,11 @@ class Team:
         self._address = self._words.ctypes.data
         self._workers: list[np.ndarray] = []
 
-    def run(self, recording: int, threads: int) -> int:
-        """Run the recording at this address; gives the generation it ran in (0: on this thread alone)."""
-        if threads > 1 and self._lock.acquire(blocking=False):
-            try:
-                if len(self._workers) < threads - 1:
-                    self._start(threads - 1)
-                self._step(self._address, recording, threads)
-                return int(self._words[_GENERATION])
-            finally:
-                self._lock.release()
-        self._alone(recording)
-        return 0
+    def run(self, recording: int, threads: int) -> None:
+        """Run the recording at this address, which keeps the generation it ran in and counts its runs."""
+        if len(self._workers) < threads - 1:
+            self._start(min(threads, MOST_THREADS) - 1)
+        self._run(self._address, recording, threads)
 
     def leave(self, generation: int) -> None:
         """Wait until no thread is inside a step up to `generation`: its memory may go then."""
@@ -66,18 +61,18 @@ class Team:
                 time.sleep(0)
 
     def _start(self, workers: int) -> None:
+        """Have so many workers. Where the system gives no more threads, the others do all of the work."""
         create = ctypes.CDLL(None).pthread_create
         create.argtypes = [ctypes.c_void_p] * 4
         body = self._library.address("nf_team_worker")
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # signals are for Python's threads
-        try:
-            for number in range(len(self._workers) + 1, min(workers, MOST_THREADS - 1) + 1):
-                worker, thread = np.array([self._address, number], np.int64), np.zeros(1, np.int64)
-                if create(thread.ctypes.data, None, body, worker.ctypes.data):
-                    break  # the system gives no more threads: the others do all of the work
-                self._workers.append(worker)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with self._starting:
+            known = self._workers
+            new = [np.array([self._address, n], np.int64) for n in range(len(known) + 1, workers + 1)]
+            threads = np.zeros(len(new) + 1, np.int64)
+            places = [threads.ctypes.data + 8 * n for n in range(len(new))]
+            made = map(create, places, repeat(None), repeat(body), [w.ctypes.data for w in new])
+            self._workers = known + new  # their memory stays from here on
+            any(made)  # one call, so that no exception of Python comes between two threads; the first failure ends it
 
 
 def _function(library: Library, symbol: str, *types: Any) -> Callable[..., None]:
