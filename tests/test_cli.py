@@ -295,9 +295,19 @@ def test_train_without_a_report_or_without_a_place_for_one(run, folder, caplog):
     arguments = ["train", "tiny", "--epochs", "1", "--json"]
     status, out, _ = run(*arguments, "--no-report")
     assert status == 0 and json.loads(out)["report"] is None and not list(folder.glob("*.html"))
-    status, out, _ = run(*arguments, "--report", folder / "models" / "tiny.py" / "r.html")
+    (folder / "neoflow-tiny.html").mkdir()  # where it goes when nobody says where
+    status, out, _ = run(*arguments)
     assert status == 0 and json.loads(out)["report"] is None
-    assert "tiny.py/r.html was not written: " in caplog.text
+    assert "neoflow-tiny.html was not written: " in caplog.text
+
+
+def test_what_cannot_be_written_is_said_before_the_run(run, folder):
+    for path in (folder / "models" / "tiny.py" / "r.html", folder / "models"):
+        status, out, err = run("train", "tiny", "--report", path)
+        assert status == 1 and out == "" and f"neoflow: the report cannot be written to {path}: " in err
+        assert "give another --report, or --no-report" in err
+    status, out, err = run("train", "tiny", "--no-report", "--checkpoint", folder / "models" / "tiny.py" / "kept")
+    assert status == 1 and "neoflow: no checkpoint can be written to " in err and "epoch" not in err
 
 
 @pytest.mark.tvm

@@ -22,7 +22,9 @@ def train(
     seed: Annotated[int, typer.Option(min=0, help="Order of the data, and first values that are random.")] = 0,
     checkpoint: Annotated[Path | None, typer.Option(help="Save here after each epoch and at Ctrl-C.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the newest checkpoint there.")] = False,
-    report: Annotated[Path, typer.Option(help="Write the run's HTML report here.")] = Path("neoflow-{model}.html"),
+    report: Annotated[
+        Path | None, typer.Option(help="Write the run's HTML report here. Default: neoflow-{model}.html.")
+    ] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write none.")] = False,
     threads: Threads = None,
     as_json: AsJson = False,
@@ -32,6 +34,8 @@ def train(
     from neoflow.train.session import run_session
 
     use_threads(threads)
+    if report is not None and not no_report:
+        _refuse_unwritable(report, model)
     session = run_session(
         model,
         folder=data,
@@ -43,10 +47,24 @@ def train(
         resume=resume,
         progress=not as_json,
     )
-    summary = report_session(session, None if no_report else report)
+    summary = report_session(session, None if no_report else report or Path("neoflow-{model}.html"))
     if as_json:
         print_json(asdict(summary))
     else:
         print(summary)
     if summary.stopped == "interrupted":
         raise typer.Exit(130)
+
+
+def _refuse_unwritable(report: Path, model: str) -> None:
+    """Raise `ConfigError` when a report cannot be written there; before the run, not after it."""
+    from neoflow.errors import ConfigError
+    from neoflow.runtime.files import refuse_unwritable
+
+    path = Path(str(report).replace("{model}", Path(model).stem))
+    try:
+        refuse_unwritable(path)
+    except OSError as error:
+        raise ConfigError(
+            f"the report cannot be written to {path}: {error}; give another --report, or --no-report"
+        ) from None

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from neoflow.expr import dtype as dt
+from neoflow.expr.interp.analysis import analysed
+from neoflow.expr.ir import Scatter
 from neoflow.expr.tensor import Parameter, Tensor
 from neoflow.graph import Graph
 from neoflow.partition.calls import KernelCall, Partition
@@ -16,13 +19,48 @@ def order_calls(graph: Graph, kernels: Partition) -> tuple[tuple[KernelCall, ...
 
     An update is in place when every other reader of the parameter can run before its writer, and the writer reads the
     parameter only at the point it writes. Of the order of the program, and that with every kernel moved forward which
-    frees at least as much as it allocates, the one is taken that needs less memory.
+    frees at least as much as it allocates, the one is taken that needs less memory. Where it costs no memory, indices
+    that are read from data are checked before anything is overwritten: a fault then leaves every parameter as it was.
     """
     needs, in_place = _needs_and_updates(graph, kernels)
     memory = _Memory.of(graph, kernels, in_place)
-    orders = [list(_natural(needs)), list(_frugal(needs, memory))]
-    best = min(orders, key=memory.peak)
+    best = _best(needs, memory)
+    writers = _writers(graph, kernels, in_place)
+    checks = _first_checks(needs, kernels, writers)
+    place = {n: k for k, n in enumerate(best)}
+    if any(place[w] < place[n] for n in checks for w in writers if n != w):
+        safe = _best([before | (checks - {n}) if n in writers else before for n, before in enumerate(needs)], memory)
+        best = safe if memory.peak(safe) <= memory.peak(best) else best
     return tuple(kernels.calls[n] for n in best), in_place
+
+
+def _best(needs: Sequence[set[int]], memory: _Memory) -> list[int]:
+    return min([list(_natural(needs)), list(_frugal(needs, memory))], key=memory.peak)
+
+
+def _writers(graph: Graph, kernels: Partition, in_place: frozenset[Parameter]) -> set[int]:
+    """The kernels that overwrite a parameter."""
+    values = {value for p, value in graph.updates if p in in_place}
+    return {n for n, c in enumerate(kernels.calls) if not values.isdisjoint(c.outputs)}
+
+
+def _first_checks(needs: Sequence[set[int]], kernels: Partition, writers: set[int]) -> set[int]:
+    """Of the kernels that check indices, the first for each set of integer tensors, where it can run before `writers`.
+
+    Those after it most often check the same indices again, and find nothing.
+    """
+    after: set[int] = set()
+    first: dict[frozenset[Tensor], int] = {}
+    for n in _natural(needs):
+        call = kernels.calls[n]
+        if not needs[n].isdisjoint(writers | after):
+            after.add(n)
+        elif any(
+            isinstance(node.definition.body, Scatter) or analysed(node.definition).faulty
+            for node in call.subgraph.nodes
+        ):
+            first.setdefault(frozenset(kernels.base(t) for t in call.inputs if dt.is_int(t.dtype)), n)
+    return set(first.values())
 
 
 def _needs_and_updates(graph: Graph, kernels: Partition) -> tuple[list[set[int]], frozenset[Parameter]]:

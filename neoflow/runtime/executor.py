@@ -53,11 +53,21 @@ def run_kernel(device: Device, kernel: Loaded, arrays: Sequence[Memory], threads
 
 
 class Executor:
-    """A plan bound to kernels and memory. Not thread-safe by itself: `Function` holds the lock."""
+    """A plan bound to kernels and memory. Not thread-safe by itself: `Function` holds the lock.
+
+    updated: the numbers of the buffers of parameters that the plan changes.
+    """
 
     def __init__(
-        self, plan: Plan, kernels: Sequence[Loaded], parameters: Sequence[Memory], device: Device, threads: int
+        self,
+        plan: Plan,
+        kernels: Sequence[Loaded],
+        parameters: Sequence[Memory],
+        device: Device,
+        threads: int,
+        updated: Sequence[int] = (),
     ):
+        self._updated = updated
         self.plan, self.device, self._kernels, self._threads = plan, device, kernels, threads
         self.arrays = _memory(plan, parameters, device)
         self._inside: dict[int, list[int]] = {}
@@ -124,9 +134,16 @@ class Executor:
         at = int(np.flatnonzero(self._status)[0])
         call = self.plan.calls[self._failing[at]]
         fault = self.plan.kernels[call.kernel].faults[self._status[at] - 1]
-        raise RuntimeFault(
-            f"kernel {call.name} failed: index out of range: {self._named(call, fault)} has extent {fault.extent} there"
-        )
+        what = f"index out of range: {self._named(call, fault)} has extent {fault.extent} there"
+        raise RuntimeFault(f"kernel {call.name} failed: {what}; {self._changed(self._failing[at])}")
+
+    def _changed(self, failing: int) -> str:
+        """Which parameters have been overwritten when a call fails: in place, by their last user."""
+        last = {number: n for n, call in enumerate(self.plan.calls) for number in call.arguments}
+        late = {target for _, target in self.plan.copies}
+        written = [n for n in self._updated if n not in late and last.get(n, failing + 1) <= failing]
+        names = ", ".join(self.plan.buffers[n].name for n in written)
+        return f"already overwritten: {names}; set or load them again" if written else "no parameter has changed"
 
     def _named(self, call: Call, fault: Fault) -> str:
         """What the fault is about, by the name it has in this call."""

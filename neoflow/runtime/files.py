@@ -92,6 +92,8 @@ def refuse_unwritable(path: Path) -> None:
     """Raise `OSError` unless a file can be written at `path`; folders above it are made. What is there stays."""
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise PermissionError(f"{path} is there, and may not be written")
     path.parent.mkdir(parents=True, exist_ok=True)
     with _temporary(path) as (descriptor, _):
         os.write(descriptor, b"\0")

@@ -88,10 +88,12 @@ class Function:
         self.compiled = compiled
         self.inputs = compiled.graph.inputs
         self.parameters = compiled.graph.parameters
-        self._executor = Executor(plan, kernels, [store.memory(p) for p in self.parameters], store.device, threads)
-        self._sharing = store.sharing
+        memory = [store.memory(p) for p in self.parameters]
         written = frozenset(id(p) for p, _ in compiled.graph.updates)
-        self._use = self._sharing.join(frozenset(map(id, self.parameters)) | written, written)
+        updated = [n for n, p in zip(plan.parameters, self.parameters, strict=True) if id(p) in written]
+        self._executor = Executor(plan, kernels, memory, store.device, threads, updated)
+        self._sharing = store.sharing
+        self._use = self._sharing.join(frozenset(map(id, self.parameters)), written)
         self._is_inside = False
         self._copied: set[str] = set()
         self._bound: dict[int, tuple[dict[str, Any], np.dtype]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -59,7 +60,7 @@ MUTATIONS = (_retyped, _transposed, _repeated, _resized, _reshaped, _written, _s
 
 
 def mutate(trials: int, seed: int) -> Counter[str]:
-    """Of so many mutations of an array that a function has taken: right results, refusals, wrong results, raw errors."""
+    """Of so many mutations of an array that a function has taken: right results, refusals, wrong ones, raw errors."""
     rng, found = np.random.default_rng(seed), Counter[str]()
     x = nf.placeholder(SHAPE, name="x")
     f = nf.compile([x * 2.0], [x])
@@ -68,10 +69,12 @@ def mutate(trials: int, seed: int) -> Counter[str]:
         a[...] = rng.integers(0, 9, SHAPE)
         f(a)
         for change in rng.choice(len(MUTATIONS), rng.integers(1, 3)):
-            try:
-                MUTATIONS[change](a, rng)
-            except (ValueError, TypeError, AttributeError):
-                found["not possible"] += 1
+            with warnings.catch_warnings():  # NumPy would rather have none of them
+                warnings.simplefilter("ignore", DeprecationWarning)
+                try:
+                    MUTATIONS[change](a, rng)
+                except (ValueError, TypeError, AttributeError):
+                    found["not possible"] += 1
         found[outcome(lambda a=a: f(a)[0], lambda a=a: _doubled(a))] += 1
     return found
 

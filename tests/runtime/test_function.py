@@ -183,3 +183,64 @@ def test_the_same_array_changed_in_place_is_read_again():
     a.shape = (16, 8)
     with pytest.raises(nf.RuntimeFault, match=r"input x has shape \(8, 16\), the array \(16, 8\)"):
         f(a)
+
+
+@pytest.mark.tvm
+def test_runs_are_counted_when_they_end():
+    table, ids = nf.parameter((7, 3), name="table"), nf.placeholder((4,), "int64", name="ids")
+    f = nf.compile([nf.take(table, ids)], [ids], {table: table + 1.0})
+    assert f.runs == 0
+    f(np.arange(4))
+    with pytest.raises(RuntimeFault, match="index out of range"):
+        f(np.array([0, 1, 2, 7]))
+    assert f.runs == 1 and (get_value(table) == 1).all()
+    f.profile(np.arange(4), runs=3)
+    assert f.runs == 4 and (get_value(table) == 4).all()
+    np.testing.assert_array_equal(f.results()[0], np.full((4, 3), 3))
+
+
+@pytest.mark.tvm
+def test_a_fault_that_was_never_told_does_not_stop_the_next_call():
+    table, ids = nf.placeholder((7, 3), name="table"), nf.placeholder((4,), "int64", name="ids")
+    f = nf.compile([nf.take(table, ids)], [table, ids])
+    rows = np.arange(21, dtype=np.float32).reshape(7, 3)
+    f._executor._judge = lambda: None  # as if another exception had come first
+    f(rows, np.array([0, 1, 2, 7]))
+    del f._executor._judge
+    np.testing.assert_array_equal(f(rows, np.array([0, 1, 2, 6]))[0], rows[[0, 1, 2, 6]])
+
+
+@pytest.mark.tvm
+def test_indices_are_checked_before_parameters_change():
+    """A counter and running statistics do not move when a label that is needed much later is wrong."""
+    x, labels = nf.placeholder((8, 5), name="x"), nf.placeholder((8,), "int64", name="labels")
+    w, count = nf.parameter((5, 5), name="w", init=np.eye(5, dtype=np.float32)), nf.parameter((), name="count")
+    running = nf.parameter((5,), name="running")
+    updates = {count: count + 1.0, running: 0.9 * running + 0.1 * nf.mean(x, axis=0)}
+    loss = nf.nn.functional.cross_entropy(nf.tanh(nf.expr("y[i,j] = sum(x[i,k] * w[k,j])", x=x, w=w)), labels)
+    updates[w] = w - 0.1 * nf.grad(loss, [w])[0]
+    step = nf.compile([loss], [x, labels], updates)
+    data = np.random.default_rng(0).random((8, 5), np.float32)
+    step(data, np.arange(8) % 5)
+    before = [get_value(p) for p in updates]
+    with pytest.raises(RuntimeFault, match="has extent 5 there; no parameter has changed"):
+        step(data, np.arange(8))
+    assert all((get_value(p) == b).all() for p, b in zip(updates, before, strict=True))
+
+
+@pytest.mark.tvm
+def test_a_fault_says_what_has_been_overwritten():
+    first, second = nf.parameter((9,), name="first"), nf.parameter((9,), name="second")
+    ids = nf.placeholder((4,), "int64", name="ids")
+    i = nf.axis(4, "i")
+    scattered = nf.scatter((9,), [i], (ids[i],), 1.0)
+    step = nf.compile([], [ids], {first: first + scattered, second: second + 1.0})
+    step(np.arange(4))
+    kept = get_value(second)
+    with pytest.raises(
+        RuntimeFault, match=r"; (already overwritten: .*first.*; set or load them again|no parameter has)"
+    ) as e:
+        step(np.array([0, 1, 2, 9]))
+    if "no parameter" in str(e.value):
+        np.testing.assert_array_equal(get_value(first), [1, 1, 1, 1, 0, 0, 0, 0, 0])
+        np.testing.assert_array_equal(get_value(second), kept)
