@@ -69,6 +69,11 @@ class Sharing:
         """`action` of a function, while nobody writes what it touches, or touches what it writes."""
         while True:
             locks = use.locks or self._find(use)
+            if len(locks) == 1:
+                with locks[0]:
+                    if use.locks is locks:
+                        return action()
+                continue
             found = _holding(locks, 0, partial(_unless_changed, use, locks, action))
             if found is not None:
                 return found[0]
