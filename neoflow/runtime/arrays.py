@@ -8,9 +8,9 @@
 | Python numbers, lists and tuples of them | converted, see below | converted, see below |
 | with masked elements, of Python objects, text, dates, complex | refused | refused |
 
-Converted: integers and bools keep their value or are refused; floats are rounded to the dtype's, and refused where a
-finite one would become infinite; NaN stays NaN; a float never becomes an integer or a bool. The memory that an object
-says it has (DLPack, `__array_interface__`) is believed.
+Converted: what becomes an integer or a bool keeps its value or is refused (1.0 is 1, 1.7 and NaN are no integers); what
+becomes a float is rounded, and refused where a finite number would become infinite; NaN stays NaN. The memory that an
+object says it has (DLPack, `__array_interface__`) is believed.
 """
 
 from __future__ import annotations
@@ -74,13 +74,8 @@ def converted(array: np.ndarray, dtype: str, what: str, where: Location | None =
     wanted = dt.NUMPY[dtype]
     if array.dtype == wanted:
         return array
-    is_float = array.dtype.kind == "f" or array.dtype == dt.NUMPY["bfloat16"]
-    if not is_float and array.dtype.kind not in "biu":
+    if array.dtype.kind not in "biuf" and array.dtype != dt.NUMPY["bfloat16"]:
         raise RuntimeFault(f"{what} is {dtype}, the value {array.dtype}: there is no number for it", where)
-    if is_float and not dt.is_float(dtype):
-        raise RuntimeFault(
-            f"{what} is {dtype}, the value {array.dtype}: it would be cut to integers; round it yourself", where
-        )
     with np.errstate(all="ignore"):
         result = array.astype(wanted)
     lost = np.isfinite(array) & ~np.isfinite(result) if dt.is_float(dtype) else result != array

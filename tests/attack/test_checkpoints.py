@@ -39,6 +39,6 @@ def test_a_killed_run_continues_to_the_bit_and_leaves_nothing():
 @pytest.mark.tvm
 @pytest.mark.slow
 def test_many_killed_runs():
-    found = killed(120, 2)
-    assert found["equal to the bit"] == found["tidy"] == 120
-    assert found["resumed"] > 20 and found["temporary files left"] > 5
+    found = killed(60, 2)
+    assert found["equal to the bit"] == found["tidy"] == 60
+    assert found["resumed"] > 10

@@ -93,6 +93,9 @@ def test_what_is_none(value, message):
         ([1.5, np.inf], "bfloat16"),
         ([0, 1], "bool"),
         ([2**24 + 1], "float32"),
+        ([3.0, -0.0], "int16"),
+        ([1.0, 0.0], "bool"),
+        (np.array([-2], ml_dtypes.bfloat16), "int8"),
         ([True], "float64"),
         (np.array([1, 2], ">i4"), "int32"),
         (np.array([1.5], ">f8"), "float32"),
@@ -112,11 +115,12 @@ def test_what_is_converted(value, dtype):
 @pytest.mark.parametrize(
     ("value", "dtype", "message"),
     [
-        ([1.7], "int64", "input x is int64, the value float64: it would be cut to integers; round it yourself"),
-        ([1.0], "int64", "it would be cut to integers"),
-        ([np.nan], "int32", "it would be cut to integers"),
-        ([0.0], "bool", "it would be cut to integers"),
-        (np.array([1.0], ml_dtypes.bfloat16), "int8", "it would be cut to integers"),
+        ([2, 1.7], "int64", r"input x is int64, which has no 1.7, the value at \[1\]"),
+        ([np.nan], "int32", "input x is int32, which has no nan"),
+        ([np.inf], "int64", "input x is int64, which has no inf"),
+        ([-(2.0**63), 2.0**63], "int64", r"which has no 9.22\S*e\+18, the value at \[1\]"),
+        ([0.5], "bool", "input x is bool, which has no 0.5"),
+        (np.array([1.5], ml_dtypes.bfloat16), "int8", "input x is int8, which has no 1.5"),
         ([3, 300], "int8", r"input x is int8, which has no 300, the value at \[1\]"),
         ([[1], [2**40]], "int32", r"input x is int32, which has no 1099511627776, the value at \[1, 0\]"),
         (np.array([2**63], np.uint64), "int64", "which has no 9223372036854775808"),
@@ -156,7 +160,7 @@ def test_inputs():
         assert f(given, [0.1, 2])[0].tolist() == [2, 4]
     assert f([1, 2], [0.1, 2])[1].tolist() == [np.float32(0.1) * 2, 4]
     for given, message in (
-        ([1.7, 2], "input ids is int64, the value float64"),
+        ([1.7, 2], "input ids is int64, which has no 1.7"),
         (np.array([1.0, 2.0]), r"input ids is int64, the array float64; convert it: array.astype\('int64'\)"),
         (np.array([1, 2], ">i8"), "input ids is int64, the array >i8; convert it"),
         (np.ma.array([1, 2], mask=[0, 1]), "input ids has masked elements"),
