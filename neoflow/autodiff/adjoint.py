@@ -20,7 +20,9 @@ from __future__ import annotations
 import itertools
 import math
 
-from neoflow.autodiff import rules
+import numpy as np
+
+from neoflow.autodiff import parts, rules
 from neoflow.autodiff.solve import Solution, solve
 from neoflow.errors import Location
 from neoflow.expr import affine
@@ -45,6 +47,7 @@ from neoflow.expr.ir import (
 from neoflow.expr.memo import remembered
 from neoflow.expr.normal import conjunction, normal_form, opened
 from neoflow.expr.recipe import Name, Recipe, derived, stand_ins
+from neoflow.expr.spans import factored, together
 from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor, tensor_of, topological
 from neoflow.expr.traits import is_exact
 
@@ -54,6 +57,12 @@ _MAX_SPAN = 1024
 """Longest axis whose values are tried one by one: all of them take 77 ms (one condition, Zen 4)."""
 _BORDER, _REUSE = 1.5, 16
 """Points that share a place are summed first where they are so many and gathering visits so many times all points."""
+_MAX_PATHS = 16
+"""Paths through selects to one expression that are told apart: nested selects that share their branches have as many as
+there are ways through them."""
+_SPARSE = 4
+"""What is zero at so many of its points but one is computed at the others by itself, and put there: a step of a
+recurrence that reads a diagonal of a table. Chosen, not measured."""
 _SPLIT_GAIN = 1.2
 """A term is split by residues where it then visits so many times fewer points: interleaving is a pass of its own.
 Chosen, not measured."""
@@ -133,13 +142,20 @@ def _d(t: Tensor, suffix: str = "") -> str:
 
 
 def accumulate(terms: list[Tensor], name: str, where: Location | None = None) -> Tensor:
-    """Their sum, element by element, as one compute. where: what they are the cotangent of was written there."""
+    """Their sum, element by element, as one compute; parts that lie beside each other are put there, not added.
+
+    where: what they are the cotangent of was written there.
+    """
     if len(terms) == 1:
         return terms[0]
     axes = fresh_axes(terms[0].shape)
-    total: Expr = Read(terms[0], axes)
-    for t in terms[1:]:
-        total = Apply("add", (total, Read(t, axes)))
+    found = parts.beside_each_other(terms)
+    joined = [parts.joined(g, axes, lambda same: accumulate(same, name, where), terms[0].dtype) for g in found.values()]
+    apart = {t for group in found.values() for t in group.terms}
+    added = joined + [Read(t, axes) for t in terms if t not in apart]
+    total = added[0]
+    for e in added[1:]:
+        total = Apply("add", (total, e))
     return define(terms[0].shape, axes, total, name, where)
 
 
@@ -191,18 +207,27 @@ def contributions(t: Compute, value: Tensor, g: Tensor, wanted: set[Tensor]) -> 
 def _term(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...], targets: tuple[Axis, ...]) -> Tensor | Expr:
     """The sum of e over the points of `domain` that read element `targets`: a tensor, or one point's expression.
 
-    The cheapest of: gathering, by residue classes or not; storing sums over the axes the read does not use and
-    gathering these, where windows are few and most places near a border; scattering, where the index is data.
+    Of a read at constant indices it is that of the part which is read, see `parts`. Else the cheapest of: gathering,
+    by residue classes or not; storing sums over the axes the read does not use and gathering these, where windows are
+    few and most places near a border; scattering, where the index is data.
     """
     source = tensor_of(read)
     name = _d(source)
+    constant = parts.constant_dims(read)
+    if constant:
+        inner = parts.part_read(read, constant)
+        own = fresh_axes(inner.source.shape)
+        part = _term(inner, e, guards, domain, own)
+        part = part if isinstance(part, Tensor) else define(inner.source.shape, own, part, name)
+        return parts.in_place(part, source.shape, constant, fresh_axes(source.shape), name)
     points = math.prod(a.extent for a in domain)
     solution = solve(read.indices, targets, domain, _idents)
     if solution.matches and source.size * solution.trips > _SCATTER_GAIN * (source.size + points):
         return _scattered(read, e, guards, domain)
     split, visits = split_by_residue(solution, targets, e, guards, name)
     others = math.prod(a.extent for a in domain if all(a not in i.free for i in read.indices))
-    if visits > _BORDER * points and others >= _REUSE and not solution.matches:
+    is_sparse = visits > (_BORDER if others >= _REUSE else _SPARSE) * points
+    if is_sparse and not solution.matches:
         e, over = _summed_first(read, e, guards, domain)
         guards, solution = (), solve(read.indices, targets, over, _idents)
         split, _ = split_by_residue(solution, targets, e, guards, name)
@@ -222,6 +247,8 @@ def cotangent_of_reads(root: Expr, seed: Expr) -> dict[tuple[Read, Guards], Expr
             return
         slots = adjoints.setdefault(node, {})
         slots[guards] = rules.add(slots[guards], e) if guards in slots else e
+        if len(slots) > _MAX_PATHS:
+            adjoints[node] = _together(slots)
 
     for node in reversed(list(postorder(root))):
         for guards, e in adjoints.pop(node, {}).items():
@@ -232,11 +259,22 @@ def cotangent_of_reads(root: Expr, seed: Expr) -> dict[tuple[Read, Guards], Expr
                     for arg, part in zip(node.args, rules.pullback(node, e), strict=True):
                         add(arg, guards, part)
                 case Select():
-                    add(node.then, guards + conjuncts(node.cond, True), e)
-                    add(node.other, guards + conjuncts(node.cond, False), e)
+                    add(node.then, together(guards, conjuncts(node.cond, True)), e)
+                    add(node.other, together(guards, conjuncts(node.cond, False)), e)
                 case Cast() if dt.is_float(node.arg.dtype):
                     add(node.arg, guards, Cast(node.arg.dtype, e))
     return found
+
+
+def _together(paths: dict[Guards, Expr]) -> dict[Guards, Expr]:
+    """What comes on several paths as one term: on each what it has there, under what all paths have in common."""
+    common, rests = factored(tuple(paths))
+    total: Expr | None = None
+    for rest, e in zip(rests, paths.values(), strict=True):
+        term = Select(conjunction(rest), e, Const(0, e.dtype)) if rest else e
+        total = term if total is None else rules.add(total, term)
+    assert total is not None
+    return {common: total}
 
 
 def _scattered(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...]) -> Tensor:
@@ -343,16 +381,33 @@ def _span_that_meets(conditions: list[Expr], a: Axis) -> tuple[int, int] | None:
     """
     if not conditions or a.extent > _MAX_SPAN:
         return None
-    meets = []
-    for value in range(a.extent):
-        decided = [affine.simplify(substitute(c, {a: affine.integer(value)})) for c in conditions]
-        if not all(isinstance(c, Const) for c in decided):
-            return None
-        if all(c.value for c in decided if isinstance(c, Const)):
-            meets.append(value)
-    if not meets:
+    masks = [_values_that_meet(c, a) for c in conditions]
+    if any(mask is None for mask in masks):
+        return None
+    (meets,) = np.nonzero(np.logical_and.reduce([mask for mask in masks if mask is not None]))
+    if not len(meets):
         return 0, -1
-    return (meets[0], meets[-1]) if len(meets) == meets[-1] - meets[0] + 1 else None
+    first, last = int(meets[0]), int(meets[-1])
+    return (first, last) if len(meets) == last - first + 1 else None
+
+
+_COMPARE = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal}
+_COMPARE["ne"] = np.not_equal
+
+
+def _values_that_meet(condition: Expr, a: Axis) -> np.ndarray | None:
+    """For each value of `a` whether the condition, of `a` alone, holds; None when that is not decided."""
+    if isinstance(condition, Apply) and condition.fn in _COMPARE and condition.args[0].dtype == dt.INDEX:
+        left, right = map(affine.linear, condition.args)
+        terms, constant = affine.combine(left, right, -1)
+        if terms.keys() == {a}:
+            return _COMPARE[condition.fn](terms[a] * np.arange(a.extent) + constant, 0)
+    decided = [affine.simplify(substitute(condition, {a: affine.integer(n)})) for n in range(a.extent)]
+    return np.array([c.value for c in decided if isinstance(c, Const)]) if _all_constant(decided) else None
+
+
+def _all_constant(decided: list[Expr]) -> bool:
+    return all(isinstance(c, Const) for c in decided)
 
 
 def _residue_moduli(solution: Solution, targets: tuple[Axis, ...]) -> dict[Axis, int]:
