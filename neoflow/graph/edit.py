@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from neoflow.errors import GraphError
 from neoflow.expr.tensor import Compute, Tensor, topological
@@ -82,7 +82,11 @@ class Editor:
 
     def readers(self, t: Tensor) -> list[Compute]:
         """What reads t now; each once."""
-        return [r for n in self._uses[self._number[t.uid]] if isinstance(r := self._tensors[n], Compute)]
+        return list(self.each_reader(t))
+
+    def each_reader(self, t: Tensor) -> Iterator[Compute]:
+        """`readers` one by one, for who need not see all of them; nothing may be replaced meanwhile."""
+        return (r for n in self._uses[self._number[t.uid]] if isinstance(r := self._tensors[n], Compute))
 
     def is_read_once(self, t: Tensor) -> bool:
         """Whether one compute reads t, and the program does not return it."""

@@ -42,8 +42,16 @@ def first(editor: Editor, legal: Iterator[Site]) -> Site | None:
     return next(legal, None)
 
 
-def run(graph: Graph, what: Pass, choose: Choose = first, limits: Limits | None = None) -> tuple[Graph, Derivation]:
+def run(
+    graph: Graph,
+    what: Pass,
+    choose: Choose = first,
+    limits: Limits | None = None,
+    tick: Callable[[], None] = lambda: None,
+) -> tuple[Graph, Derivation]:
     """Apply the rewrites of a pass at what `choose` takes, until it takes nothing; each compute after what it reads.
+
+    tick: called at every compute.
 
     A compute is looked at once, and again when it or what it reads is new, or something it reads has no other reader
     left: so the time follows the size of the graph and the number of steps.
@@ -61,6 +69,7 @@ def run(graph: Graph, what: Pass, choose: Choose = first, limits: Limits | None 
         return Step(site.rewrite, at, site.match.tensors[0].name, site.reason)
 
     while (t := queue.pop()) is not None:
+        tick()
         not_legal: list[Site] = []
         rewrites = what.rewrites + what.after if editor.number(t) in touched else what.rewrites
         site = choose(editor, sites(editor, rewrites, t, not_legal))
