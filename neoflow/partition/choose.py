@@ -14,6 +14,7 @@ from typing import Any
 from neoflow.expr import dtype as dt
 from neoflow.expr.tensor import Compute, Tensor
 from neoflow.graph import is_contraction, points, reads_at_own_point
+from neoflow.partition.copies import instructions
 from neoflow.partition.facts import flops, is_move, is_view, reads_columns, reduces
 from neoflow.partition.graph_facts import Facts
 from neoflow.partition.kernels import Kernels, Merge
@@ -33,6 +34,12 @@ as many reads."""
 
 MAX_NODES = 24
 """Definitions in a kernel, apart from moves: its code, and the time to compile it, grow with them."""
+
+MAX_INSTRUCTIONS = 256
+"""Vector instructions in a kernel, every copy of what is recomputed counted, through the whole chain of readers."""
+
+MAX_COPIES = 8
+"""Copies of a compute in all kernels together."""
 
 MAX_OUTPUTS = 4
 """Tensors a kernel writes: with what it reads, as many streams as prefetchers follow."""
@@ -117,9 +124,33 @@ def _ends(facts: Facts, t: Compute) -> Tensor | None:
 
 
 def _many_nodes(facts: Facts, state: Storing, t: Compute) -> str | None:
-    if is_move(t.definition) or state.nodes_behind(t) <= MAX_NODES:
+    if is_move(t.definition) or all(state.copies.nodes(kernel) <= MAX_NODES for kernel in state.copies.of(t)):
         return None
     return f"the kernel would have more than {MAX_NODES} nodes"
+
+
+def _many_points(facts: Facts, state: Storing, t: Compute) -> str | None:
+    for kernel, needed in state.copies.of(t).items() if instructions(t.definition) else ():
+        if len(needed) > REPEATS:
+            return f"the kernel of {kernel.name} would compute it at {len(needed)} points each time"
+    return None
+
+
+def _many_instructions(facts: Facts, state: Storing, t: Compute) -> str | None:
+    for kernel, needed in () if is_move(t.definition) else state.copies.of(t).items():
+        more = len(needed) * instructions(t.definition)
+        total = state.copies.instructions(kernel) + more
+        if total > MAX_INSTRUCTIONS:
+            return f"the kernel of {kernel.name} would have {total} instructions, {more} of them for this"
+    return None
+
+
+def _many_copies(facts: Facts, state: Storing, t: Compute) -> str | None:
+    needed = state.copies.of(t)
+    total = sum(map(len, needed.values()))
+    if total <= MAX_COPIES or not instructions(t.definition):
+        return None
+    return f"{len(needed)} kernels would compute it at {total} points altogether"
 
 
 # ----------------------------------------------------------------------------------------- kernels
@@ -173,6 +204,9 @@ OBJECTIONS = (
     Objection(INLINING.name, "several readers read more than it has", _readers_read_more),
     Objection(INLINING.name, "it takes the place of a contraction", _takes_a_place),
     Objection(INLINING.name, "many nodes", _many_nodes),
+    Objection(INLINING.name, "a kernel repeats it at many points", _many_points),
+    Objection(INLINING.name, "a kernel grows large", _many_instructions),
+    Objection(INLINING.name, "many copies", _many_copies),
     Objection(EPILOGUES.name, "many outputs", _many_outputs),
     Objection(EPILOGUES.name, "many results", _many_results),
     Objection(SIBLINGS.name, "many outputs", _many_outputs),

@@ -62,10 +62,16 @@ KERNELS = (Pass(_stored, (EPILOGUES, SIBLINGS)), Pass(_kernels, (ROW_KERNELS,)))
 RULES = tuple(rule for p in (*STORAGE, *KERNELS) for rule in p.rules)
 
 
-def partition(graph: Graph, without: Collection[str] = (), choose: Choice = object_to) -> Partition:
+def partition(
+    graph: Graph,
+    without: Collection[str] = (),
+    choose: Choice = object_to,
+    tick: Callable[[], None] = lambda: None,
+) -> Partition:
     """Divide the graph into kernels (subgraphs). Source: NeoFlow, section 5 (training-aware fusion), greedy form.
 
-    without: names of `RULES` that are not tried. choose: which legal fusions are done, see `Choice`.
+    without: names of `RULES` that are not tried. choose: which legal fusions are done, see `Choice`. tick: called at
+    every site.
     Raises `PartitionError` for a name that no rule has.
     """
     names = [rule.name for rule in RULES]
@@ -78,6 +84,7 @@ def partition(graph: Graph, without: Collection[str] = (), choose: Choice = obje
         for p in passes:
             rules = [rule for rule in p.rules if rule.name not in without]
             for site in p.sites(state):
+                tick()
                 for rule in rules:
                     for candidate in rule.propose(state, site):
                         subject, verdict = rule.subject(state, candidate), rule.legal(facts, state, candidate)

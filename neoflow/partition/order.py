@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from neoflow.expr import dtype as dt
@@ -68,6 +69,10 @@ def _needs_and_updates(graph: Graph, kernels: Partition) -> tuple[list[set[int]]
     calls = kernels.calls
     producer = {t: n for n, c in enumerate(calls) for t in c.outputs}
     bases = [{kernels.base(t) for t in c.inputs} for c in calls]
+    readers: dict[Tensor, set[int]] = {}
+    for n, read in enumerate(bases):
+        for t in read:
+            readers.setdefault(t, set()).add(n)
     needs: list[set[int]] = [{producer[t] for t in read if t in producer} for read in bases]
     in_place: set[Parameter] = set()
     for p, value in graph.updates:
@@ -77,17 +82,17 @@ def _needs_and_updates(graph: Graph, kernels: Partition) -> tuple[list[set[int]]
         is_viewed = any(t is not p and kernels.base(t) is p for t in calls[writer].inputs)
         if is_viewed or not can_overwrite(calls[writer], p, value):
             continue
-        before = {n for n, read in enumerate(bases) if p in read and n != writer}
-        if any(_reaches(needs, n, writer) for n in before):
+        before = readers.get(p, set()) - {writer}
+        if _reaches(needs, before, writer):
             continue
         needs[writer] |= before
         in_place.add(p)
     return needs, frozenset(in_place)
 
 
-def _reaches(needs: Sequence[set[int]], n: int, target: int) -> bool:
-    """Whether kernel n must run after kernel `target`."""
-    stack, seen = [n], set()
+def _reaches(needs: Sequence[set[int]], starts: Iterable[int], target: int) -> bool:
+    """Whether one of some kernels must run after kernel `target`."""
+    stack, seen = list(starts), set[int]()
     while stack:
         m = stack.pop()
         if m == target:
@@ -100,11 +105,11 @@ def _reaches(needs: Sequence[set[int]], n: int, target: int) -> bool:
 
 @dataclass(frozen=True)
 class _Memory:
-    """Temporaries by kernel: bytes that it allocates, what it reads, and by how many kernels each is read."""
+    """Temporaries by kernel: bytes that it allocates, what it reads; and the kernels that read each."""
 
     made: tuple[int, ...]
     reads: tuple[frozenset[Tensor], ...]
-    readers: dict[Tensor, int]
+    readers: dict[Tensor, tuple[int, ...]]
 
     @staticmethod
     def of(graph: Graph, kernels: Partition, in_place: frozenset[Parameter]) -> _Memory:
@@ -113,15 +118,19 @@ class _Memory:
         produced = {t for c in kernels.calls for t in c.outputs} - kept
         made = tuple(sum(t.nbytes for t in c.outputs if t not in lasting) for c in kernels.calls)
         reads = tuple(frozenset(b for t in c.inputs if (b := kernels.base(t)) in produced) for c in kernels.calls)
-        readers: dict[Tensor, int] = {}
-        for read in reads:
+        readers: dict[Tensor, list[int]] = {}
+        for n, read in enumerate(reads):
             for t in read:
-                readers[t] = readers.get(t, 0) + 1
-        return _Memory(made, reads, readers)
+                readers.setdefault(t, []).append(n)
+        return _Memory(made, reads, {t: tuple(found) for t, found in readers.items()})
+
+    def left(self) -> dict[Tensor, int]:
+        """The readers to come of each, before the first kernel."""
+        return {t: len(found) for t, found in self.readers.items()}
 
     def peak(self, order: Sequence[int]) -> int:
         """Bytes of the largest live set."""
-        left, live, most = dict(self.readers), 0, 0
+        left, live, most = self.left(), 0, 0
         for n in order:
             live += self.made[n]
             most = max(most, live)
@@ -162,14 +171,30 @@ def _frugal(needs: Sequence[set[int]], memory: _Memory) -> Iterator[int]:
     for n, before in enumerate(needs):
         for m in before:
             dependents[m].append(n)
-    ready, left = [n for n, count in enumerate(missing) if not count], dict(memory.readers)
+    left, done = memory.left(), set[int]()
+    ready: list[tuple[int, int]] = []
+    """what can run, by its place in the order of the program"""
+    frugal: list[tuple[int, int]] = []
+    """those of them that do not make the live set grow; none comes to do so while it waits"""
+
+    def offer(n: int) -> None:
+        if not missing[n]:
+            heapq.heappush(ready, (place[n], n))
+            if memory.growth(n, left) <= 0:
+                heapq.heappush(frugal, (place[n], n))
+
+    for n in range(len(needs)):
+        offer(n)
     while ready:
-        ready.sort(key=lambda n: place[n])
-        n = next((n for n in ready if memory.growth(n, left) <= 0), ready[0])
-        ready.remove(n)
+        _, n = heapq.heappop(frugal or ready)
+        if n in done:
+            continue
+        done.add(n)
         memory.free(n, left)
         yield n
         for m in dependents[n]:
             missing[m] -= 1
-            if not missing[m]:
-                ready.append(m)
+            offer(m)
+        last = {m for t in memory.reads[n] if left[t] == 1 for m in memory.readers[t] if m not in done}
+        for m in last:  # the last reader of something frees more than it did
+            offer(m)

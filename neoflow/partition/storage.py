@@ -13,7 +13,8 @@ from neoflow.expr.ir import Read
 from neoflow.expr.tensor import Compute, Tensor
 from neoflow.graph import points
 from neoflow.partition.calls import View
-from neoflow.partition.facts import compared, is_move, looked_up_axes, reduces
+from neoflow.partition.copies import Copies
+from neoflow.partition.facts import compared, looked_up_axes, reduces
 from neoflow.partition.graph_facts import Facts
 
 Uses = Mapping[Compute, float]
@@ -24,7 +25,7 @@ one of them reads an element."""
 class Storing:
     """Who is recomputed and who is a view, so far; at first every compute is stored.
 
-    `uses`, `compared_by`, `looked_up` and `nodes_behind` are asked of a compute once it is decided what becomes of its
+    `uses`, `compared_by`, `looked_up` and `copies` are asked of a compute once it is decided what becomes of its
     readers.
     """
 
@@ -35,6 +36,7 @@ class Storing:
         self._uses: dict[Tensor, Uses] = {}
         self._compared_by: dict[Tensor, Compute | None] = {}
         self._looked_up: dict[Tensor, frozenset[int]] = {}
+        self.copies = Copies(facts)
 
     def recompute(self, t: Compute) -> None:
         (
@@ -42,6 +44,7 @@ class Storing:
             self.compared_by(t),
             self.looked_up(t),
         )  # known now, so that what t reads asks no deeper than its readers
+        self.copies.recompute(t)
         self.recomputed.add(t)
 
     def view(self, t: Compute, offset: int) -> None:
@@ -81,11 +84,6 @@ class Storing:
                 )
             )
         return self._looked_up[t]
-
-    def nodes_behind(self, t: Compute) -> int:
-        """Nodes that a reader of t takes in so far; what only moves elements does not count."""
-        closures = (_closure(r, self.recomputed) for r in self.facts.readers_of(t))
-        return max((sum(not is_move(u.definition) for u in found) for found in closures), default=0)
 
     def settle(self) -> Storage:
         """The outcome. From here on nothing changes what is stored."""
