@@ -119,14 +119,20 @@ def stages(graph: Graph, trace: Trace) -> tuple[Graph, Partition]:
     """The rewriting stages: from the graph as written to its division into kernels."""
 
     for row in PASSES:
-        graph, _ = trace.run(row.name, partial(run, graph, row), _rewritten_summary, _rewritten_text)
+        rewriting = partial(run, graph, row, tick=trace.tick)
+        graph, _ = trace.run(row.name, rewriting, _rewritten_summary, _rewritten_text, _size(graph))
     kernels = trace.run(
         "partition",
-        lambda: partition(graph),
+        lambda: partition(graph, tick=trace.tick),
         lambda p: f"{len(p.calls)} kernel calls of {len(p.subgraphs)} distinct subgraphs",
         _partition_text,
+        _size(graph),
     )
     return graph, kernels
+
+
+def _size(graph: Graph) -> str:
+    return f"{len(graph.nodes)} computes"
 
 
 def _rewritten_summary(result: tuple[Graph, Derivation]) -> str:
@@ -160,31 +166,41 @@ def compile_program(
         lambda: order_calls(graph, divided),
         lambda r: f"{len(r[1])} of {len(graph.updates)} updates in place",
         lambda r: "\n".join(c.name for c in r[0]),
+        f"{len(divided.calls)} kernel calls",
     )
     subgraphs = {c.subgraph.digest: c.subgraph for c in calls}
+    distinct = f"{len(subgraphs)} kernels of {sum(len(s.nodes) for s in subgraphs.values())} nodes"
     schedules = trace.run(
         "schedules",
-        lambda: tuple(default_schedule(s, machine) for s in subgraphs.values()),
+        lambda: tuple(_schedule(s, machine, trace) for s in subgraphs.values()),
         lambda s: f"{len(s)} default schedules",
         lambda s: "\n".join(map(str, s)),
+        distinct,
     )
     kernels, built = trace.run(
         "code",
-        lambda: _kernels(tuple(subgraphs.values()), schedules, machine, settings),
+        lambda: _kernels(tuple(subgraphs.values()), schedules, machine, settings, trace),
         lambda r: f"{r[1]} kernels compiled, {len(r[0]) - r[1]} from the cache",
         lambda r: "\n".join(f"{k.symbol} {k.subgraph.digest[:8]}" for k in r[0]),
+        distinct,
     )
     codes = {k.subgraph.digest: _entry(settings, k).code for k in kernels}
     plan = trace.run(
         "plan",
         lambda: make_plan(graph, calls, in_place, divided.views, codes, machine.threads),
         lambda p: f"{p.arena_bytes} bytes of temporaries",
+        of=f"{len(calls)} kernel calls",
     )
     return Compiled(graph, calls, plan, kernels, machine, built, len(kernels) - built, trace)
 
 
+def _schedule(subgraph: Subgraph, target: Target, trace: Trace) -> Schedule:
+    trace.tick()
+    return default_schedule(subgraph, target)
+
+
 def _kernels(
-    subgraphs: Sequence[Subgraph], schedules: Sequence[Schedule], target: Target, settings: config.Config
+    subgraphs: Sequence[Subgraph], schedules: Sequence[Schedule], target: Target, settings: config.Config, trace: Trace
 ) -> tuple[tuple[Kernel, ...], int]:
     """The kernels, all of them in the cache now, and how many of them were compiled for it.
 
@@ -195,7 +211,7 @@ def _kernels(
     requests = [request_key(s.digest, schedule.to_json(), str(target)) for s, schedule in asked]
     keys = [cache.kernel_of(r) for r in requests]
     unknown = [n for n, key in enumerate(keys) if key is None or cache.find(key) is None]
-    built = _build([asked[n] for n in unknown], target, cache) if unknown else []
+    built = _build([asked[n] for n in unknown], target, cache, trace) if unknown else []
     for n, (key, _) in zip(unknown, built, strict=True):
         cache.remember(requests[n], key)
         keys[n] = key
@@ -203,7 +219,9 @@ def _kernels(
     return kernels, sum(is_new for _, is_new in built)
 
 
-def _build(asked: Sequence[tuple[Subgraph, Schedule]], target: Target, cache: KernelCache) -> list[tuple[str, bool]]:
+def _build(
+    asked: Sequence[tuple[Subgraph, Schedule]], target: Target, cache: KernelCache, trace: Trace
+) -> list[tuple[str, bool]]:
     """Lower kernels, and compile those whose code the cache lacks into a few modules; each key, and whether it is new.
 
     Modules are built by threads, as LLVM runs without the interpreter's lock, while this one lowers the next.
@@ -222,6 +240,7 @@ def _build(asked: Sequence[tuple[Subgraph, Schedule]], target: Target, cache: Ke
                 builds.append((codes, pool.submit(codegen.build, [kernel for _, kernel in group], target)))
 
         for subgraph, schedule in asked:
+            trace.tick()
             lowered = codegen.lower(subgraph, schedule, target, "kernel")
             key = codegen.kernel_key(lowered, target)
             is_new = key not in seen and cache.find(key) is None
@@ -237,6 +256,7 @@ def _build(asked: Sequence[tuple[Subgraph, Schedule]], target: Target, cache: Ke
             submit(group)
         for codes, build in builds:
             cache.publish(build.result(), codes)
+            trace.tick()
     return found
 
 

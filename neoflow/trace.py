@@ -1,13 +1,21 @@
-"""What the compiler did, stage by stage: name, text, seconds."""
+"""What the compiler did, stage by stage: name, text, seconds; and a word to whoever waits long for it."""
 
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 T = TypeVar("T")
+
+PATIENCE = 60.0
+"""Seconds of compiling after which it is said what takes so long: no model of `models/` needs so many."""
+
+
+class SlowCompileWarning(UserWarning):
+    """Compiling takes longer than `PATIENCE`; the text says in which stage, and of how much."""
 
 
 @dataclass(frozen=True)
@@ -22,14 +30,45 @@ class StageRecord:
 
 @dataclass
 class Trace:
-    """The stages run so far, in order."""
+    """The stages run so far, in order. clock: seconds, from any beginning."""
 
     records: list[StageRecord] = field(default_factory=list)
+    clock: Callable[[], float] = time.perf_counter
+    _running: str = ""
+    _is_warned: bool = False
 
-    def run(self, name: str, work: Callable[[], T], summary: Callable[[T], str], text: Callable[[T], str] = str) -> T:
-        """Run one stage and record it."""
-        start = time.perf_counter()
+    def __post_init__(self) -> None:
+        self._started = self.clock()
+
+    def run(
+        self,
+        name: str,
+        work: Callable[[], T],
+        summary: Callable[[T], str],
+        text: Callable[[T], str] = str,
+        of: str = "",
+    ) -> T:
+        """Run one stage and record it. of: how much it has to do, for who waits."""
+        self._running = f"`{name}`" + (f", {of}" if of else "")
+        start = self.clock()
         result = work()
-        seconds = time.perf_counter() - start
+        seconds = self.clock() - start
         self.records.append(StageRecord(name, seconds, summary(result), lambda: text(result)))
+        self.tick()
         return result
+
+    def tick(self) -> None:
+        """Called by long stages now and then: warn, once, when compiling has taken longer than `PATIENCE`."""
+        seconds = self.clock() - self._started
+        if self._is_warned or seconds <= PATIENCE:
+            return
+        self._is_warned = True
+        done = sorted(self.records, key=lambda r: -r.seconds)[:2]
+        before = ", ".join(f"{r.name} {r.seconds:.0f} s ({r.summary})" for r in done if r.seconds >= 1)
+        warnings.warn(
+            f"compiling has taken {seconds:.0f} s so far and is in stage {self._running}"
+            + (f"; before that: {before}" if before else "")
+            + ". Fewer or more equal steps of what is unrolled compile faster",
+            SlowCompileWarning,
+            stacklevel=2,
+        )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 ALIGNMENT = 64
 
 
@@ -39,24 +41,17 @@ def place(lifetimes: list[Lifetime]) -> tuple[list[int], int]:
     Largest first, each into the smallest gap between those it lives together with. Source: Pisarchyk and Lee, Efficient
     Memory Management for Deep Neural Net Inference, 2020, section 5 (greedy by size).
     """
-    offsets = [0] * len(lifetimes)
-    placed: list[int] = []
-    total = 0
-    for n in sorted(range(len(lifetimes)), key=lambda n: (-lifetimes[n].nbytes, lifetimes[n].first, n)):
-        life, size = lifetimes[n], aligned(lifetimes[n].nbytes)
-        together = sorted(
-            (offsets[m], offsets[m] + aligned(lifetimes[m].nbytes))
-            for m in placed
-            if lifetimes[m].first <= life.last and life.first <= lifetimes[m].last
-        )
-        best: tuple[int, int] | None = None
-        end = 0
-        for start, stop in together:
-            gap = start - end
-            if gap >= size and (best is None or gap < best[0]):
-                best = (gap, end)
-            end = max(end, stop)
-        offsets[n] = best[1] if best else end
-        total = max(total, offsets[n] + size)
-        placed.append(n)
-    return offsets, total
+    count = len(lifetimes)
+    sizes = np.array([aligned(life.nbytes) for life in lifetimes], np.int64)
+    first, last = (np.array([getattr(life, end) for life in lifetimes], np.int64) for end in ("first", "last"))
+    offsets, placed = np.zeros(count, np.int64), np.zeros(count, bool)
+    for n in sorted(range(count), key=lambda n: (-lifetimes[n].nbytes, lifetimes[n].first, n)):
+        (others,) = np.nonzero(placed & (first <= last[n]) & (first[n] <= last))
+        others = others[np.argsort(offsets[others], kind="stable")]
+        ends = np.maximum.accumulate(np.concatenate(([0], offsets[others] + sizes[others])))
+        gaps = offsets[others] - ends[:-1]
+        fits = np.where(gaps >= sizes[n], gaps, np.iinfo(np.int64).max)
+        has_gap = bool((gaps >= sizes[n]).any())
+        offsets[n] = ends[int(np.argmin(fits))] if has_gap else ends[-1]
+        placed[n] = True
+    return offsets.tolist(), int(np.max(offsets + sizes, initial=0))

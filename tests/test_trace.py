@@ -1,0 +1,69 @@
+"""Who waits long for the compiler is told why, once."""
+
+import warnings
+
+import pytest
+
+import neoflow as nf
+from neoflow import pipeline
+from neoflow.graph import make_graph
+from neoflow.trace import PATIENCE, SlowCompileWarning, Trace
+
+
+class Clock:
+    """Moves on by `step` seconds whenever it is asked."""
+
+    def __init__(self, step):
+        self.now, self.step = 0.0, step
+
+    def __call__(self):
+        self.now += self.step
+        return self.now
+
+
+def test_a_long_compilation_says_in_which_stage_it_is():
+    clock = Clock(0.0)
+    trace = Trace(clock=clock)
+
+    def work(seconds):
+        clock.now += seconds
+        trace.tick()
+        return seconds
+
+    trace.run("passes", lambda: work(PATIENCE - 1), lambda n: "300 computes")
+    with pytest.warns(SlowCompileWarning) as found:
+        trace.run("code", lambda: work(2.0), str, of="40 kernels of 90 nodes")
+        trace.run("plan", lambda: work(1000.0), str)
+    (warning,) = found
+    assert str(warning.message) == (
+        "compiling has taken 61 s so far and is in stage `code`, 40 kernels of 90 nodes; before that: "
+        "passes 59 s (300 computes). Fewer or more equal steps of what is unrolled compile faster"
+    )
+
+
+def test_a_short_compilation_says_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trace = Trace(clock=Clock(0.1))
+        for _ in range(int(PATIENCE / 0.1) // 4 - 1):
+            trace.run("code", lambda: None, str)
+
+
+@pytest.mark.parametrize("stage", ["canonicalize", "partition"])
+def test_long_stages_say_so_before_they_end(stage):
+    x = nf.placeholder((8,), name="x")
+    y = x
+    for n in range(20):
+        y = nf.exp(y) * (1.0 + n)
+    clock = Clock(0.0)
+    trace = Trace(clock=clock)
+    graph = make_graph([y], [x])
+    whole = trace.run
+
+    def run(name, work, *more):
+        clock.step = 10.0 if name == stage else 0.0
+        return whole(name, work, *more)
+
+    trace.run = run
+    with pytest.warns(SlowCompileWarning, match=rf"is in stage `{stage}`, \d+ computes"):
+        pipeline.stages(graph, trace)
