@@ -57,29 +57,67 @@ def pairs(steps: int, width: int = 8, seed: int = 0) -> Unrolled:
 def soft_dtw(steps: int, rows: int = 6, seed: int = 0) -> Unrolled:
     """Soft dynamic time warping over a table of `rows` rows, diagonal by diagonal; the first one reads the table, too.
 
-    r[i,j] = D[i,j] - log(exp(-r[i-1,j]) + exp(-r[i,j-1]) + exp(-r[i-1,j-1])). Source: Cuturi and Blondel, Soft-DTW,
-    2017.
+    r[i,j] = D[i,j] - log(exp(-r[i-1,j]) + exp(-r[i,j-1]) + exp(-r[i-1,j-1])). The diagonals of the table are laid out
+    as rows first. Source: Cuturi and Blondel, Soft-DTW, 2017.
     """
-    rng = np.random.default_rng(seed)
+    table, costs = _table(steps, rows, seed)
+    rows, columns = table.shape
+
+    def skewed(k: Any, i: Any) -> Any:
+        return nf.select((k - i >= 0) & (k - i < columns), table[i, k - i], FAR)
+
+    diagonals = nf.compute((steps, rows), skewed, name="diagonals")
+    return _warped(steps, table, costs, lambda k, i, along: nf.minimum(diagonals[k, i] + along, FAR))
+
+
+def soft_dtw_in_place(steps: int, rows: int = 6, seed: int = 0) -> Unrolled:
+    """The same, each step reading its diagonal where it lies in the table: no two steps are equal."""
+    table, costs = _table(steps, rows, seed)
+    columns = table.shape[1]
+
+    def diagonal(k: int, i: Any, along: Any) -> Any:
+        return nf.select((k - i >= 0) & (k - i < columns), nf.minimum(table[i, k - i] + along, FAR), FAR)
+
+    return _warped(steps, table, costs, diagonal)
+
+
+def _table(steps: int, rows: int, seed: int) -> Any:
     rows = min(rows, steps)
-    columns = steps - rows + 1
-    table, costs = _input(rng, (rows, columns), 0.05, "D", 0.3)
+    return _input(np.random.default_rng(seed), (rows, steps - rows + 1), 0.05, "D", 0.3)
 
-    def first(i: Any) -> Any:
-        return nf.select(i < 1, table[0, 0], FAR)
 
+def _warped(steps: int, table: nf.Tensor, costs: Any, cost: Callable[[int, Any, Any], Any]) -> Unrolled:
+    """`cost` of step, row and what the way so far costs."""
+    rows = table.shape[0]
     before = nf.full((rows,), FAR)
-    last = nf.compute((rows,), first, name="first")
+    last = nf.compute((rows,), lambda i: nf.select(i < 1, table[0, 0], FAR), name="first")
     for k in range(1, steps):
 
         def diagonal(i: Any, k: int = k, a: nf.Tensor = before, b: nf.Tensor = last) -> Any:
-            left = nf.exp(-b[i])
             above = nf.select(i >= 1, nf.exp(-b[i - 1]) + nf.exp(-a[i - 1]), 0.0)
-            inside = (k - i >= 0) & (k - i < columns)
-            return nf.select(inside, nf.minimum(table[i, k - i] - nf.log(left + above), FAR), FAR)
+            return cost(k, i, -nf.log(nf.exp(-b[i]) + above))
 
         before, last = last, nf.compute((rows,), diagonal, name="r")
     return _unrolled(nf.sum(last[rows - 1 :]), {}, {table: costs})
+
+
+def soft_dtw_cells(steps: int, columns: int = 8, seed: int = 0) -> Unrolled:
+    """The same, a tensor for each cell: `steps` of them, in rows of `columns`."""
+    rows = -(-steps // columns)
+    table, costs = _input(np.random.default_rng(seed), (rows, columns), 0.05, "D", 0.3)
+    r: dict[tuple[int, int], nf.Tensor] = {(0, 0): nf.compute((), lambda: table[0, 0], name="r")}
+    for n in range(1, steps):
+        i, j = divmod(n, columns)
+        found = [r[p] for p in ((i - 1, j), (i, j - 1), (i - 1, j - 1)) if p in r]
+
+        def cell(i: int = i, j: int = j, found: list[nf.Tensor] = found) -> Any:
+            total = nf.exp(-found[0][()])
+            for t in found[1:]:
+                total = total + nf.exp(-t[()])
+            return table[i, j] - nf.log(total)
+
+        r[i, j] = nf.compute((), cell, name="r")
+    return _unrolled(r[divmod(steps - 1, columns)], {}, {table: costs})
 
 
 def heat(steps: int, width: int = 32, seed: int = 0) -> Unrolled:
@@ -124,4 +162,11 @@ def scan(steps: int, width: int = 8, states: int = 4, seed: int = 0) -> Unrolled
     return _unrolled(nf.mean(y * y), {x: xs}, {a: decay, d: ds, b: bs, c: cs})
 
 
-PROGRAMS: dict[str, Callable[[int], Unrolled]] = {"pairs": pairs, "soft_dtw": soft_dtw, "heat": heat, "scan": scan}
+PROGRAMS: dict[str, Callable[[int], Unrolled]] = {
+    "pairs": pairs,
+    "soft_dtw": soft_dtw,
+    "soft_dtw_in_place": soft_dtw_in_place,
+    "soft_dtw_cells": soft_dtw_cells,
+    "heat": heat,
+    "scan": scan,
+}
