@@ -36,10 +36,13 @@ MAX_NODES = 24
 """Definitions in a kernel, apart from moves: its code, and the time to compile it, grow with them."""
 
 MAX_INSTRUCTIONS = 256
-"""Vector instructions in a kernel, every copy of what is recomputed counted, through the whole chain of readers."""
+"""Instructions in a kernel, every copy of what is recomputed counted through the whole chain of readers, apart from
+moves. Kernels of 60, 180, 310 and 1,390 took 0.06, 0.14, 0.25 and 11 s to compile (two busy cores); no kernel of
+`models/` has more than 96."""
 
 MAX_COPIES = 8
-"""Copies of a compute in all kernels together."""
+"""Copies of a compute in all kernels together: so the work of all kernels is a small multiple of the program's, and
+grows with it. No compute of `models/` has more."""
 
 MAX_OUTPUTS = 4
 """Tensors a kernel writes: with what it reads, as many streams as prefetchers follow."""

@@ -126,6 +126,7 @@ stopped: nothing is left to rewrite
 0. pad guards at 3 y: its guards say no more than that a is zero outside its extents
 stopped: nothing is left to rewrite
 stopped: nothing is left to rewrite
+stopped: nothing is left to rewrite
 """
 
 

@@ -89,6 +89,44 @@ def test_a_kernel_has_few_nodes():
     assert len(found) == 2
 
 
+def chain(steps, body):
+    """Computes over the last dimension, each a function of the one before."""
+    found = [X]
+    for n in range(steps):
+        found.append(compute(f"c{n}", lambda i, j, t=found[-1]: body(t, i, j)))
+    return found
+
+
+def test_nodes_are_counted_through_the_whole_chain():
+    found = reasons(chain(60, lambda t, i, j: t[i, j] + 1.0)[-1:])
+    assert found == {
+        "c59[8, 64]": "it is an output of the program",
+        "c34[8, 64]": "the kernel would have more than 24 nodes",
+        "c9[8, 64]": "the kernel would have more than 24 nodes",
+    }
+
+
+def test_windows_of_windows_are_stored_before_they_are_wide():
+    found = reasons(chain(9, lambda t, i, j: t[i, (j + 63) % 64] + t[i, j] + t[i, (j + 1) % 64])[-1:])
+    assert found["c4[8, 64]"] == "the kernel of c8 would compute it at 9 points each time"
+    assert "c5[8, 64]" not in found and "c3[8, 64]" not in found
+
+
+def test_a_kernel_has_few_instructions():
+    found = reasons(chain(20, lambda t, i, j: nf.tanh(nf.exp(t[i, j])) + 1.0)[-1:])
+    assert found["c7[8, 64]"] == "the kernel of c19 would have 273 instructions, 21 of them for this"
+
+
+def test_what_many_kernels_would_compute_is_stored():
+    def readers(count):
+        a = compute("a", lambda i, j: X[i, j] + 1.0)
+        return [compute(f"z{n}", lambda i, n=n: a[i, n], (8,)) for n in range(count)]
+
+    assert "a[8, 64]" not in reasons(readers(choose.MAX_COPIES))
+    sentence = reasons(readers(choose.MAX_COPIES + 1))["a[8, 64]"]
+    assert sentence == "9 kernels would compute it at 9 points altogether"
+
+
 def test_a_kernel_stores_few_tensors():
     s = product("s")
     outputs = [compute(f"z{n}", lambda i, j, n=n: s[i, j] + float(n)) for n in range(choose.MAX_OUTPUTS + 1)]
