@@ -11,7 +11,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PATIENCE = 60.0
-"""Seconds of compiling after which it is said what takes so long: no model of `models/` needs so many."""
+"""Seconds of compiling after which it is said what takes so long. Chosen, not measured."""
 
 
 class SlowCompileWarning(UserWarning):

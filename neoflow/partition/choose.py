@@ -37,12 +37,12 @@ MAX_NODES = 24
 
 MAX_INSTRUCTIONS = 256
 """Instructions in a kernel, every copy of what is recomputed counted through the whole chain of readers, apart from
-moves. Kernels of 60, 180, 310 and 1,390 took 0.06, 0.14, 0.25 and 11 s to compile (two busy cores); no kernel of
-`models/` has more than 96."""
+moves. Kernels of 60, 180 and 310 took 0.06, 0.14 and 0.25 s to compile, one each; with reads under many conditions 230
+took 0.5 s and 1,390 took 11 s (two busy cores, so rough). In six models of `models/` inlining makes none beyond 96."""
 
 MAX_COPIES = 8
 """Copies of a compute in all kernels together: so the work of all kernels is a small multiple of the program's, and
-grows with it. No compute of `models/` has more."""
+grows with it. The most that six models of `models/` have, so that their kernels stay; chosen, not measured by time."""
 
 MAX_OUTPUTS = 4
 """Tensors a kernel writes: with what it reads, as many streams as prefetchers follow."""
