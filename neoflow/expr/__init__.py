@@ -11,11 +11,21 @@ The package is also a function: `nf.expr("y[i] = ...")` calls it.
 import sys
 from types import ModuleType
 
+from neoflow.expr import operators
 from neoflow.expr.close import build, define
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, Slot, postorder, rewrite, substitute
 from neoflow.expr.notation import expr
 from neoflow.expr.printer import print_compute, print_expr, print_program, print_tensor
-from neoflow.expr.tensor import Compute, Definition, Parameter, Placeholder, Tensor, structural_hash, topological
+from neoflow.expr.tensor import (
+    Compute,
+    Constant,
+    Definition,
+    Parameter,
+    Placeholder,
+    Tensor,
+    structural_hash,
+    topological,
+)
 
 __all__ = [
     "Apply",
@@ -23,6 +33,7 @@ __all__ = [
     "Cast",
     "Compute",
     "Const",
+    "Constant",
     "Definition",
     "Expr",
     "Parameter",
@@ -44,6 +55,9 @@ __all__ = [
     "substitute",
     "topological",
 ]
+
+
+operators.install()
 
 
 class _Callable(ModuleType):

@@ -7,6 +7,8 @@ import math
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from neoflow.errors import ExpressionError, Location
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import (
@@ -129,6 +131,8 @@ class Tensor(Source):
         return f"<{type(self).__name__} {self.name}: {self.dtype}{list(self.shape)}>"
 
     def __bool__(self) -> bool:
+        if "truth" in self.__dict__:  # of a comparison by `==`: whether both are the same tensor
+            return self.__dict__["truth"]
         raise ExpressionError(
             f"tensor {self.name} has no value while the program is written; use nf.select(cond, a, b)", caller()
         )
@@ -145,6 +149,32 @@ class Parameter(Placeholder):
 
     __slots__ = ("init",)
     init: Any
+
+
+class Constant(Tensor):
+    """A tensor of known elements, `value`, which nothing writes. `digest`: of dtype, shape and elements.
+
+    `is_weak`: a read of it takes the dtype of what it meets.
+    """
+
+    __slots__ = ("is_weak", "value")
+    value: np.ndarray
+    is_weak: bool
+
+    def __init__(self, value: np.ndarray, name: str, where: Location | None = None, is_weak: bool = False):
+        value.flags.writeable = False
+        super().__init__(value.shape, dt.canonical(value.dtype), name, where, value=value, is_weak=is_weak)
+
+    @property
+    def weak(self) -> bool:
+        return self.is_weak
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256: 64 hex digits."""
+        found = hashlib.sha256(f"{self.dtype} {self.shape} ".encode())
+        found.update(self.value.tobytes())
+        return found.hexdigest()
 
 
 class Compute(Tensor):
@@ -200,6 +230,8 @@ def structural_hash(roots: list[Tensor] | tuple[Tensor, ...]) -> str:
         number[tensor.uid] = len(number)
         if isinstance(tensor, Compute):
             text.append(f"{tensor.definition.digest} {[number[t.uid] for t in tensor.inputs]}")
+        elif isinstance(tensor, Constant):
+            text.append(f"Constant {tensor.digest}")
         else:
             text.append(f"{type(tensor).__name__} {tensor.shape} {tensor.dtype}")
     text.append(f"roots {[number[t.uid] for t in roots]}")
