@@ -206,7 +206,9 @@ def scalar(fn: str, *args: Operand) -> Expr:
 
 def operands(args: tuple[Operand, ...]) -> tuple[Any, ...]:
     """Arrays as constants, unless expressions are among the operands: these have no place for whole tensors."""
-    return args if any(isinstance(a, Expr) for a in args) else tuple(map(operand, args))
+    if not any(isinstance(a, np.ndarray) for a in args) or any(isinstance(a, Expr) for a in args):
+        return args
+    return tuple(map(operand, args))
 
 
 def _is_lifted(args: Sequence[Operand]) -> bool:

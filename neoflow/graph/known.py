@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from neoflow.errors import RuntimeFault
 from neoflow.expr import dtype as dt
@@ -20,7 +21,7 @@ from neoflow.verdict import Verdict
 MOST_BYTES = 1 << 26
 """Largest tensor that is kept as a constant rather than computed at every call."""
 MOST_POINTS = 1 << 26
-"""Most evaluations of bodies for one of them: a second of NumPy (exp, Zen 4)."""
+"""Most evaluations of bodies for all of them: a second of NumPy (exp, Zen 4)."""
 _COSTLY = 10
 """A function of this cost takes longer than reading its value."""
 
@@ -49,47 +50,79 @@ def evaluate_constants(graph: Graph) -> tuple[Graph, Known]:
     What is computed is what a compute with inputs, or the program's result, reads; what leads there is gone then. Where
     that would not pay, what it reads is asked next. Values are those of `evaluate`.
     """
-    known = _constant_computes(graph)
-    if not known:
-        return graph, Known(())
-    needed = {t for t in graph.roots if t in known}
-    needed |= {i for t in graph.nodes if t not in known for i in t.inputs if i in known}
-    edit: dict[Tensor, Tensor] = {}
-    decisions: list[tuple[str, Verdict]] = []
-    for t in reversed(graph.nodes):
-        if t not in needed:
-            continue
-        verdict = _worth(t, known)
-        if verdict.ok:
-            try:
-                (value,) = evaluate(t, {})
-                edit[t] = Constant(value, t.name, t.where)
-            except (RuntimeFault, MemoryError) as e:
-                verdict = Verdict(False, f"it has no value: {e}")
-        if not verdict.ok:
-            needed.update(i for i in t.inputs if i in known)
-        decisions.append((t.name, verdict))
-    return (graph.replace(edit) if edit else graph), Known(tuple(reversed(decisions)))
+    chosen = _Choice(graph)
+    values, failed = _evaluated(chosen.taken)
+    edit: dict[Tensor, Tensor] = {t: Constant(value, t.name, t.where) for t, value in values.items()}
+    decisions = tuple((t.name, failed.get(t, verdict)) for t, verdict in reversed(chosen.verdicts.items()))
+    return (graph.replace(edit) if edit else graph), Known(decisions)
 
 
-@dataclass(frozen=True)
-class _Cone:
-    """Of a constant compute and all it needs: evaluations of bodies, and whether any of it takes time."""
+class _Choice:
+    """verdicts: on each constant compute that something else needs, from the last one on. costly: the constant
+    computes that take time, with what they need. counted: those that are evaluated, and how often their bodies are.
+    """
 
-    points: int
-    is_costly: bool
+    def __init__(self, graph: Graph):
+        self.verdicts: dict[Compute, Verdict] = {}
+        self.costly: dict[Tensor, bool] = {}
+        self.counted: set[Tensor] = set()
+        self.points = 0
+        for t in graph.nodes:
+            if all(i in self.costly or isinstance(i, Constant) for i in t.inputs):
+                self.costly[t] = is_costly_itself(t.definition) or any(self.costly.get(i, True) for i in t.inputs)
+        needed = {t for t in graph.roots if t in self.costly}
+        needed |= {i for t in graph.nodes if t not in self.costly for i in t.inputs if i in self.costly}
+        for t in reversed(graph.nodes) if needed else ():
+            if t in needed:
+                verdict = self.verdicts[t] = self._judge(t)
+                if not verdict.ok:
+                    needed.update(i for i in t.inputs if i in self.costly)
+
+    @property
+    def taken(self) -> list[Compute]:
+        return [t for t, verdict in self.verdicts.items() if verdict.ok]
+
+    def _judge(self, t: Compute) -> Verdict:
+        """Whether a constant compute is to be computed once."""
+        if not self.costly[t]:
+            return Verdict(False, "computing it where it is read costs no more than reading it")
+        if not is_costly_itself(t.definition) and t.size > sum(math.prod(i.shape) for i in t.inputs):
+            return Verdict(False, "it is larger than what it is made of, and cheap")
+        if t.nbytes > MOST_BYTES:
+            return Verdict(False, f"it has {t.nbytes} bytes, more than {MOST_BYTES}")
+        cone = self._cone(t)
+        more = sum(points(u.definition) for u in cone)
+        if self.points + more > MOST_POINTS:
+            return Verdict(False, f"with it the constants take {self.points + more} evaluations, over {MOST_POINTS}")
+        self.points += more
+        self.counted.update(cone)
+        return Verdict(True, f"{t.nbytes} bytes, {more} evaluations")
+
+    def _cone(self, t: Compute) -> list[Compute]:
+        """t and what it needs, as far as it is not evaluated anyway."""
+        found: dict[Compute, None] = {}
+        stack: list[Tensor] = [t]
+        while stack:
+            u = stack.pop()
+            if isinstance(u, Compute) and u not in found and u not in self.counted:
+                found[u] = None
+                stack.extend(u.inputs)
+        return list(found)
 
 
-def _constant_computes(graph: Graph) -> dict[Tensor, _Cone]:
-    known: dict[Tensor, _Cone] = {}
-    for t in graph.nodes:
-        if all(i in known or isinstance(i, Constant) for i in t.inputs):
-            below = [known[i] for i in t.inputs if i in known]
-            is_costly = len(below) < len(t.inputs) or is_costly_itself(t.definition)
-            known[t] = _Cone(
-                points(t.definition) + sum(c.points for c in below), is_costly or any(c.is_costly for c in below)
-            )
-    return known
+def _evaluated(computes: list[Compute]) -> tuple[dict[Compute, np.ndarray], dict[Compute, Verdict]]:
+    """Values, all at once; and those that have none, each with the reason."""
+    try:
+        return dict(zip(computes, evaluate(computes, {}), strict=True)), {}
+    except (RuntimeFault, MemoryError):
+        pass
+    values, failed = dict[Compute, np.ndarray](), dict[Compute, Verdict]()
+    for t in computes:
+        try:
+            (values[t],) = evaluate(t, {})
+        except (RuntimeFault, MemoryError) as e:
+            failed[t] = Verdict(False, f"it has no value: {e}")
+    return values, failed
 
 
 @remembered
@@ -99,19 +132,3 @@ def is_costly_itself(definition: Definition) -> bool:
         isinstance(e, Binder) or (isinstance(e, Apply) and dt.is_float(e.dtype) and FUNCTIONS[e.fn].cost >= _COSTLY)
         for e in postorder(definition.body)
     )
-
-
-def _worth(t: Compute, known: Mapping[Tensor, _Cone]) -> Verdict:
-    """Whether a constant compute is to be computed once."""
-    cone = known[t]
-    if t.nbytes > MOST_BYTES:
-        return Verdict(False, f"it has {t.nbytes} bytes, more than {MOST_BYTES}")
-    if cone.points > MOST_POINTS:
-        return Verdict(False, f"it takes {cone.points} evaluations, more than {MOST_POINTS}")
-    if is_costly_itself(t.definition):
-        return Verdict(True, f"{t.nbytes} bytes, for {cone.points} evaluations")
-    if not cone.is_costly:
-        return Verdict(False, "computing it where it is read costs no more than reading it")
-    if t.size > sum(math.prod(i.shape) for i in t.inputs):
-        return Verdict(False, "it is larger than what it is made of, and cheap")
-    return Verdict(True, f"{t.nbytes} bytes, for {cone.points} evaluations")
