@@ -300,7 +300,16 @@ def select(cond: Operand, then: Operand, other: Operand) -> Any:
         return Select(condition, a, b, caller())
 
     args = operands((cond, then, other))
-    return lift(pick, args, "select") if _is_lifted(args) else pick(*args)
+    if not _is_lifted(args):
+        return pick(*args)
+    result = lift(pick, args, "select")
+    if not any(isinstance(a, Tensor) for a in args[1:]):
+
+        def retype(dtype: str) -> Tensor:
+            return lift(lambda c: pick(c, *(Const(a, dtype) for a in args[1:])), args[:1], "select")
+
+        object.__setattr__(result, "choice", (args[1:], retype))
+    return result
 
 
 where = select

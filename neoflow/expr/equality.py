@@ -8,13 +8,13 @@ from neoflow.errors import ExpressionError
 
 
 class Incomparable:
-    """False where Python asks for a truth, as `in` and `index` of a list do; as an operand it raises the `refusal`."""
+    """`truth` where Python asks for one, as `in` and `index` of a list do; as an operand it raises the `refusal`."""
 
-    def __init__(self, refusal: ExpressionError):
-        self.refusal = refusal
+    def __init__(self, truth: bool, refusal: ExpressionError):
+        self.truth, self.refusal = truth, refusal
 
     def __bool__(self) -> bool:
-        return False
+        return self.truth
 
     def __repr__(self) -> str:
         return f"<no comparison: {self.refusal.message}>"

@@ -77,6 +77,8 @@ def _reducer(op: str) -> Callable[..., Any]:
 
 _CALLS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.all: lambda a, axis=None, *, keepdims=False: reducers.all(a, axis, keepdims),
+    np.amax: _reducer("max"),
+    np.amin: _reducer("min"),
     np.any: lambda a, axis=None, *, keepdims=False: reducers.any(a, axis, keepdims),
     np.argmax: lambda a, axis=None, *, keepdims=False: reduction("argmax", a, axis, keepdims),
     np.argmin: lambda a, axis=None, *, keepdims=False: reduction("argmin", a, axis, keepdims),
@@ -86,7 +88,7 @@ _CALLS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.concatenate: lambda arrays, axis=0: join.concat([operand(t) for t in arrays], axis),
     np.cumsum: lambda a, axis=None: cumulative.cumsum(a, axis),
     np.diagonal: indexing.diagonal,
-    np.dot: lambda a, b: products.matmul(a, b) if b.ndim < 3 else _none("dot of more than two dimensions"),
+    np.dot: lambda a, b: _dot(a, b),
     np.einsum: products.einsum,
     np.expand_dims: lambda a, axis: rearrange.expand_dims(a, axis),
     np.flip: lambda m, axis=None: rearrange.flip(m, axis),
@@ -105,6 +107,7 @@ _CALLS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.repeat: lambda a, repeats, axis: join.repeat(a, repeats, axis),
     np.reshape: lambda a, shape: rearrange.reshape(a, shape),
     np.roll: lambda a, shift, axis=None: rearrange.roll(a, shift, axis),
+    np.around: lambda a: dsl.round(a),
     np.round: lambda a: dsl.round(a),
     np.shape: lambda a: a.shape,
     np.size: lambda a: a.size,
@@ -115,8 +118,8 @@ _CALLS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.std: lambda a, axis=None, *, ddof=0, keepdims=False: reducers.std(a, axis, keepdims, ddof),
     np.sum: _reducer("sum"),
     np.swapaxes: lambda a, axis1, axis2: rearrange.swapaxes(a, axis1, axis2),
-    np.take: lambda a, indices, axis=None: indexing.take(operand(a), operand(indices), axis),
-    np.take_along_axis: lambda arr, indices, axis=-1: indexing.gather(operand(arr), operand(indices), axis),
+    np.take: lambda a, indices, axis=None: indexing.take(a, _array_of(indices), axis),
+    np.take_along_axis: lambda arr, indices, axis=-1: indexing.gather(arr, _array_of(indices), axis),
     np.tile: lambda A, reps: join.tile(A, reps),
     np.transpose: lambda a, axes=None: rearrange.transpose(a, axes),
     np.tril: lambda m, k=0: indexing.tril(m, k),
@@ -126,6 +129,17 @@ _CALLS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.zeros_like: lambda a: fill.zeros_like(a),
 }
 """What each of NumPy's other functions is; the arguments that a row lacks have no counterpart."""
+
+
+def _array_of(indices: Any) -> Any:
+    return np.asarray(indices) if isinstance(indices, (list, tuple)) else indices
+
+
+def _dot(a: Any, b: Any) -> Tensor:
+    """As matmul, but for stacks of matrices, which NumPy combines each with each."""
+    if len(b.shape) > 2:
+        raise _none("dot of more than two dimensions")
+    return products.matmul(a, b)
 
 
 def array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:

@@ -65,7 +65,7 @@ def _not_equal(a: Tensor, b: Any) -> Any:
     return _compared("ne", a, b, a is not b)
 
 
-def _compared(fn: str, a: Tensor, b: Any, identical: bool) -> Any:
+def _compared(fn: str, a: Tensor, b: Any, truth: bool) -> Any:
     if b is None or isinstance(b, (str, bytes, dict)):
         return NotImplemented
     if not isinstance(b, Tensor):
@@ -73,8 +73,8 @@ def _compared(fn: str, a: Tensor, b: Any, identical: bool) -> Any:
     try:
         result = apply(fn, a, b)
     except ExpressionError as refusal:
-        return Incomparable(refusal)
-    object.__setattr__(result, "truth", identical)
+        return Incomparable(truth, refusal)
+    object.__setattr__(result, "truth", truth)
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,9 +49,9 @@ def einsum(subscripts: str, *tensors: Any) -> Tensor:
 
 def _path(factors: Sequence[_Factor], result: tuple[str, ...], sizes: dict[str, int]) -> list[tuple[int, ...]]:
     """Which factors are multiplied in turn, by their places among those that are left."""
-    if len(factors) < 3:
+    if len(factors) < 3 or len(sizes) > len(string.ascii_letters):
         return [tuple(range(len(factors)))]
-    letter = {label: chr(0xC0 + n) for n, label in enumerate(sizes)}
+    letter = dict(zip(sizes, string.ascii_letters, strict=False))
     text = ",".join("".join(letter[a] for a in f.labels) for f in factors)
     shapes = [np.broadcast_to(np.int8(0), [sizes[a] for a in f.labels]) for f in factors]
     path, _ = np.einsum_path(f"{text}->{''.join(letter[a] for a in result)}", *shapes, optimize="greedy")
@@ -74,8 +75,9 @@ def _parsed(subscripts: str, operands: list[Tensor]) -> tuple[list[_Factor], tup
             if label.startswith("..."):
                 sizes[label] = n if known == 1 else known
             if n != sizes[label] and not (label.startswith("...") and n == 1):
+                dimension = "a dimension of `...`" if label.startswith("...") else f"`{label}`"
                 raise fail(
-                    f"einsum '{subscripts}': `{label[-1]}` has extent {sizes[label]}, and {n} in {x.name} {x.shape}"
+                    f"einsum '{subscripts}': {dimension} has extent {n} in {x.name} {x.shape}, but {sizes[label]} before"
                 )
         factors.append(_Factor(x, labels))
     spread = sorted((a for a in sizes if a.startswith("...")), key=lambda a: -int(a[3:]))

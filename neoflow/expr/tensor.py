@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -107,6 +108,10 @@ class Tensor(Source):
 
     __slots__ = ("__dict__", "name")
     name: str
+    truth: bool
+    """of a comparison by `==`, which is there for `in` of a list: whether both are the same tensor"""
+    choice: tuple[Any, Callable[[str], Tensor]]
+    """of a tensor that is weak: the numbers it chooses among, and how it is made of another dtype"""
 
     def __init__(self, shape: tuple[int, ...], dtype: str, name: str, where: Location | None, **fields: Any):
         named = {"shape": shape, "dtype": dtype, "name": name, "where": where, "uid": next(uids), **fields}
@@ -131,8 +136,8 @@ class Tensor(Source):
         return f"<{type(self).__name__} {self.name}: {self.dtype}{list(self.shape)}>"
 
     def __bool__(self) -> bool:
-        if "truth" in self.__dict__:  # of a comparison by `==`: whether both are the same tensor
-            return self.__dict__["truth"]
+        if "truth" in self.__dict__:
+            return self.truth
         raise ExpressionError(
             f"tensor {self.name} has no value while the program is written; use nf.select(cond, a, b)", caller()
         )
@@ -195,6 +200,10 @@ class Compute(Tensor):
     ):
         fields = {"definition": definition, "inputs": inputs, "axis_names": axis_names}
         super().__init__(definition.shape, definition.body.dtype, name, where, **fields)
+
+    @property
+    def weak(self) -> bool:
+        return "choice" in self.__dict__
 
 
 def tensor_of(read: Read) -> Tensor:

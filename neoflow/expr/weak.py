@@ -1,8 +1,9 @@
 """Weak expressions and how they take the dtype of what they meet.
 
 Weak is what holds no value of a tensor: Python numbers, axes, written arrays of NumPy's own types, and all that is
-made of these alone, branches of `select` among them. A weak float takes any float type, a weak integer any float type
-(it is cast) and, where it is numbers alone, any integer type that holds them. What `cast` gives is never weak.
+made of these alone, branches of `select` among them (of tensors as well). A weak float takes any float type, a weak
+integer any float type (it is cast) and, where it is numbers alone, any integer type that holds them. What `cast` gives
+is never weak.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.constant import retyped
 from neoflow.expr.deep import Walk, run
 from neoflow.expr.ir import Apply, Cast, Const, Expr, Read, Reduce, Select
-from neoflow.expr.tensor import Constant
+from neoflow.expr.tensor import Compute, Constant, Tensor
 
 
 def common_dtype(exprs: Iterable[Expr], has_float: bool) -> str | None:
@@ -62,8 +63,8 @@ def _floated(e: Expr, dtype: str, known: dict[Expr, Expr]) -> Walk[Expr]:
             then = yield _as_float(e.then, dtype, known)
             other = yield _as_float(e.other, dtype, known)
             return Select(e.cond, then, other, e.where)
-        case Read(source=Constant() as source):
-            return Read(retyped(source, dtype), e.indices, e.where)
+        case Read():
+            return Read(_retyped(e, dtype), e.indices, e.where)
         case Cast():
             return Cast(dtype, e.arg, e.where, weak=True)
         case Apply() if dt.is_float(e.dtype):
@@ -86,6 +87,8 @@ def _fits(e: Expr, dtype: str) -> Walk[bool]:
             return (yield _fits(e.then, dtype)) and (yield _fits(e.other, dtype))
         case Read(source=Constant() as source):
             return bool(info.min <= source.value.min() and source.value.max() <= info.max)
+        case Read(source=Compute() as source):
+            return all(info.min <= n <= info.max for n in source.choice[0])
     return False
 
 
@@ -97,5 +100,12 @@ def _as_integer(e: Expr, dtype: str) -> Walk[Expr]:
             then = yield _as_integer(e.then, dtype)
             return Select(e.cond, then, (yield _as_integer(e.other, dtype)), e.where)
     assert isinstance(e, Read)
-    assert isinstance(e.source, Constant)
-    return Read(retyped(e.source, dtype), e.indices, e.where)
+    return Read(_retyped(e, dtype), e.indices, e.where)
+
+
+def _retyped(e: Read, dtype: str) -> Tensor:
+    """The weak tensor that a read reads, as one of `dtype`."""
+    if isinstance(e.source, Constant):
+        return retyped(e.source, dtype)
+    assert isinstance(e.source, Tensor)
+    return e.source.choice[1](dtype)
