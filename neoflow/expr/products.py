@@ -77,7 +77,8 @@ def _parsed(subscripts: str, operands: list[Tensor]) -> tuple[list[_Factor], tup
             if n != sizes[label] and not (label.startswith("...") and n == 1):
                 dimension = "a dimension of `...`" if label.startswith("...") else f"`{label}`"
                 raise fail(
-                    f"einsum '{subscripts}': {dimension} has extent {n} in {x.name} {x.shape}, but {sizes[label]} before"
+                    f"einsum '{subscripts}': {dimension} has extent {n} in {x.name} {x.shape}, but "
+                    f"{sizes[label]} before"
                 )
         factors.append(_Factor(x, labels))
     spread = sorted((a for a in sizes if a.startswith("...")), key=lambda a: -int(a[3:]))
