@@ -106,7 +106,8 @@ STEPS = (
     Step("maximum", lambda x: np.maximum(x, row(x)), lambda x: torch.maximum(x, t(row(x)))),
     Step("bell", lambda x: np.exp(-np.square(x)), lambda x: torch.exp(-x.square())),
     Step("tanh", lambda x: np.tanh(x), torch.tanh),
-    Step("padded", lambda x: np.pad(x, 1), lambda x: torch.nn.functional.pad(x, [1] * 2 * x.ndim), lambda s: len(s) < 3),
+    Step("padded", lambda x: np.pad(x, 1), lambda x: torch.nn.functional.pad(x, [1] * 2 * x.ndim),
+         lambda s: len(s) < 3),
     Step("weighted", weighted, lambda x: x * torch.arange(x.shape[-1]) / 4 + torch.where(
         torch.arange(x.shape[-1]) > 1, 1.0, 0.5)),
     Step("centred", centred, centred_torch, lambda s: len(s) == 2),

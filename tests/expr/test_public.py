@@ -1,6 +1,7 @@
 """The public names: one list, in `neoflow`; everything that builds expressions stands on it."""
 
 import inspect
+import pydoc
 
 import neoflow as nf
 from neoflow.expr import constant, dsl, products, reducers
@@ -17,6 +18,12 @@ def test_every_public_name_is_there():
     assert dir(nf) == sorted(nf.__all__)
     for name in nf.__all__:
         getattr(nf, name)
+
+
+def test_help_shows_the_grammar():
+    text = pydoc.plain(pydoc.render_doc(nf.expr))
+    assert "expression ::= number | index name" in text
+    assert "extents: of index names" in text
 
 
 def test_every_function_that_builds_expressions_is_public():
