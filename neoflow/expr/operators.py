@@ -35,6 +35,14 @@ _INFIX: dict[str, Callable[[Any, Any], Any]] = {
 """Operators that also stand to the right of a number or an array."""
 
 
+def _no_array(value: Expr | Tensor, dtype: Any = None, copy: Any = None) -> Any:
+    what = value.name if isinstance(value, Tensor) else f"`{value}`"
+    raise fail(
+        f"{what} has no value while the program is written, so NumPy cannot take it; nf.compile and nf.evaluate "
+        "compute it, nf.get_value gives that of a parameter"
+    )
+
+
 def _no_getitem(e: Expr, key: Any) -> Any:
     raise fail(f"`{e}` is a scalar and cannot be indexed; index the tensor it is read from")
 
@@ -93,6 +101,7 @@ def install() -> None:
             "__invert__": dsl.bitwise_not,
             "__abs__": lambda a: apply("abs", a),
             "__hash__": lambda a: a.uid,
+            "__array__": _no_array,
         }
         rest["__getitem__"] = _no_getitem if cls is Expr else subscript
         for python, method in rest.items():

@@ -48,11 +48,13 @@ def evaluate_constants(graph: Graph) -> tuple[Graph, Known]:
     t[i] = cos(0.1 * i);  y[i] = x[i] * t[i]    ->    t = constant;  y[i] = x[i] * t[i]
 
     What is computed is what a compute with inputs, or the program's result, reads; what leads there is gone then. Where
-    that would not pay, what it reads is asked next. Values are those of `evaluate`.
+    that would not pay, what it reads is asked next. Values are those of `evaluate`. Equal constants are one.
     """
     chosen = _Choice(graph)
     values, failed = _evaluated(chosen.taken)
+    first: dict[str, Constant] = {}
     edit: dict[Tensor, Tensor] = {t: Constant(value, t.name, t.where) for t, value in values.items()}
+    edit.update((c, same) for c in graph.constants if (same := first.setdefault(c.digest, c)) is not c)
     decisions = tuple((t.name, failed.get(t, verdict)) for t, verdict in reversed(chosen.verdicts.items()))
     return (graph.replace(edit) if edit else graph), Known(decisions)
 

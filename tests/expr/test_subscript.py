@@ -100,6 +100,8 @@ ERRORS = [
     (lambda: (x == z) + 1, "shapes do not broadcast: x[8, 4], z[2, 3, 4]"),
     (lambda: nf.select(x == z, x, 0), "shapes do not broadcast: x[8, 4], z[2, 3, 4]"),
     (lambda: (x == nf.placeholder((8, 4), "float64", name="d")) & True, "== mixes `x[i, j]` (float32) and `d[i, j]`"),
+    (lambda: np.asarray(x), "x has no value while the program is written, so NumPy cannot take it; nf.compile and nf."),
+    (lambda: nf.compute((4,), lambda j: np.ones(8)[j]), "`j` has no value while the program is written"),
     (lambda: x @ x, "matmul of x[8, 4] and x[8, 4]: the inner extents must be equal"),
     (lambda: x @ nf.placeholder((), name="s"), "matmul of x[8, 4] and s[]: the inner extents must be equal"),
     (lambda: nf.compute((4,), lambda j: x[-9, j]), "index 0 is `-9` = -9 at every point, but the extent is 8"),

@@ -72,6 +72,13 @@ def test_updates_and_outputs_may_be_constant():
     assert graph.outputs[0] is graph.updates[0][1]
 
 
+def test_equal_constants_are_one():
+    a, b = nf.constant(np.arange(64.0, dtype="f")), nf.constant(np.arange(64.0, dtype="f"))
+    graph, _ = of(x * a, x * b)
+    assert graph.constants == (a,)
+    assert graph.nodes[0].inputs[1] is graph.nodes[1].inputs[1] is a
+
+
 def test_nothing_to_do_is_nothing_done():
     graph = make_graph([x * 2.0], [x])
     same, found = evaluate_constants(graph)
