@@ -299,7 +299,7 @@ class _Maker(Chance):
                 t, *_ = self.pick(self.ints)
                 e = e * self.pick((3, -5, 7)) - dsl.cast(dsl.read(t, self.indices(t, list(axes))), width)
             e = self.pick((lambda: e // self.pick((2, -3)), lambda: dsl.maximum(e, -2), lambda: e, lambda: -e))()
-            if self.seed % 2 == 0:
+            if self.seed % 2:
                 e = self.bits(e)
             if self.chance(0.3):
                 k = self.axis(3)
@@ -313,9 +313,7 @@ class _Maker(Chance):
     def bits(self, e: Expr) -> Expr:
         """Arithmetic of the bits of an integer; it draws nothing."""
         n = self.seed // 2 + len(self.ints)
-        return (lambda: e & 5, lambda: e | 2, lambda: e ^ -3, lambda: ~e, lambda: e << (n % 11), lambda: e >> (e & 3))[
-            n % 6
-        ]()
+        return (lambda: e & 5 | 2, lambda: (e ^ -3) >> (e & 3), lambda: ~e << (n % 7))[n % 3]()
 
     # ------------------------------------------------------------------------------------------- index arithmetic
 
