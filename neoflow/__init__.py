@@ -20,20 +20,27 @@ from neoflow.errors import (
     ScheduleError,
     TextError,
 )
+from neoflow.expr.constant import constant
 from neoflow.expr.count import count_ops
 from neoflow.expr.dsl import (
     abs,
     argmax,
     argmin,
     axis,
+    bitwise_and,
+    bitwise_not,
+    bitwise_or,
+    bitwise_xor,
     cast,
     ceil,
+    clip,
     compute,
     cos,
     equal,
     erf,
     exp,
     floor,
+    left_shift,
     log,
     logical_and,
     logical_not,
@@ -49,6 +56,7 @@ from neoflow.expr.dsl import (
     pow,
     prod,
     relu,
+    right_shift,
     round,
     rsqrt,
     scatter,
@@ -62,9 +70,13 @@ from neoflow.expr.dsl import (
     where,
 )
 from neoflow.expr.interp import evaluate
+from neoflow.expr.products import einsum, matmul
+from neoflow.expr.reducers import all, any, std, var
+from neoflow.expr.shape.cumulative import cumsum
 from neoflow.expr.shape.fill import arange, eye, full, full_like, ones, ones_like, zeros, zeros_like
 from neoflow.expr.shape.indexing import diagonal, gather, one_hot, take, take_along_axis, tril, triu
 from neoflow.expr.shape.join import concat, repeat, split, stack, tile
+from neoflow.expr.shape.ordering import argsort, sort, top_k
 from neoflow.expr.shape.padding import pad
 from neoflow.expr.shape.rearrange import (
     broadcast_to,
@@ -120,20 +132,31 @@ __all__ = [
     "Trainer",
     "__version__",
     "abs",
+    "all",
+    "any",
     "arange",
     "argmax",
     "argmin",
+    "argsort",
     "axis",
+    "bitwise_and",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_xor",
     "broadcast_to",
     "cast",
     "ceil",
     "check_grad",
+    "clip",
     "compile",
     "compute",
     "concat",
+    "constant",
     "cos",
     "count_ops",
+    "cumsum",
     "diagonal",
+    "einsum",
     "equal",
     "erf",
     "evaluate",
@@ -148,11 +171,13 @@ __all__ = [
     "gather",
     "get_value",
     "grad",
+    "left_shift",
     "load_parameters",
     "log",
     "logical_and",
     "logical_not",
     "logical_or",
+    "matmul",
     "max",
     "maximum",
     "mean",
@@ -174,6 +199,7 @@ __all__ = [
     "relu",
     "repeat",
     "reshape",
+    "right_shift",
     "roll",
     "round",
     "rsqrt",
@@ -184,20 +210,24 @@ __all__ = [
     "sigmoid",
     "sign",
     "sin",
+    "sort",
     "split",
     "sqrt",
     "squeeze",
     "stack",
+    "std",
     "sum",
     "swapaxes",
     "take",
     "take_along_axis",
     "tanh",
     "tile",
+    "top_k",
     "transpose",
     "tril",
     "triu",
     "tune",
+    "var",
     "vjp",
     "where",
     "zeros",
@@ -216,4 +246,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted(__all__)

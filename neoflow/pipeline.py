@@ -16,7 +16,7 @@ from neoflow import codegen, config
 from neoflow.codegen.keys import request_key
 from neoflow.errors import CodegenError, ConfigError
 from neoflow.expr.tensor import Tensor
-from neoflow.graph import PASSES, Derivation, Graph, make_graph, run
+from neoflow.graph import CANONICALIZE, PASSES, Derivation, Graph, Known, evaluate_constants, make_graph, run
 from neoflow.kernel import Code, Kernel, kernel_symbol
 from neoflow.loops import Schedule, default_schedule
 from neoflow.machine import available_cores
@@ -121,6 +121,9 @@ def stages(graph: Graph, trace: Trace) -> tuple[Graph, Partition]:
     for row in PASSES:
         rewriting = partial(run, graph, row, tick=trace.tick)
         graph, _ = trace.run(row.name, rewriting, _rewritten_summary, _rewritten_text, _size(graph))
+        if row is CANONICALIZE:
+            evaluating = partial(_constants, graph)
+            graph, _ = trace.run("constants", evaluating, _constants_summary, _constants_text, _size(graph))
     kernels = trace.run(
         "partition",
         lambda: partition(graph, tick=trace.tick),
@@ -133,6 +136,22 @@ def stages(graph: Graph, trace: Trace) -> tuple[Graph, Partition]:
 
 def _size(graph: Graph) -> str:
     return f"{len(graph.nodes)} computes"
+
+
+def _constants(graph: Graph) -> tuple[Graph, Known]:
+    """Constant computes evaluated, and what follows from their values."""
+    evaluated, known = evaluate_constants(graph)
+    return (graph if evaluated is graph else run(evaluated, CANONICALIZE)[0]), known
+
+
+def _constants_summary(result: tuple[Graph, Known]) -> str:
+    graph, known = result
+    return f"{known.count} tensors computed once, {sum(c.nbytes for c in graph.constants)} bytes of constants"
+
+
+def _constants_text(result: tuple[Graph, Known]) -> str:
+    graph, known = result
+    return f"{known}\n\n{graph}" if known.count else str(known)
 
 
 def _rewritten_summary(result: tuple[Graph, Derivation]) -> str:

@@ -299,6 +299,8 @@ class _Maker(Chance):
                 t, *_ = self.pick(self.ints)
                 e = e * self.pick((3, -5, 7)) - dsl.cast(dsl.read(t, self.indices(t, list(axes))), width)
             e = self.pick((lambda: e // self.pick((2, -3)), lambda: dsl.maximum(e, -2), lambda: e, lambda: -e))()
+            if self.seed % 2:
+                e = self.bits(e)
             if self.chance(0.3):
                 k = self.axis(3)
                 e = dsl.sum(e * 41 + dsl.cast(k, width), axis=[k])
@@ -307,6 +309,11 @@ class _Maker(Chance):
         t = self.compute(shape, body)
         self.ints.append((t, 0, m - 1))
         return t
+
+    def bits(self, e: Expr) -> Expr:
+        """Arithmetic of the bits of an integer; it draws nothing."""
+        n = self.seed // 2 + len(self.ints)
+        return (lambda: e & 5 | 2, lambda: (e ^ -3) >> (e & 3), lambda: ~e << (n % 7))[n % 3]()
 
     # ------------------------------------------------------------------------------------------- index arithmetic
 

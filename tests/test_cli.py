@@ -204,6 +204,7 @@ def test_explain_prints_each_stage(run):
         "gradients",
         "expressions",
         "canonicalize",
+        "constants",
         "pad guards",
         "chain sums",
         "partition",

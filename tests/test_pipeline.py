@@ -260,5 +260,16 @@ def test_explain_prints_every_stage():
     x = nf.placeholder((5, 7), name="x")
     text = nf.compile([nf.sum(nf.exp(x))], [x]).explain()
     stages = [line.split()[1] for line in text.splitlines() if line.startswith("=== ")]
-    expected = ["expressions", "canonicalize", "pad", "chain", "partition", "order", "schedules", "code", "plan"]
+    expected = [
+        "expressions",
+        "canonicalize",
+        "constants",
+        "pad",
+        "chain",
+        "partition",
+        "order",
+        "schedules",
+        "code",
+        "plan",
+    ]
     assert stages == expected

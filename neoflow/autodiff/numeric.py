@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from neoflow.errors import GradientError
 from neoflow.expr import dtype as dt
 from neoflow.expr.dsl import placeholder
 from neoflow.expr.interp import evaluate
-from neoflow.expr.tensor import Parameter, Placeholder, Tensor, topological
+from neoflow.expr.tensor import Compute, Constant, Parameter, Placeholder, Tensor, topological
 
 
 def check_grad(
@@ -28,13 +28,18 @@ def check_grad(
 ) -> float:
     """Compare the symbolic gradient of <y, random cotangent> with central differences, everything in float64.
 
-    wrt: float inputs to differentiate by; None means all that y reads.
+    wrt: float inputs, and constants, to differentiate by; None means all inputs that y reads.
     feeds: values of inputs; the others are drawn from a normal distribution (integers: 0 or 1).
     samples: elements of each tensor that are checked, at most (random ones).
     Returns the worst |difference| / (atol + rtol * |gradient|), which is <= 1. Raises `GradientError` with the worst
     element.
     """
     rng = np.random.default_rng(seed)
+    asked = [wrt] if isinstance(wrt, Tensor) else list(wrt or ())
+    constants = {c: Placeholder(c.shape, c.dtype, c.name, c.where) for c in asked if isinstance(c, Constant)}
+    if constants:
+        y, wrt = _reading(y, constants), [constants.get(t, t) if isinstance(t, Constant) else t for t in asked]
+        feeds = {**(feeds or {}), **{p: c.value for c, p in constants.items()}}
     inputs: list[Tensor] = [t for t in topological([y]) if isinstance(t, Placeholder)]
     if wrt is None:
         wrt = [t for t in inputs if dt.is_float(t.dtype)]
@@ -70,6 +75,17 @@ def check_grad(
     if not worst[0] <= 1:
         raise GradientError(worst[1] + f" (allowed: {atol:g} + {rtol:g} * |gradient|)")
     return worst[0]
+
+
+def _reading(y: Tensor, instead: Mapping[Constant, Placeholder]) -> Tensor:
+    """y over other tensors in place of some constants."""
+    made: dict[Tensor, Tensor] = {}
+    for t in topological([y]):
+        if isinstance(t, Constant) and t in instead:
+            made[t] = instead[t]
+        elif isinstance(t, Compute) and any(i in made for i in t.inputs):
+            made[t] = Compute(t.definition, tuple(made.get(i, i) for i in t.inputs), t.name, t.axis_names, t.where)
+    return made.get(y, y)
 
 
 def _value(t: Tensor, given: Any, rng: np.random.Generator) -> np.ndarray:

@@ -1,9 +1,10 @@
 """The expression language: what users write, what every later stage reads.
 
-ir (the grammar) · tensor (definitions, tensors, programs) · dtype · functions (the scalar functions) · dsl (Python
-notation) · notation (index notation) · shape (NumPy's shape functions) · close, check (from what is written to a
-closed, proved definition) · affine (index arithmetic) · extents · normal · recipe · count · interp (the meaning) ·
-printer
+ir (the grammar) · tensor (definitions, tensors, programs) · constant (tensors of known elements) · dtype · functions
+(the scalar functions) · dsl (Python notation) · weak (how numbers take a dtype) · reducers, products (made of these) ·
+shape (NumPy's shape functions) · operators, numpy_calls (Python's and NumPy's own words) · notation (index notation) ·
+close, check (from what is written to a closed, proved definition) · affine (index arithmetic) · extents · normal ·
+recipe · count · interp (the meaning) · printer
 
 The package is also a function: `nf.expr("y[i] = ...")` calls it.
 """
@@ -11,11 +12,21 @@ The package is also a function: `nf.expr("y[i] = ...")` calls it.
 import sys
 from types import ModuleType
 
+from neoflow.expr import notation, operators
 from neoflow.expr.close import build, define
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, Slot, postorder, rewrite, substitute
 from neoflow.expr.notation import expr
 from neoflow.expr.printer import print_compute, print_expr, print_program, print_tensor
-from neoflow.expr.tensor import Compute, Definition, Parameter, Placeholder, Tensor, structural_hash, topological
+from neoflow.expr.tensor import (
+    Compute,
+    Constant,
+    Definition,
+    Parameter,
+    Placeholder,
+    Tensor,
+    structural_hash,
+    topological,
+)
 
 __all__ = [
     "Apply",
@@ -23,6 +34,7 @@ __all__ = [
     "Cast",
     "Compute",
     "Const",
+    "Constant",
     "Definition",
     "Expr",
     "Parameter",
@@ -44,6 +56,10 @@ __all__ = [
     "substitute",
     "topological",
 ]
+
+
+operators.install()
+__doc__ = f"{expr.__doc__}\n\n{notation.__doc__}\n\n{__doc__}"  # what `help(nf.expr)` shows
 
 
 class _Callable(ModuleType):

@@ -105,6 +105,16 @@ def _apply_bounds(fn: str, args: list[tuple[int, int]]) -> tuple[int, int]:
             return (0 if a <= 0 <= b else min(abs(a), abs(b))), max(abs(a), abs(b))
         case "relu":
             return max(a, 0), max(b, 0)
+        case "bitwise_and" if a >= 0 and c >= 0:
+            return 0, min(b, d)
+        case "bitwise_or" | "bitwise_xor" if a >= 0 and c >= 0:
+            return 0, (1 << max(b, d).bit_length()) - 1
+        case "bitwise_not":
+            return -1 - b, -1 - a
+        case "left_shift" if a >= 0 and c >= 0 and d < 62:
+            return _clamp(0, b << d)
+        case "right_shift" if c >= 0 and d < 62:
+            return min(a, a >> c), max(b, b >> c)
     return -INF, INF
 
 

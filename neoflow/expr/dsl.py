@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import inspect
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,11 +14,14 @@ import numpy as np
 from neoflow.errors import ExpressionError, Location
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
+from neoflow.expr.constant import written
+from neoflow.expr.equality import Incomparable
 from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS
-from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, caller
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, caller, substitute
 from neoflow.expr.tensor import Compute, Parameter, Placeholder, Tensor
+from neoflow.expr.weak import adapted, common_dtype
 
-Operand = Expr | Tensor | int | float | bool
+Operand = Expr | Tensor | np.ndarray | int | float | bool
 _axis_idents = itertools.count(1)
 _auto_names = itertools.count(1)
 
@@ -94,13 +98,15 @@ def compute(shape: Sequence[int], body: Callable[..., Operand], name: str = "") 
 
 
 def read(tensor: Tensor, indices: Sequence[Operand]) -> Read:
-    """The element of `tensor` at scalar integer `indices`, one for each dimension."""
+    """The element of `tensor` at scalar integer `indices`, one for each dimension; -1 is the last of its dimension."""
     if len(indices) != tensor.rank:
         raise fail(
             f"{tensor.name} has rank {tensor.rank} (shape {tensor.shape}) but is read with {len(indices)} indices"
         )
     closed = []
     for n, index in enumerate(indices):
+        if isinstance(index, (int, np.integer)) and -tensor.shape[n] <= index < 0:
+            index = int(index) + tensor.shape[n]
         e = as_expr(index, dt.INDEX)
         if not dt.is_int(e.dtype):
             raise fail(f"index {n} of {tensor.name} is `{e}` of type {e.dtype}; an index is an integer")
@@ -109,6 +115,18 @@ def read(tensor: Tensor, indices: Sequence[Operand]) -> Read:
 
 
 # ------------------------------------------------------------------------------------------- scalars and typing
+
+
+def operand(value: Any) -> Any:
+    """What is written; an array as the constant that stands for it, one of rank 0 as a number."""
+    if not isinstance(value, np.ndarray):
+        return value
+    return written(value) if value.ndim else value[()]
+
+
+def dtype_of(value: Any) -> str:
+    """The dtype of an expression or a tensor, or that of a number alone."""
+    return value.dtype if isinstance(value, (Expr, Tensor)) else as_expr(value, "float32").dtype
 
 
 def as_expr(value: Operand, dtype: str) -> Expr:
@@ -122,25 +140,34 @@ def as_expr(value: Operand, dtype: str) -> Expr:
                 f"{value.rank} axes"
             )
         return Read(value, (), caller())
+    if isinstance(value, Incomparable):
+        raise value.refusal
+    if isinstance(value, np.ndarray) and value.ndim:
+        raise fail(
+            f"an array of shape {value.shape} stands where a scalar is needed; index it with {value.ndim} axes, "
+            "nf.constant(array)[...]"
+        )
+    value = operand(value)
     if isinstance(value, (bool, np.bool_)):
-        return Const(bool(value), "bool", caller())
+        return Const(bool(value), "bool", caller(), weak=True)
     if isinstance(value, (int, np.integer)):
         dtype = dtype if dtype != "bool" else dt.INDEX
         if dt.is_int(dtype) and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
             raise fail(f"the integer {value} does not fit {dtype}; widen the other operand: nf.cast(x, 'int64')")
-        return Const(int(value), dtype, caller())
+        return Const(int(value), dtype, caller(), weak=True)
     if isinstance(value, (float, np.floating)):
         if not dt.is_float(dtype):
             raise fail(f"the float {value!r} meets a value of type {dtype}; cast it first: nf.cast(..., 'float32')")
-        return Const(float(value), dtype, caller())
+        return Const(float(value), dtype, caller(), weak=True)
     raise fail(f"{value!r} of type {type(value).__name__} is no expression, tensor or number")
 
 
 def _unify(fn: str, args: tuple[Operand, ...]) -> tuple[Expr, ...]:
-    """Scalar operands brought to one dtype: integers widen, numbers adapt, floats never change silently."""
-    known = [a.dtype for a in args if isinstance(a, (Expr, Tensor))]
-    weak = "float32" if any(isinstance(a, float) for a in args) else dt.INDEX
-    exprs = [as_expr(a, known[0] if known else weak) for a in args]
+    """Scalar operands brought to one dtype: integers widen, what is weak adapts, floats never change silently."""
+    args = tuple(as_expr(a, "") if isinstance(a, Tensor) else a for a in args)
+    written_as = [a for a in args if isinstance(a, Expr)]
+    dtype = common_dtype(written_as, any(isinstance(a, (float, np.floating)) for a in args)) or dt.INDEX
+    exprs = [adapted(as_expr(a, dtype), dtype) for a in args]
     dtypes = {e.dtype for e in exprs}
     if len(dtypes) > 1 and all(dt.is_int(d) for d in dtypes):
         widest = builtins.max(dtypes, key=dt.itemsize)
@@ -169,10 +196,19 @@ def _check_typing(fn: str, args: tuple[Expr, ...]) -> None:
 def scalar(fn: str, *args: Operand) -> Expr:
     """`fn` of scalar operands, typed. Raises `ExpressionError` for types the function does not take."""
     exprs = _unify(FUNCTIONS[fn].symbol or fn, args)
+    if FUNCTIONS[fn].typing == "real" and all(e.weak and dt.is_int(e.dtype) for e in exprs):
+        exprs = tuple(adapted(e, "float32") for e in exprs)
     _check_typing(fn, exprs)
     if fn in ("floordiv", "mod") and isinstance(exprs[1], Const) and exprs[1].value == 0:
         raise fail(f"`{exprs[0]} {FUNCTIONS[fn].symbol} 0` has no value")
     return Apply(fn, exprs, caller())
+
+
+def operands(args: tuple[Operand, ...]) -> tuple[Any, ...]:
+    """Arrays as constants, unless expressions are among the operands: these have no place for whole tensors."""
+    if not any(isinstance(a, np.ndarray) for a in args) or any(isinstance(a, Expr) for a in args):
+        return args
+    return tuple(map(operand, args))
 
 
 def _is_lifted(args: Sequence[Operand]) -> bool:
@@ -205,7 +241,8 @@ def lift(body: Callable[..., Expr], args: Sequence[Operand], name: str) -> Compu
 
 
 def apply(fn: str, *args: Operand) -> Any:
-    """`fn` of scalar expressions, or element by element when a tensor is among the operands."""
+    """`fn` of scalar expressions, or element by element when a tensor or an array is among the operands."""
+    args = operands(args)
     if _is_lifted(args):
         return lift(lambda *es: scalar(fn, *es), args, fn)
     return scalar(fn, *args)
@@ -246,6 +283,8 @@ minimum = _function("minimum", "The smaller of two, NaN of NaN; at a tie both ge
 logical_and = _function("and", "Both conditions.")
 logical_or = _function("or", "Either condition.")
 logical_not = _function("not", "The opposite condition.")
+left_shift = _function("left_shift", "x << n of integers; 0 where n is negative or not below the width of the type.")
+right_shift = _function("right_shift", "x >> n of integers, rounding down; for such n it is 0, or -1 of negative x.")
 equal = _function("eq", "x == y.")
 not_equal = _function("ne", "x != y.")
 
@@ -260,11 +299,56 @@ def select(cond: Operand, then: Operand, other: Operand) -> Any:
         a, b = _unify("select", (a, b))
         return Select(condition, a, b, caller())
 
-    args = (cond, then, other)
-    return lift(pick, args, "select") if _is_lifted(args) else pick(*args)
+    args = operands((cond, then, other))
+    if not _is_lifted(args):
+        return pick(*args)
+    result = lift(pick, args, "select")
+    if not any(isinstance(a, Tensor) for a in args[1:]):
+
+        def retype(dtype: str) -> Tensor:
+            return lift(lambda c: pick(c, *(Const(a, dtype) for a in args[1:])), args[:1], "select")
+
+        object.__setattr__(result, "choice", (args[1:], retype))
+    return result
 
 
 where = select
+
+
+def _joined(name: str, of_conditions: str, symbol: str, doc: str) -> Callable[[Operand, Operand], Any]:
+    def call(x: Operand, y: Operand) -> Any:
+        x, y = operands((x, y))
+        dtypes = [a.dtype for a in (x, y) if isinstance(a, (Expr, Tensor))]
+        if all(map(dt.is_int, dtypes)):
+            return apply(name, x, y)
+        if name == "bitwise_xor" and not all(d == "bool" for d in dtypes):
+            raise fail(f"^ takes integers or conditions, but `{x}` and `{y}` are not; a power is written x ** y")
+        return apply(of_conditions, x, y)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"{doc}: x {symbol} y. Of conditions, or of the bits of integers; element by element of tensors."
+    return call
+
+
+bitwise_and = _joined("bitwise_and", "and", "&", "Both")
+bitwise_or = _joined("bitwise_or", "or", "|", "Either")
+bitwise_xor = _joined("bitwise_xor", "ne", "^", "One of the two")
+
+
+def bitwise_not(x: Operand) -> Any:
+    """The opposite condition, or the opposite bits of an integer: ~x."""
+    x = operand(x)
+    return apply("bitwise_not" if isinstance(x, (Expr, Tensor)) and dt.is_int(x.dtype) else "not", x)
+
+
+def clip(x: Operand, low: Operand | None = None, high: Operand | None = None) -> Any:
+    """x, but not below `low` and not above `high` (None: no limit). Its derivative is 1 at the limits themselves.
+
+    A cotangent goes to the limit where that is taken, and to x elsewhere. NaN stays NaN.
+    """
+    if low is not None:
+        x = select(apply("lt", x, low), low, x)
+    return x if high is None else select(apply("gt", x, high), high, x)
 
 
 def cast(x: Operand, dtype: object) -> Any:
@@ -273,11 +357,14 @@ def cast(x: Operand, dtype: object) -> Any:
     A float that does not fit the integer type, and NaN, give an integer that is not defined: compiled it is the lowest
     of int32 and int64, the low bits of that int32 for int8 and int16.
     """
-    target = checked_dtype(dtype)
+    target, x = checked_dtype(dtype), operand(x)
     if _is_lifted((x,)):
         return lift(lambda e: Cast(target, e, caller()), (x,), "cast")
     e = as_expr(x, target)
-    return e if e.dtype == target else Cast(target, e, caller())
+    if isinstance(e, Const) and e.dtype == target:
+        return Const(e.value, target, e.where)
+    is_same = e.dtype == target and (not e.weak or dt.is_int(target))
+    return e if is_same else Cast(target, e, caller())
 
 
 # ---------------------------------------------------------------------------------------------------- reductions
@@ -285,6 +372,7 @@ def cast(x: Operand, dtype: object) -> Any:
 
 def reduction(op: str, x: Operand, axis: Any, keepdims: bool = False) -> Any:
     """A reduction of a scalar expression over `axis=[...]`, or of a tensor over integer dimensions."""
+    x = operand(x)
     if isinstance(x, Tensor) and (axis is None or not _has_axes(axis)):
         return _reduce_tensor(op, x, axis, keepdims)
     e = as_expr(x, "float32")
@@ -380,99 +468,21 @@ def scattered(axes: Sequence[Axis], index: Sequence[Operand], value: Operand) ->
     return Scatter(tuple(axes), tuple(targets), as_expr(value, "float32"), caller())
 
 
-def mean(x: Tensor, axis: Any = None, keepdims: bool = False) -> Any:
-    """Arithmetic mean of a tensor over dimensions (None: all)."""
-    over = checked_dims(x, axis)
-    count = int(np.prod([x.shape[d] for d in over]))
-    return apply("mul", reduction("sum", x, over, keepdims), 1.0 / count)
+def mean(x: Operand, axis: Any = None, keepdims: bool = False) -> Any:
+    """Arithmetic mean of a tensor over dimensions (None: all), or of a scalar expression over `axis=[...]`."""
+    x = operand(x)
+    return apply("mul", reduction("sum", x, axis, keepdims), 1.0 / points_over(x, axis))
 
 
-# ----------------------------------------------------------------------------------------------------- operators
+def points_over(x: Operand, axis: Any) -> int:
+    """How many values a reduction of x over `axis` takes."""
+    if isinstance(x, Tensor) and (axis is None or not _has_axes(axis)):
+        return math.prod(x.shape[d] for d in checked_dims(x, axis))
+    return math.prod(a.extent for a in (axis if isinstance(axis, (list, tuple)) else [axis]) if isinstance(a, Axis))
 
 
-def _no_getitem(e: Expr, key: Any) -> Any:
-    raise fail(f"`{e}` is a scalar and cannot be indexed; index the tensor it is read from")
-
-
-def _getitem(tensor: Tensor, key: Any) -> Any:
-    """`x[i, 2*j + r]` reads an element; `x[1:3, None, ..., -1]` (no axis inside) is a tensor, as in NumPy."""
-    keys = key if isinstance(key, tuple) else (key,)
-    if any(isinstance(k, Expr) for k in keys) or (not tensor.rank and not keys):
-        return read(tensor, keys)
-    return slicing(tensor, keys)
-
-
-def slicing(x: Tensor, keys: tuple[Any, ...]) -> Tensor:
-    """Basic NumPy indexing: integers, slices with a positive or negative step, None and `...`."""
-    if any(k is Ellipsis for k in keys):
-        at = next(n for n, k in enumerate(keys) if k is Ellipsis)
-        given = builtins.sum(1 for k in keys if k is not None) - 1
-        keys = (*keys[:at], *(slice(None),) * (x.rank - given), *keys[at + 1 :])
-    used = builtins.sum(1 for k in keys if k is not None)
-    if used > x.rank:
-        raise fail(f"{x.name} has rank {x.rank} (shape {x.shape}) but is indexed with {used} indices")
-    keys = keys + (slice(None),) * (x.rank - used)
-    where, shape, axes, indices = caller(), [], [], []
-    dims = iter(x.shape)
-    for k in keys:
-        if k is None:
-            axes.append(Axis(-next(_axis_idents), 1, "", where))
-            shape.append(1)
-            continue
-        extent = next(dims)
-        if isinstance(k, slice):
-            span = range(*k.indices(extent))
-            if not len(span):
-                raise fail(f"slice {k} of {x.name} (extent {extent}) is empty")
-            a = Axis(-next(_axis_idents), len(span), "", where)
-            axes.append(a)
-            shape.append(len(span))
-            indices.append(a * span.step + span.start)
-        elif isinstance(k, (int, np.integer)) and not isinstance(k, bool):
-            if not -extent <= k < extent:
-                raise fail(f"index {k} leaves dimension of extent {extent} of {x.name} (shape {x.shape})")
-            indices.append(as_expr(int(k) % extent, dt.INDEX))
-        else:
-            raise fail(f"{x.name} is indexed with {k!r}; use axes, integers, slices, None or ...")
-    return define(tuple(shape), tuple(axes), Read(x, tuple(indices), where), "slice", where)
-
-
-def _install_operators() -> None:
-    """+ - * / // % ** comparisons and & | ~ on expressions and tensors."""
-    infix = {
-        "add": "add",
-        "sub": "sub",
-        "mul": "mul",
-        "truediv": "div",
-        "floordiv": "floordiv",
-        "mod": "mod",
-        "pow": "pow",
-        "and": "and",
-        "or": "or",
-    }
-
-    def forward(fn: str) -> Callable:
-        return lambda a, b: apply(fn, a, b)
-
-    def backward(fn: str) -> Callable:
-        return lambda a, b: apply(fn, b, a)
-
-    for cls in (Expr, Tensor):
-        for python, fn in infix.items():
-            setattr(cls, f"__{python}__", forward(fn))
-            setattr(cls, f"__r{python}__", backward(fn))
-        for fn in ("lt", "le", "gt", "ge", "eq", "ne"):
-            setattr(cls, f"__{fn}__", forward(fn))
-        rest = {
-            "__neg__": lambda a: apply("neg", a),
-            "__invert__": lambda a: apply("not", a),
-            "__abs__": lambda a: apply("abs", a),
-            "__hash__": lambda a: a.uid,
-            "__array_ufunc__": None,  # NumPy leaves operators to us
-            "__getitem__": _getitem if cls is Tensor else _no_getitem,
-        }
-        for python, method in rest.items():
-            setattr(cls, python, method)
-
-
-_install_operators()
+def renamed_axes(x: Operand, axes: Axis | Sequence[Axis]) -> tuple[Expr, list[Axis]]:
+    """A scalar expression over new axes in place of `axes`, so that it can be reduced inside a reduction over these."""
+    own = [axes] if isinstance(axes, Axis) else list(axes)
+    new = [axis(a.extent, a.name) for a in own]
+    return substitute(as_expr(x, "float32"), dict(zip(own, new, strict=True))), new

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from neoflow.expr import affine
-from neoflow.expr.guards import guarded_reads
-from neoflow.expr.ir import Axis, Expr, Read, postorder, substitute
+from neoflow.expr.guards import Guards, guarded_reads
+from neoflow.expr.ir import Axis, Const, Expr, Read, postorder, substitute
 
 UNKNOWN = 1 << 40
 """The extent of an axis whose extent is still to be found."""
@@ -15,12 +15,16 @@ UNKNOWN = 1 << 40
 
 @dataclass(frozen=True)
 class Use:
-    """`index` stands in dimension `position` of `read`; `guarded`: under a condition on axes it uses."""
+    """`index` stands in dimension `position` of `read`; guards: the conditions on axes it uses under which it does."""
 
     index: Expr
     read: Read
     position: int
-    guarded: bool
+    guards: Guards
+
+    @property
+    def guarded(self) -> bool:
+        return bool(self.guards)
 
     @property
     def extent(self) -> int:
@@ -48,8 +52,8 @@ def uses(body: Expr) -> list[Use]:
     for read, guards in guarded_reads(body):
         for position, index in enumerate(read.indices):
             if index.free and not any(isinstance(n, Read) for n in postorder(index)):
-                guarded = any(not g.free.isdisjoint(index.free) for g in guards)
-                found.append(Use(index, read, position, guarded))
+                own = tuple(g for g in guards if not g.free.isdisjoint(index.free))
+                found.append(Use(index, read, position, own))
     return found
 
 
@@ -57,9 +61,13 @@ def infer(axes: Iterable[Axis], found: list[Use], known: dict[Axis, int]) -> dic
     """Extents of `axes`, in order of authority, repeated until nothing more follows:
 
     1. what is `known` beforehand;
-    2. an axis that stands alone as an index has the extent of that dimension;
+    2. an axis that stands alone as an index has the extent of that dimension, or less where another index of that axis
+       only (`t + 1`) needs it;
     3. the largest extent with which every index `2*p + r` stays inside, once the other axes are known;
-    4. an axis that stands alone, under a condition on it, wherever it is used, as in 2.
+    4. an axis that stands alone, but under conditions on it, as in 2, if with this extent all that is read under
+       conditions can be met.
+
+    So the reads of an axis intersect, and those under a condition on it do not constrain it.
 
     Axes without an answer are missing from the result. Raises `Disagreement`, `Empty`.
     """
@@ -67,6 +75,8 @@ def infer(axes: Iterable[Axis], found: list[Use], known: dict[Axis, int]) -> dic
     pending = [a for a in axes if a not in result]
     for a in list(pending):
         _settle(a, [u for u in found if u.index is a and not u.guarded], result)
+        if a in result:
+            _shrink(a, [u for u in found if u.index.free == {a} and not u.guarded], result)
     while True:
         pending = [a for a in pending if a not in result]
         before = len(result)
@@ -80,8 +90,13 @@ def infer(axes: Iterable[Axis], found: list[Use], known: dict[Axis, int]) -> dic
         if len(result) == before:
             for a in pending:
                 everywhere = [u for u in found if a in u.index.free]
-                if all(u.index is a for u in everywhere):
-                    _settle(a, everywhere, result)
+                alone = [u for u in everywhere if u.index is a]
+                if len(alone) == len(everywhere):
+                    _settle(a, alone, result)
+                elif len({u.extent for u in alone}) == 1 and all(
+                    _can_be_met(u, a, alone[0].extent) for u in everywhere
+                ):
+                    result[a] = alone[0].extent
         if len(result) == before:
             return result
 
@@ -90,6 +105,24 @@ def _settle(a: Axis, plain: list[Use], result: dict[Axis, int]) -> None:
     for use in plain:
         if use.extent != result.setdefault(a, use.extent):
             raise Disagreement(a, plain[0], use)
+
+
+def _shrink(a: Axis, own: list[Use], result: dict[Axis, int]) -> None:
+    """Make the extent of `a` the largest with which its indices stay inside; one that never does is refused later."""
+    for use in own:
+        try:
+            most = _largest(use, a, result)
+        except Empty:
+            continue
+        if most is not None:
+            result[a] = min(result[a], most)
+
+
+def _can_be_met(use: Use, a: Axis, extent: int) -> bool:
+    """Whether the conditions of a use can hold when `a` has this extent."""
+    sized: dict[Expr, Expr] = {a: Axis(a.ident, extent, a.name, a.where)}
+    conditions = (affine.simplify(substitute(g, sized)) for g in use.guards)
+    return not any(isinstance(c, Const) and not c.value for c in conditions)
 
 
 def _largest(use: Use, a: Axis, known: dict[Axis, int]) -> int | None:

@@ -2,6 +2,7 @@
 
 Typing classes: `arith` takes and gives one numeric type; `real` one float type; `integer` one integer type;
 `compare` two of one type and gives bool; `logic` takes and gives bool. `//` and `%` round down, and by zero give 0.
+A shift by a negative number, or by the width of the type and more, leaves no bit of x: 0, or -1 to the right of x < 0.
 
 A new function is a row here, its derivative in `autodiff/rules.py`, its vector code on each device
 (`codegen/tir/functions.py`), and a test; the laws over random programs take it from the row.
@@ -89,6 +90,12 @@ FUNCTIONS: dict[str, Function] = {
         Function("div",      2, "real",    np.divide,       10,  1, False, "/", 6, error=2),
         Function("floordiv", 2, "integer", np.floor_divide, 10, 10, True, "//", 6),
         Function("mod",      2, "integer", np.mod,          10, 10, True, "%", 6),
+        Function("bitwise_and", 2, "integer", np.bitwise_and, 1, 1, True),
+        Function("bitwise_or", 2, "integer", np.bitwise_or, 1, 1, True),
+        Function("bitwise_xor", 2, "integer", np.bitwise_xor, 1, 1, True),
+        Function("bitwise_not", 1, "integer", np.invert, 1,  1, True),
+        Function("left_shift", 2, "integer", np.left_shift, 1, 1, True),
+        Function("right_shift", 2, "integer", np.right_shift, 1, 1, True),
         Function("neg",      1, "arith",   np.negative,      1,  1, True, "-", 7, whole="of whole"),
         Function("maximum",  2, "arith",   np.maximum,       1,  1, True, error=0, whole="of whole"),
         Function("minimum",  2, "arith",   np.minimum,       1,  1, True, error=0, whole="of whole"),

@@ -2,6 +2,7 @@
 
     tensor     t ::= Placeholder(shape, dtype, name)
                    | Parameter(shape, dtype, name, init)
+                   | Constant(value, name)                its elements are known when the program is written
                    | Compute(definition, inputs)          t[i0, ..., in] = body, reads of slot s see inputs[s]
     definition d ::= Definition(shape, body)              closed: axes 0..rank-1 are the output's, tensors are slots
     expression e ::= Const(value, dtype)                  3, 0.5, True
@@ -18,6 +19,8 @@ Expressions are frozen and interned: `is` is equality. What a user writes is *op
 are unique and it knows the line it was written on (`where`, part of its identity). A `Definition` is *closed*: axes
 are numbered in the order of binding, tensors are slots, lines are dropped. Equal definitions are the same object
 whatever the names, so whatever is derived from one (bounds, adjoints, kernels) is derived once.
+
+What is made of Python numbers, axes and written arrays alone is *weak*: it takes the dtype of what it meets (`weak`).
 
 Expressions and slots are here, definitions and tensors in `tensor`. `dsl` gives both their operators, `printer` their
 text.
@@ -98,19 +101,22 @@ if TYPE_CHECKING:
         __abs__: Callable[[], Any]
         __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _operator
         __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = _operator
-        __and__ = __rand__ = __or__ = __ror__ = __lt__ = __le__ = __gt__ = __ge__ = _operator
-        __getitem__ = _operator
+        __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _operator
+        __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __matmul__ = __rmatmul__ = _operator
+        __lt__ = __le__ = __gt__ = __ge__ = __getitem__ = _operator
 
 else:
     Operators = Node
 
 
 class Expr(Operators):
-    """A scalar expression. `dtype` is its element type, `free` the axes it uses and does not bind."""
+    """A scalar expression. `dtype` is its element type, `free` the axes it uses and does not bind, `weak` whether it
+    takes the dtype of what it meets."""
 
-    __slots__ = ("dtype", "free")
+    __slots__ = ("dtype", "free", "weak")
     dtype: str
     free: frozenset[Axis]
+    weak: bool
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -138,12 +144,13 @@ class Const(Expr):
     __slots__ = ("value",)
     value: int | float | bool
 
-    def __new__(cls, value: float, dtype: str, where: Location | None = None) -> Const:
+    def __new__(cls, value: float, dtype: str, where: Location | None = None, weak: bool = False) -> Const:
         value = bool(value) if dtype == "bool" else float(value) if dt.is_float(dtype) else int(value)
         if isinstance(value, float) and math.isnan(value):
             value = math.nan  # its sign and payload mean nothing
         key = struct.pack("<d", value) if isinstance(value, float) else value
-        return intern(cls, (key, dtype, where), {"value": value, "dtype": dtype, "free": frozenset(), "where": where})
+        fields: dict[str, Any] = {"value": value, "dtype": dtype, "free": frozenset(), "weak": weak, "where": where}
+        return intern(cls, (key, dtype, where, weak), fields)
 
 
 class Axis(Expr):
@@ -158,7 +165,15 @@ class Axis(Expr):
         node = intern(
             cls,
             (ident, extent, name),
-            {"ident": ident, "extent": extent, "name": name, "dtype": dt.INDEX, "free": None, "where": where},
+            {
+                "ident": ident,
+                "extent": extent,
+                "name": name,
+                "dtype": dt.INDEX,
+                "free": None,
+                "weak": True,
+                "where": where,
+            },
         )
         if node.free is None:
             object.__setattr__(node, "free", frozenset((node,)))
@@ -166,11 +181,15 @@ class Axis(Expr):
 
 
 class Source(Operators):
-    """What can be read: a tensor, or the slot that stands for one."""
+    """What can be read: a tensor, or the slot that stands for one. `weak`: a read of it is."""
 
     __slots__ = ("dtype", "shape")
     shape: tuple[int, ...]
     dtype: str
+
+    @property
+    def weak(self) -> bool:
+        return False
 
 
 class Slot(Source):
@@ -190,7 +209,7 @@ class Read(Expr):
     indices: tuple[Expr, ...]
 
     def __new__(cls, source: Source, indices: tuple[Expr, ...], where: Location | None = None) -> Read:
-        fields = {"source": source, "indices": indices, "dtype": source.dtype, "where": where}
+        fields = {"source": source, "indices": indices, "dtype": source.dtype, "weak": source.weak, "where": where}
         node = intern(cls, (source, indices, where), {**fields, "free": _union(indices)})
         return node
 
@@ -214,11 +233,13 @@ class Apply(Expr):
     args: tuple[Expr, ...]
 
     def __new__(cls, fn: str, args: tuple[Expr, ...], where: Location | None = None) -> Apply:
-        dtype = "bool" if FUNCTIONS[fn].typing in ("compare", "logic") else args[0].dtype
+        decides = FUNCTIONS[fn].typing in ("compare", "logic")
+        dtype = "bool" if decides else args[0].dtype
+        weak = not decides and all(a.weak for a in args)
         return intern(
             cls,
             (fn, args, where),
-            {"fn": fn, "args": args, "dtype": dtype, "free": _union(args), "where": where},
+            {"fn": fn, "args": args, "dtype": dtype, "free": _union(args), "weak": weak, "where": where},
         )
 
     @property
@@ -237,7 +258,8 @@ class Select(Expr):
 
     def __new__(cls, cond: Expr, then: Expr, other: Expr, where: Location | None = None) -> Select:
         fields = {"cond": cond, "then": then, "other": other, "dtype": then.dtype, "where": where}
-        return intern(cls, (cond, then, other, where), {**fields, "free": _union((cond, then, other))})
+        more = {"free": _union((cond, then, other)), "weak": then.weak and other.weak}
+        return intern(cls, (cond, then, other, where), fields | more)
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -252,15 +274,16 @@ class Cast(Expr):
     __slots__ = ("arg",)
     arg: Expr
 
-    def __new__(cls, dtype: str, arg: Expr, where: Location | None = None) -> Cast:
-        return intern(cls, (dtype, arg, where), {"dtype": dtype, "arg": arg, "free": arg.free, "where": where})
+    def __new__(cls, dtype: str, arg: Expr, where: Location | None = None, weak: bool = False) -> Cast:
+        fields = {"dtype": dtype, "arg": arg, "free": arg.free, "weak": weak, "where": where}
+        return intern(cls, (dtype, arg, where, weak), fields)
 
     @property
     def children(self) -> tuple[Expr, ...]:
         return (self.arg,)
 
     def rebuild(self, children: tuple[Expr, ...]) -> Cast:
-        return Cast(self.dtype, children[0], self.where)
+        return Cast(self.dtype, children[0], self.where, self.weak)
 
 
 class Binder(Expr):
@@ -282,7 +305,8 @@ class Reduce(Binder):
     def __new__(cls, op: str, axes: tuple[Axis, ...], body: Expr, where: Location | None = None) -> Reduce:
         dtype = dt.INDEX if op in ARG_REDUCERS else body.dtype
         fields = {"op": op, "axes": axes, "body": body, "dtype": dtype, "where": where}
-        return intern(cls, (op, axes, body, where), {**fields, "free": body.free.difference(axes)})
+        more = {"free": body.free.difference(axes), "weak": body.weak and op not in ARG_REDUCERS}
+        return intern(cls, (op, axes, body, where), fields | more)
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -309,7 +333,8 @@ class Scatter(Binder):
         cls, axes: tuple[Axis, ...], targets: tuple[Expr, ...], body: Expr, where: Location | None = None
     ) -> Scatter:
         fields = {"axes": axes, "targets": targets, "body": body, "dtype": body.dtype, "where": where}
-        return intern(cls, (axes, targets, body, where), {**fields, "free": _union((*targets, body)).difference(axes)})
+        more = {"free": _union((*targets, body)).difference(axes), "weak": False}
+        return intern(cls, (axes, targets, body, where), fields | more)
 
     @property
     def children(self) -> tuple[Expr, ...]:

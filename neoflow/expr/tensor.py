@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from neoflow.errors import ExpressionError, Location
 from neoflow.expr import dtype as dt
@@ -105,6 +108,10 @@ class Tensor(Source):
 
     __slots__ = ("__dict__", "name")
     name: str
+    truth: bool
+    """of a comparison by `==`, which is there for `in` of a list: whether both are the same tensor"""
+    choice: tuple[Any, Callable[[str], Tensor]]
+    """of a tensor that is weak: the numbers it chooses among, and how it is made of another dtype"""
 
     def __init__(self, shape: tuple[int, ...], dtype: str, name: str, where: Location | None, **fields: Any):
         named = {"shape": shape, "dtype": dtype, "name": name, "where": where, "uid": next(uids), **fields}
@@ -129,6 +136,8 @@ class Tensor(Source):
         return f"<{type(self).__name__} {self.name}: {self.dtype}{list(self.shape)}>"
 
     def __bool__(self) -> bool:
+        if "truth" in self.__dict__:
+            return self.truth
         raise ExpressionError(
             f"tensor {self.name} has no value while the program is written; use nf.select(cond, a, b)", caller()
         )
@@ -145,6 +154,32 @@ class Parameter(Placeholder):
 
     __slots__ = ("init",)
     init: Any
+
+
+class Constant(Tensor):
+    """A tensor of known elements, `value`, which nothing writes. `digest`: of dtype, shape and elements.
+
+    `is_weak`: a read of it takes the dtype of what it meets.
+    """
+
+    __slots__ = ("is_weak", "value")
+    value: np.ndarray
+    is_weak: bool
+
+    def __init__(self, value: np.ndarray, name: str, where: Location | None = None, is_weak: bool = False):
+        value.flags.writeable = False
+        super().__init__(value.shape, dt.canonical(value.dtype), name, where, value=value, is_weak=is_weak)
+
+    @property
+    def weak(self) -> bool:
+        return self.is_weak
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256: 64 hex digits."""
+        found = hashlib.sha256(f"{self.dtype} {self.shape} ".encode())
+        found.update(self.value.tobytes())
+        return found.hexdigest()
 
 
 class Compute(Tensor):
@@ -165,6 +200,10 @@ class Compute(Tensor):
     ):
         fields = {"definition": definition, "inputs": inputs, "axis_names": axis_names}
         super().__init__(definition.shape, definition.body.dtype, name, where, **fields)
+
+    @property
+    def weak(self) -> bool:
+        return "choice" in self.__dict__
 
 
 def tensor_of(read: Read) -> Tensor:
@@ -200,6 +239,8 @@ def structural_hash(roots: list[Tensor] | tuple[Tensor, ...]) -> str:
         number[tensor.uid] = len(number)
         if isinstance(tensor, Compute):
             text.append(f"{tensor.definition.digest} {[number[t.uid] for t in tensor.inputs]}")
+        elif isinstance(tensor, Constant):
+            text.append(f"Constant {tensor.digest}")
         else:
             text.append(f"{type(tensor).__name__} {tensor.shape} {tensor.dtype}")
     text.append(f"roots {[number[t.uid] for t in roots]}")

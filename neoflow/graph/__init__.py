@@ -7,21 +7,24 @@ a compute, and comes back to what a replacement touched, until nothing is left. 
 order and reachability up to date. What was done is a `Derivation`: printed by `explain`, replayed on an equal graph.
 
 graph (`Graph`) · edit (`Editor`) · rewrite (the nouns) · engine · canonical, padding, chains, parts (the rewrites) ·
-algebra (the laws of folding) · passes (the table) · facts
+algebra (the laws of folding) · passes (the table) · known (what is constant, computed once) · facts
 """
 
 from neoflow.graph.edit import Editor
 from neoflow.graph.engine import Limits, Pass, run
 from neoflow.graph.facts import is_contraction, own_indices, points, reads_at_own_point
 from neoflow.graph.graph import Graph, make_graph, same_graph
-from neoflow.graph.passes import PASSES, canonicalize, optimize
+from neoflow.graph.known import Known, evaluate_constants
+from neoflow.graph.passes import CANONICALIZE, PASSES, canonicalize, optimize
 from neoflow.graph.rewrite import Derivation, Match, Rewrite, Site, Step, sites
 
 __all__ = [
+    "CANONICALIZE",
     "PASSES",
     "Derivation",
     "Editor",
     "Graph",
+    "Known",
     "Limits",
     "Match",
     "Pass",
@@ -29,6 +32,7 @@ __all__ = [
     "Site",
     "Step",
     "canonicalize",
+    "evaluate_constants",
     "is_contraction",
     "make_graph",
     "optimize",

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from neoflow.expr.close import build
 from neoflow.expr.ir import Const, Read
+from neoflow.expr.memo import remembered
 from neoflow.expr.normal import is_normal, normal_form
-from neoflow.expr.tensor import Compute, Tensor
+from neoflow.expr.tensor import Compute, Constant, Tensor
 from neoflow.graph.algebra import Folded, fold
 from neoflow.graph.edit import Editor
 from neoflow.graph.facts import reads_at_own_point
@@ -65,8 +66,17 @@ class FoldConstants(Rewrite):
 
 def _constant(t: Tensor) -> Const | None:
     """The value of a tensor that has one value everywhere."""
+    if isinstance(t, Constant):
+        return _uniform(t)
     body = t.definition.body if isinstance(t, Compute) else None
     return body if isinstance(body, Const) else None
+
+
+@remembered
+def _uniform(t: Constant) -> Const | None:
+    """The one value of a constant's elements, which is no more than a number in the program."""
+    first = t.value.flat[0]
+    return Const(first.item(), t.dtype) if (t.value == first).all() else None
 
 
 @dataclass(frozen=True)

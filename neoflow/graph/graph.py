@@ -8,7 +8,7 @@ from functools import cached_property
 
 from neoflow.errors import GraphError
 from neoflow.expr.printer import print_program
-from neoflow.expr.tensor import Compute, Parameter, Placeholder, Tensor, structural_hash, topological
+from neoflow.expr.tensor import Compute, Constant, Parameter, Placeholder, Tensor, structural_hash, topological
 from neoflow.graph.edit import Editor
 from neoflow.graph.text import program_labels, read_program, write_program
 
@@ -17,7 +17,8 @@ from neoflow.graph.text import program_labels, read_program, write_program
 class Graph:
     """inputs: passed at a call, in that order. outputs: returned. updates: new values of parameters, written last.
 
-    nodes: every compute needed, each after what it reads. parameters: every parameter read or updated.
+    nodes: every compute needed, each after what it reads. parameters: every parameter read or updated. constants:
+    every constant needed.
     """
 
     inputs: tuple[Placeholder, ...]
@@ -40,6 +41,10 @@ class Graph:
     def parameters(self) -> tuple[Parameter, ...]:
         read = [t for t in self.order if isinstance(t, Parameter)]
         return tuple(dict.fromkeys([*read, *(p for p, _ in self.updates)]))
+
+    @cached_property
+    def constants(self) -> tuple[Constant, ...]:
+        return tuple(t for t in self.order if isinstance(t, Constant))
 
     @cached_property
     def digest(self) -> str:

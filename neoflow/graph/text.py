@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from neoflow.errors import GraphError
-from neoflow.expr.tensor import Compute, Parameter, Placeholder, Tensor, topological
+from neoflow.expr.tensor import Compute, Constant, Parameter, Placeholder, Tensor, topological
 from neoflow.expr.text import compute_lines, is_free_name, leaf_line, make_labels, read_compute, read_leaf
 from neoflow.text import Scanner, Token, header
 
@@ -99,7 +99,7 @@ class _Reader:
         else:
             self.tensors[label] = read_compute(scanner, token, name, self.tensors)
 
-    def leaf(self, token: Token, label: str, said: Placeholder) -> Placeholder:
+    def leaf(self, token: Token, label: str, said: Placeholder | Constant) -> Tensor:
         """The tensor given for a leaf, or a new one as the text says."""
         given = self.leaves.get(label, said)
         if (type(given), given.shape, given.dtype) != (type(said), said.shape, said.dtype):

@@ -63,13 +63,14 @@ class Executor:
         plan: Plan,
         kernels: Sequence[Loaded],
         parameters: Sequence[Memory],
+        constants: Sequence[Memory],
         device: Device,
         threads: int,
         updated: Sequence[int] = (),
     ):
         self._updated = updated
         self.plan, self.device, self._kernels, self._threads = plan, device, kernels, threads
-        self.arrays = _memory(plan, parameters, device)
+        self.arrays = _memory(plan, (*parameters, *constants), device)
         self._inside: dict[int, list[int]] = {}
         """by buffer: the views of it"""
         for n, b in enumerate(plan.buffers):
@@ -154,11 +155,11 @@ class Executor:
         return "a value of the kernel"
 
 
-def _memory(plan: Plan, parameters: Sequence[Memory], device: Device) -> list[Memory | None]:
-    """Memory by buffer; None where it comes with the call."""
+def _memory(plan: Plan, lasting: Sequence[Memory], device: Device) -> list[Memory | None]:
+    """Memory by buffer; None where it comes with the call. lasting: that of the parameters, then of the constants."""
     arena = device.allocate((max(plan.arena_bytes, 1),), "int8")
     arrays: list[Memory | None] = [None] * len(plan.buffers)
-    for number, memory in zip(plan.parameters, parameters, strict=True):
+    for number, memory in zip((*plan.parameters, *plan.constants), lasting, strict=True):
         arrays[number] = memory
     for n, b in enumerate(plan.buffers):
         if b.kind == "temporary":

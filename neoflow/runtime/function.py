@@ -15,6 +15,7 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.tensor import Placeholder
 from neoflow.graph import Graph
 from neoflow.runtime.arrays import array_of, converted, is_bare
+from neoflow.runtime.constants import constant_memory
 from neoflow.runtime.executor import Executor, Loaded
 from neoflow.runtime.memory import ALIGNMENT
 from neoflow.runtime.parameters import ParameterStore
@@ -89,9 +90,10 @@ class Function:
         self.inputs = compiled.graph.inputs
         self.parameters = compiled.graph.parameters
         memory = [store.memory(p) for p in self.parameters]
+        constants = [constant_memory(store.device, c) for c in compiled.graph.constants]
         written = frozenset(id(p) for p, _ in compiled.graph.updates)
         updated = [n for n, p in zip(plan.parameters, self.parameters, strict=True) if id(p) in written]
-        self._executor = Executor(plan, kernels, memory, store.device, threads, updated)
+        self._executor = Executor(plan, kernels, memory, constants, store.device, threads, updated)
         self._sharing = store.sharing
         self._use = self._sharing.join(frozenset(map(id, self.parameters)), written)
         self._is_inside = False

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from neoflow.expr import dtype as dt
-from neoflow.expr.tensor import Parameter, Placeholder, Tensor
+from neoflow.expr.tensor import Compute, Parameter, Placeholder, Tensor
 from neoflow.graph import Graph
 from neoflow.kernel import Code
 from neoflow.partition import KernelCall, View, can_overwrite
@@ -16,8 +16,8 @@ from neoflow.text import read_record, write_record
 
 @dataclass(frozen=True)
 class Buffer:
-    """Dense row-major memory. kind: `input` and `output` change at every call, `parameter` lasts, `temporary` is at
-    `offset` bytes in the arena, `view` is at `offset` bytes in the buffer of number `base`."""
+    """Dense row-major memory. kind: `input` and `output` change at every call, `parameter` and `constant` last,
+    `temporary` is at `offset` bytes in the arena, `view` is at `offset` bytes in the buffer of number `base`."""
 
     name: str
     shape: tuple[int, ...]
@@ -40,6 +40,7 @@ class Call:
 @dataclass(frozen=True)
 class Plan:
     """kernels: how each distinct kernel is called. inputs, outputs, parameters: buffer numbers in the user's order.
+    constants: those of the graph's constants, in its order.
 
     saves: (source, target) buffers copied before the first kernel: outputs that are inputs or parameters themselves,
     and old values of parameters that become new ones of others. copies: after the last kernel, in order: updates
@@ -57,6 +58,7 @@ class Plan:
     copies: tuple[tuple[int, int], ...]
     arena_bytes: int
     live_bytes: int
+    constants: tuple[int, ...] = ()
 
     def to_text(self) -> str:
         """The plan as `from_text` reads it back."""
@@ -116,6 +118,8 @@ class _Planner:
             self.of[x] = self.buffer(x, "input")
         for p in graph.parameters:
             self.of[p] = self.buffer(p, "parameter")
+        for c in graph.constants:
+            self.of[c] = self.buffer(c, "constant")
         for p, value in graph.updates:
             if p in self.in_place:
                 self.of[value] = self.of[p]
@@ -149,13 +153,14 @@ class _Planner:
             tuple(self.copies),
             self.arena_bytes,
             self.live_bytes,
+            tuple(self.of[c] for c in graph.constants),
         )
 
     def output(self, t: Tensor) -> int:
-        """The buffer returned for a root; what is returned twice, or is an input or parameter, is copied."""
+        """The buffer returned for a root; what is returned twice, or is not computed, is copied."""
         if t in self.of:
             number = self.buffer(t, "output")
-            (self.saves if isinstance(t, Placeholder) else self.copies).append((self.of[t], number))
+            (self.copies if isinstance(t, Compute) else self.saves).append((self.of[t], number))
             return number
         self.of[t] = self.buffer(t, "output")
         return self.of[t]

@@ -65,7 +65,7 @@ ERRORS = {
     ),
     "array in an expression": (
         lambda: nf.compute((5,), lambda i: dsl.scalar("add", v[i], np.ones(5))),
-        "of type ndarray is no expression, tensor or number",
+        "an array of shape (5,) stands where a scalar is needed; index it with 1 axes, nf.constant(array)[...]",
     ),
     # types
     "mixed widths": (
@@ -97,7 +97,15 @@ ERRORS = {
         lambda: nf.compute((5,), lambda i: v[i] & v[i]),
         "& takes conditions (bool), but `v[i]` is float32",
     ),
-    "not of numbers": (lambda: nf.compute((5,), lambda i: ~n[i]), "~ takes conditions (bool), but `n[i]` is int32"),
+    "not of numbers": (lambda: nf.compute((5,), lambda i: ~v[i]), "~ takes conditions (bool), but `v[i]` is float32"),
+    "exclusive or of numbers": (
+        lambda: nf.compute((5,), lambda i: v[i] ^ 2),
+        "^ takes integers or conditions, but `v[i]` and `2` are not; a power is written x ** y",
+    ),
+    "shift of floats": (
+        lambda: nf.compute((5,), lambda i: v[i] << 2),
+        "left_shift takes integers, but `v[i]` is float",
+    ),
     "division by zero": (lambda: nf.compute((5,), lambda i: v[i // 0]), "`i // 0` has no value"),
     "remainder by zero": (lambda: nf.compute((5,), lambda i: v[i % 0]), "`i % 0` has no value"),
     "arguments": (lambda: nf.exp(v, v), "exp takes 1 argument(s), got 2"),

@@ -230,6 +230,11 @@ def test_meaning():
         ("y[p] = v[p] if v[p] > 0 else 0", (7,)),
         ("y[p] = sum[r<4](v[p + r])", (4,)),
         ("y[p<3] = v[p]", (3,)),
+        ("y[p] = v[p] + v[p+1]", (6,)),
+        ("y[p] = v[p+1] - v[p] * v[2*p]", (4,)),
+        ("y[p] = v[p] + v[p+1] if p+1 < 7 else 0.0", (7,)),
+        ("y[p] = v[p] + (v[p+1] if p+1 < 7 else 0.0)", (7,)),
+        ("y[p] = (v[p-1] if p >= 1 else 0.0) + (v[p] if p < 5 else 1.0)", (7,)),
         ("y[p<n-1] = v[p + n]", (2,)),
     ],
 )
@@ -321,11 +326,17 @@ ERRORS = {
     "y[i] = v[1:3]": ("slices are not part of index notation; name an index for each dimension", 9),
     "y[i] = a[i][0]": ("`a[i]` is no tensor and cannot be indexed", 7),
     "y[i] = v + 1": ("tensor v of shape (7,) stands where a scalar is needed; index it with 1 axes", 7),
-    "y[i] = v[i] * i": ("* mixes `v[i]` (float32) and `i` (int64); cast one: nf.cast(x, 'float32')", 7),
+    "y[i] = v[i] * ids[0,0]": ("* mixes `v[i]` (float32) and `ids[0, 0]` (int32); cast one: nf.cast(x, 'float32')", 7),
     "y[i] = v[i] and 1": ("& takes conditions (bool), but `v[i]` is float32", 7),
     "y[i] = 3 and 4": ("`3 and 4` joins numbers; and, or, & and | join conditions", 7),
     "y[i] = v[i] @ v[i]": ("`v[i] @ v[i]` is not part of index notation; write sum(x[i, k] * w[k, j])", 7),
-    "y[i] = v[i] ^ 2": ("`v[i] ^ 2` is not part of index notation; write != between conditions, ** for powers", 7),
+    "y[i] = v[i] ^ 2": ("^ takes integers or conditions, but `v[i]` and `2` are not; a power is written x ** y", 7),
+    "y[i] = v[i] * (1 << 65)": ("the shifted number `1 << 65` is too large", 15),
+    "y[i] = clip(v[i], 0)": ("clip takes 3 arguments, got 2", 7),
+    "y[i] = v[-8] + v[i]": (
+        "read `v[-8]` leaves its tensor: index 0 is `-8` = -8 at every point, but the extent is 7",
+        7,
+    ),
     "y[i] = v.shape": ("`v.shape` is not part of index notation; bind the value by keyword instead", 7),
     "y[i] = (v[i], 1)": ("`(v[i], 1)` is not part of index notation; an expression is one scalar", 7),
     "y[i] = 'text'": ("`'text'` is not part of index notation", 7),
@@ -333,7 +344,10 @@ ERRORS = {
     "y[i] = v[i // 0]": ("`i // 0` has no value", 9),
     "y[i] = 1 / 0": ("`1 / 0` has no value: division by zero", 7),
     "y[i] = 9**9**9": ("the power of numbers `9**9**9` is too large", 7),
-    "y[i] = sqroot(v[i])": ("unknown function `sqroot`; did you mean `sqrt`? the functions are abs, argmax", 7),
+    "y[i] = sqroot(v[i])": (
+        "unknown function `sqroot`; did you mean `sqrt`? the functions are abs, all, any, argmax",
+        7,
+    ),
     "y[i] = v(i)": ("`v` is a tensor or a number, no function; read a tensor with v[i]", 7),
     "y[i] = a.b(i)": ("`a.b` is not a function of index notation", 7),
     "y[i] = exp(v[i], 2)": ("exp takes 1 argument, got 2", 7),
@@ -346,7 +360,7 @@ ERRORS = {
     "y[i] = sum[i](v[i])": ("sum goes over `i`, which is on the left; take another name", 11),
     "y = sum[i](sum[i](v[i]))": ("sum goes over `i`, which is bound by a reduction around this sum; take another", 15),
     "y = sum[i]": ("`sum[i]` lacks its argument: sum[k](...)", 4),
-    "y = mean[i](v[i])": ("`mean` is no reducer; the reducers are sum, prod, max, min, argmax, argmin", 4),
+    "y = median[i](v[i])": ("`median` is no reducer; the reducers are sum, prod, max, min, argmax, argmin, mean,", 4),
     "y = sum(v[i], keepdims=True)": ("sum takes axis=[...] and nothing else by keyword", 14),
     "y = sum(v[i] > 0)": ("sum takes numbers, but `v[i] > 0.0` is bool; cast it: nf.cast(..., 'int32')", 4),
     "y = argmax(a[i,k])": ("argmax goes over exactly one axis, not 2", 4),
@@ -356,10 +370,14 @@ ERRORS = {
     "y[i] = sum(a[i,k] * b[i,k])": ("index `i` has extent 5 in dimension 0 of a (5, 7) and 7 in dimension 0", 22),
     "y[j] = 1.0": ("the extent of index `j` cannot be inferred: it stands in no read that determines it; give ", 2),
     "y[p,q] = v[p+q]": ("the extent of index `p` cannot be inferred: it stands in no read that determines it", 11),
-    "y[i] = v[i-1] if i > 0 else 0": ("the extent of index `i` cannot be inferred", 9),
+    "y[i] = v[i-1] if i > 0 else 0": (
+        "the extent of index `i` cannot be inferred: every read it stands in is under a condition on it; give ",
+        9,
+    ),
+    "y[i] = v[i] if i < 7 else v[i - 7]": ("the extent of index `i` cannot be inferred: every read it stands in is", 9),
     "y[i] = v[i-1]": ("no extent of `i` keeps index 0 of v (7,), `i - 1`, inside its extent 7; guard", 7),
-    "y[i] = v[i+1] + v[i]": (
-        "read `v[i + 1]` leaves its tensor: index 0 is `i + 1` = 7 at i=6, but the extent is 7",
+    "y[i] = v[i-1] + v[i]": (
+        "read `v[i - 1]` leaves its tensor: index 0 is `i - 1` = -1 at i=0, but the extent is 7",
         7,
     ),
     "y[i] = v[i] + v[7]": ("read `v[7]` leaves its tensor: index 0 is `7` = 7 at every point, but the extent is 7", 14),
@@ -385,7 +403,7 @@ ERRORS = {
 def test_errors_point_into_the_text(text):
     message, column = ERRORS[text]
     with pytest.raises(nf.ExpressionError) as caught:
-        nf.expr(text, v=v, a=a, b=b, n=3)
+        nf.expr(text, v=v, a=a, b=b, n=3, ids=ids)
     said = str(caught.value)
     assert re.match(r"\S*test_notation\.py:\d+: ", said), said
     assert message in said

@@ -235,7 +235,7 @@ ERRORS = [
     (lambda: nf.reshape(x, (5, -1)), "does not reshape to (5, -1) (5 elements, times the extent -1)"),
     (lambda: nf.reshape(x, (-1, -1)), "reshape to (-1, -1): at most one extent may be -1"),
     (lambda: nf.reshape(x, (24, 0)), "shape (24, 0) has extent 0; extents are integers greater than 0"),
-    (lambda: nf.reshape(X, (24,)), "reshape takes a tensor, not"),
+    (lambda: nf.reshape([1.0], (1,)), "reshape takes a tensor, not [1.0] of type list"),
     (lambda: nf.transpose(x, (0, 1)), "transpose of x (rank 3) takes each dimension once, not axes (0, 1)"),
     (lambda: nf.transpose(x, (0, 1, 3)), "transpose: x has shape (2, 3, 4); axis 3 is not in [-3, 3)"),
     (lambda: nf.swapaxes(x, 0, 0.5), "swapaxes takes one dimension number as axis, not 0.5"),

@@ -3,7 +3,7 @@
 import pytest
 
 import neoflow as nf
-from neoflow.expr import Compute, Parameter
+from neoflow.expr import Compute, Constant, Parameter
 from neoflow.graph import Graph, same_graph
 from neoflow.partition import Subgraph
 from neoflow.target import Target
@@ -24,6 +24,8 @@ def assert_graph(graph: Graph) -> None:
         if isinstance(a, Compute):
             assert (a.definition, a.name, a.axis_names, a.where) == (b.definition, b.name, b.axis_names, b.where)
             assert [place[i] for i in a.inputs] == [place[i] for i in b.inputs]
+        elif isinstance(a, Constant):
+            assert (type(b), a.digest, a.name, a.where) == (Constant, b.digest, b.name, b.where)
         else:
             assert a is b
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import tvm
 from tvm import tirx
 
 from neoflow.codegen.tir import emit
@@ -104,6 +105,21 @@ _FLOAT64: dict[str, Callable[[Value], Value]] = {
     "erf": _libm("erf"),
 }
 
+
+def _shifted(left: bool) -> Callable[[Value, Value], Value]:
+    """x << n or x >> n; by a number that is no place of a bit nothing is left of x, which LLVM leaves undefined."""
+
+    def apply(x: Value, n: Value) -> Value:
+        bits = tvm.DataType(emit.element_of(x)).bits
+        is_place = tirx.And(n >= _const(n, 0), n < _const(n, bits))
+        last = tirx.Select(is_place, n, _const(n, bits - 1))
+        if not left:
+            return x >> last
+        return tirx.Select(is_place, x << last, _const(x, 0))
+
+    return apply
+
+
 _TABLE: dict[str, Callable[..., Value]] = {
     "lt": lambda a, b: a < b,
     "le": lambda a, b: a <= b,
@@ -115,6 +131,12 @@ _TABLE: dict[str, Callable[..., Value]] = {
     "sub": _subtract,
     "mul": _multiply,
     "div": lambda a, b: a / b,
+    "bitwise_and": lambda a, b: a & b,
+    "bitwise_or": lambda a, b: a | b,
+    "bitwise_xor": lambda a, b: a ^ b,
+    "bitwise_not": lambda x: ~x,
+    "left_shift": _shifted(left=True),
+    "right_shift": _shifted(left=False),
     "neg": _negative,
     "maximum": _maximum,
     "minimum": _minimum,

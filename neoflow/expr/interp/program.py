@@ -11,7 +11,7 @@ from neoflow.errors import ExpressionError
 from neoflow.expr import dtype as dt
 from neoflow.expr.interp.body import Body
 from neoflow.expr.interp.types import Types
-from neoflow.expr.tensor import Compute, Parameter, Tensor, topological
+from neoflow.expr.tensor import Compute, Constant, Parameter, Tensor, topological
 
 
 def evaluate(
@@ -32,6 +32,10 @@ def evaluate(
     for fed in feeds:
         if isinstance(fed, Compute):
             raise ExpressionError(f"{fed.name} is computed, not fed; feed the placeholders it reads", fed.where)
+        if isinstance(fed, Constant):
+            raise ExpressionError(
+                f"{fed.name} is a constant and keeps its value; what changes is a placeholder", fed.where
+            )
     order = topological(roots)
     pending = dict.fromkeys(order, 0)
     for user in order:
@@ -54,6 +58,8 @@ def evaluate(
 
 
 def _fed(t: Tensor, feeds: Mapping[Tensor, Any], types: Types) -> np.ndarray:
+    if isinstance(t, Constant):
+        return t.value.astype(types.stored(t.dtype), copy=False).astype(types.work(t.dtype), copy=False)
     given = feeds.get(t)
     if given is None and isinstance(t, Parameter) and hasattr(t.init, "dtype"):
         given = np.asarray(t.init).astype(types.stored(t.dtype))

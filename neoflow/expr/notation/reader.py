@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import difflib
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 from neoflow.errors import ExpressionError
-from neoflow.expr import dsl, extents
+from neoflow.expr import dsl, extents, reducers
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Axis, Expr, Read
@@ -36,8 +37,11 @@ _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Pow: operator.pow,
     ast.BitAnd: operator.and_,
     ast.BitOr: operator.or_,
-    ast.And: operator.and_,
-    ast.Or: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.And: dsl.logical_and,
+    ast.Or: dsl.logical_or,
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
@@ -45,6 +49,25 @@ _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
+
+_COMPOSED: dict[str, tuple[Callable[..., Any], int]] = {
+    "bitwise_and": (dsl.bitwise_and, 2),
+    "bitwise_not": (dsl.bitwise_not, 1),
+    "bitwise_or": (dsl.bitwise_or, 2),
+    "bitwise_xor": (dsl.bitwise_xor, 2),
+    "clip": (dsl.clip, 3),
+}
+"""Functions of the Python notation that are more than a row of the table, and how many arguments they take."""
+_DERIVED: dict[str, Callable[..., Any]] = {
+    "mean": dsl.mean,
+    "any": reducers.any,
+    "all": reducers.all,
+    "var": reducers.var,
+    "std": reducers.std,
+}
+"""Reducers made of those of the grammar."""
+_COUNTING = ("mean", "var", "std")
+"""Those that divide by how many values they take."""
 
 Number = int | float | bool
 Bindings = dict[str, Tensor | Number]
@@ -61,16 +84,25 @@ def _did_you_mean(name: str, known: list[str]) -> str:
 
 
 class Reader:
-    """Reads the two sides of a statement, over axes of unknown extent.
+    """Reads the two sides of a statement, over axes of unknown extent, or of those in `known`.
 
     name, left: what the left side defines, and its indices. axes: by name, made when first met. sizes: extents that
     the text says, `i < 4`. reads: where each stands in the text. scope: index names that have a value at this place.
     is_scatter: reading what a scatter adds. indices: every index name of the statement, for messages and for reducers
-    that name no axes.
+    that name no axes. counts: whether something divides by the extents of axes; while these are not known, a sum
+    stands in its place.
     """
 
-    def __init__(self, source: Source, parsed: Parsed, env: Bindings, given: Iterable[str]):
-        self.source, self.parsed, self.env = source, parsed, env
+    def __init__(
+        self,
+        source: Source,
+        parsed: Parsed,
+        env: Bindings,
+        given: Iterable[str],
+        known: Mapping[str, int] | None = None,
+    ):
+        self.source, self.parsed, self.env, self.known = source, parsed, env, known
+        self.counts = False
         self.axes: dict[str, Axis] = {}
         self.sizes: dict[str, int] = {}
         self.reads: dict[Read, ast.Subscript] = {}
@@ -132,7 +164,7 @@ class Reader:
     def axis(self, name: str) -> Axis:
         """The axis of an index name, of unknown extent."""
         if name not in self.axes:
-            self.axes[name] = dsl.axis(extents.UNKNOWN, name)
+            self.axes[name] = dsl.axis((self.known or {}).get(name, extents.UNKNOWN), name)
         return self.axes[name]
 
     def _unknown(self, node: ast.Name) -> NoReturn:
@@ -223,13 +255,17 @@ class Reader:
             self.fail(node, f"`{self.parsed.segment(node)}` joins numbers; and, or, & and | join conditions")
         if op is ast.Pow and numbers and abs(b) > 64:
             self.fail(node, f"the power of numbers `{self.parsed.segment(node)}` is too large")
+        if op is ast.LShift and numbers and b > 64:
+            self.fail(node, f"the shifted number `{self.parsed.segment(node)}` is too large")
+        if op in (ast.And, ast.Or) and numbers:
+            return (a and b) if op is ast.And else (a or b)
         return self.build(node, _OPERATORS[op], a, b)
 
     def _unary(self, node: ast.UnaryOp, a: Expr | Number) -> Expr | Number:
         if isinstance(node.op, (ast.Not, ast.Invert)):
             if isinstance(a, bool):
                 return not a
-            return self.build(node, dsl.logical_not, a)
+            return self.build(node, dsl.logical_not if isinstance(node.op, ast.Not) else dsl.bitwise_not, a)
         return a if isinstance(node.op, ast.UAdd) else self.build(node, operator.neg, a)
 
     def _compare(self, node: ast.Compare) -> Expr | Number:
@@ -266,16 +302,20 @@ class Reader:
             if len(node.args) != 3:
                 self.fail(node, f"{name} takes a condition and two values, got {len(node.args)} arguments")
             return self.build(node, dsl.select, *(self.value(a) for a in node.args))
+        if name in _COMPOSED:
+            return self._applied(node, name, *_COMPOSED[name])
         if name not in _SCALAR:
-            known = [*_SCALAR, *BINDER_NAMES, "select", "where", "cast"]
+            known = [*_SCALAR, *_COMPOSED, *BINDER_NAMES, "select", "where", "cast"]
             if name in self.env:
                 self.fail(node, f"`{name}` is a tensor or a number, no function; read a tensor with {name}[i]")
             meant = _did_you_mean(name, known)
             self.fail(node, f"unknown function `{name}`; {meant}the functions are {', '.join(sorted(known))}")
-        arity = FUNCTIONS[_SCALAR[name]].arity
+        return self._applied(node, name, partial(dsl.scalar, _SCALAR[name]), FUNCTIONS[_SCALAR[name]].arity)
+
+    def _applied(self, node: ast.Call, name: str, function: Callable[..., Any], arity: int) -> Expr:
         if len(node.args) != arity:
             self.fail(node, f"{name} takes {arity} argument{'s' * (arity > 1)}, got {len(node.args)}")
-        return self.build(node, dsl.scalar, _SCALAR[name], *(self.value(a) for a in node.args))
+        return self.build(node, function, *(self.value(a) for a in node.args))
 
     def _cast(self, node: ast.Call) -> Expr:
         args = [*node.args, *(k.value for k in node.keywords if k.arg == "dtype")]
@@ -309,6 +349,10 @@ class Reader:
         axes = [self.axis(name) for name in over]
         body = self.value(node.args[0])
         del self.scope[len(self.scope) - len(over) :]
+        if op in _COUNTING and self.known is None:
+            self.counts, op = True, "sum"
+        if op in _DERIVED:
+            return self.build(node, _DERIVED[op], body, axes)
         return self.build(node, dsl.reduction, op, body, axes)
 
     def _scatter(self, node: ast.Call, explicit: list[ast.expr]) -> Expr:

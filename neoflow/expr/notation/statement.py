@@ -32,7 +32,12 @@ class Statement:
         reader = self.reader
         axes = [reader.axis(n) for n in reader.left]
         body = dsl.as_expr(reader.value(self.parsed.value), "float32")
-        sized: dict[Expr, Expr] = {reader.axes[key]: dsl.axis(n, key) for key, n in self._extents(body).items()}
+        found = self._extents(body)
+        if reader.counts:
+            reader = Reader(self.source, self.parsed, reader.env, self.given, found)
+            axes = [reader.axis(n) for n in reader.left]
+            body = dsl.as_expr(reader.value(self.parsed.value), "float32")
+        sized: dict[Expr, Expr] = {reader.axes[key]: dsl.axis(n, key) for key, n in found.items()}
         closed = substitute(body, sized)
         outer: tuple[Axis, ...] = tuple(sized[a] for a in axes)  # type: ignore[misc]
         try:
@@ -48,8 +53,9 @@ class Statement:
             if self.given.get(key, n) != n:
                 reader.fail(self.parsed.target, f"`{key}` has extent {n} here and {self.given[key]} in extents")
         known = {reader.axes[k]: n for k, n in {**self.given, **reader.sizes}.items() if k in reader.axes}
+        uses = extents.uses(body)
         try:
-            found = extents.infer(reader.axes.values(), extents.uses(body), known)
+            found = extents.infer(reader.axes.values(), uses, known)
         except extents.Disagreement as e:
             a, b = e.first, e.second
             reader.fail(
@@ -67,10 +73,13 @@ class Statement:
             )
         for name, axis in reader.axes.items():
             if axis not in found:
+                own = [u for u in uses if axis in u.index.free]
+                is_guarded = own and all(u.guards for u in own)
+                why = "every read it stands in is under a condition on it" if is_guarded else ""
                 reader.fail(
                     self._first(name),
-                    f"the extent of index `{name}` cannot be inferred: it stands in no read that determines it; "
-                    f"give extents={{'{name}': n}}",
+                    f"the extent of index `{name}` cannot be inferred: "
+                    f"{why or 'it stands in no read that determines it'}; give extents={{'{name}': n}}",
                 )
         return {name: found[axis] for name, axis in reader.axes.items()}
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from neoflow.expr.constant import written
 from neoflow.expr.ir import caller
 from neoflow.expr.notation.reader import Bindings, Number, listing
 from neoflow.expr.notation.statement import Statement
@@ -55,7 +56,11 @@ def _binding(key: str, value: Any, source: Source) -> Tensor | Number:
         return value
     if isinstance(value, (np.bool_, np.integer, np.floating)):
         return value.item()
-    source.fail(f"`{key}` is bound to a {type(value).__name__}; bind tensors (nf.placeholder ...) and numbers")
+    if isinstance(value, np.ndarray):
+        return written(value) if value.ndim else value.item()
+    source.fail(
+        f"`{key}` is bound to a {type(value).__name__}; bind tensors (nf.placeholder ...) and numbers, or arrays"
+    )
 
 
 def _extent(key: str, value: Any, source: Source) -> int:

@@ -6,7 +6,7 @@ import ast
 
 from neoflow.expr.functions import ARG_REDUCERS, REDUCERS
 
-REDUCER_NAMES = (*REDUCERS, *ARG_REDUCERS)
+REDUCER_NAMES = (*REDUCERS, *ARG_REDUCERS, "mean", "any", "all", "var", "std")
 BINDER_NAMES = (*REDUCER_NAMES, "scatter")
 
 
@@ -49,6 +49,4 @@ def hint(node: ast.AST) -> str:
             return "; an expression is one scalar"
         case ast.BinOp(op=ast.MatMult()):
             return "; write sum(x[i, k] * w[k, j])"
-        case ast.BinOp(op=ast.BitXor()):
-            return "; write != between conditions, ** for powers"
     return ""

@@ -66,7 +66,8 @@ take_along_axis = gather
 
 
 def _ids(ids: Any, fn: str) -> Tensor:
-    if not dt.is_int(checked_tensor(ids, fn).dtype):
+    ids = checked_tensor(ids, fn)
+    if not dt.is_int(ids.dtype):
         raise fail(f"{fn} is indexed by {ids.name} of type {ids.dtype}; indices are integers")
     return ids
 

@@ -23,6 +23,8 @@ def make(shape: Sequence[int], body: Callable[[tuple[Expr, ...]], Operand], name
 
 
 def checked_tensor(x: Any, fn: str) -> Tensor:
+    """A tensor, or the constant that stands for an array."""
+    x = dsl.operand(x)
     if not isinstance(x, Tensor):
         raise fail(f"{fn} takes a tensor, not {x!r} of type {type(x).__name__}")
     return x

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
 from neoflow.expr import dtype as dt
-from neoflow.expr.tensor import Compute, Parameter, Placeholder, Tensor
+from neoflow.expr.tensor import Compute, Constant, Parameter, Placeholder, Tensor
 from neoflow.expr.text.build import Source, build_definition
 from neoflow.expr.text.syntax import MOST_AXES, MOST_EXTENT, read_place, read_statement
 from neoflow.expr.text.write import definition_lines, is_free_name, usable_names
@@ -49,8 +53,30 @@ def read_type(scanner: Scanner) -> tuple[tuple[int, ...], str]:
 
 
 def leaf_line(t: Tensor, label: str) -> str:
-    """`x: placeholder float32[64, 784] @ "train.py":12`."""
-    return f"{_named(t, label)}: {type(t).__name__.lower()} {type_text(t.shape, t.dtype)}{_place(t)}"
+    """`x: placeholder float32[64, 784] @ "train.py":12`; a constant with its bytes, `c: constant int8[2] = "AQI="`."""
+    value = f" = {quote(_encoded(t.value))}" if isinstance(t, Constant) else ""
+    return f"{_named(t, label)}: {type(t).__name__.lower()} {type_text(t.shape, t.dtype)}{value}{_place(t)}"
+
+
+def _encoded(value: np.ndarray) -> str:
+    """The elements in row-major order, little-endian, in base 64."""
+    return base64.b64encode(value.astype(value.dtype.newbyteorder("<"), copy=False).tobytes()).decode()
+
+
+def _decoded(scanner: Scanner, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """The elements of a constant. Raises `TextError` when they are not as many as the shape has."""
+    token = scanner.token
+    text = scanner.string("the elements of the constant, in base 64")
+    try:
+        data = base64.b64decode(text, validate=True)
+    except ValueError:
+        scanner.refuse("the elements of a constant are written in base 64", token)
+    wanted = math.prod(shape) * dt.itemsize(dtype)
+    if len(data) != wanted:
+        scanner.refuse(f"the constant has {wanted} bytes, the text {len(data)}", token)
+    if dtype == "bool" and not set(data) <= {0, 1}:
+        scanner.refuse("a bool is 0 or 1", token)
+    return np.frombuffer(data, dt.NUMPY[dtype].newbyteorder("<")).astype(dt.NUMPY[dtype]).reshape(shape)
 
 
 def compute_lines(t: Compute, label: str, sources: Sequence[str]) -> list[str]:
@@ -69,16 +95,26 @@ def _place(t: Tensor) -> str:
     return f" @ {quote(t.where[0])}:{t.where[1]}" if t.where else ""
 
 
-def read_leaf(scanner: Scanner, name: str) -> Placeholder:
+def read_leaf(scanner: Scanner, name: str) -> Placeholder | Constant:
     """The rest of a leaf's line after its label and the colon: a new tensor."""
-    kinds = {"placeholder": Placeholder, "parameter": Parameter}
+    kinds = ("placeholder", "parameter", "constant")
     if scanner.token.text not in kinds:
-        scanner.fail("placeholder or parameter")
-    kind = kinds[scanner.next().text]
+        scanner.fail("placeholder, parameter or constant")
+    kind = scanner.next().text
     shape, dtype = read_type(scanner)
+    value = None
+    if kind == "constant":
+        scanner.expect("=")
+        value = _decoded(scanner, shape, dtype)
     where = read_place(scanner)
     scanner.end_of_line()
-    return kind(shape, dtype, name, where, **({"init": None} if kind is Parameter else {}))
+    if value is not None:
+        return Constant(value, name, where)
+    return (
+        Parameter(shape, dtype, name, where, init=None)
+        if kind == "parameter"
+        else Placeholder(shape, dtype, name, where)
+    )
 
 
 def read_compute(scanner: Scanner, start: Token, name: str, tensors: Mapping[str, Tensor]) -> Compute:
