@@ -5,16 +5,17 @@ from __future__ import annotations
 import builtins
 import inspect
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from neoflow.errors import ExpressionError, Location
+from neoflow.errors import ExpressionError, Location, shown
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
 from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, caller
+from neoflow.expr.limits import MOST_RANK, excess, unusable
 from neoflow.expr.tensor import Compute, Parameter, Placeholder, Tensor
 
 Operand = Expr | Tensor | int | float | bool
@@ -32,29 +33,45 @@ def fail(message: str) -> ExpressionError:
 
 def checked_shape(shape: Sequence[int] | int) -> tuple[int, ...]:
     """A static shape: integers > 0."""
-    dims = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    if isinstance(shape, (int, np.integer)):
+        dims: tuple[Any, ...] = (shape,)
+    elif isinstance(shape, Iterable) and not isinstance(shape, (str, bytes)):
+        dims = tuple(itertools.islice(shape, MOST_RANK + 1))
+    else:
+        raise fail(f"a shape is one integer greater than 0 for each dimension, not {shown(shape)}")
     for n in dims:
         if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or n <= 0:
-            raise fail(f"shape {tuple(dims)} has extent {n!r}; extents are integers greater than 0")
+            raise fail(f"shape {shown(dims)} has extent {shown(n)}; extents are integers greater than 0")
+    wrong = excess(dims)
+    if wrong is not None:
+        raise fail(wrong)
     return tuple(int(n) for n in dims)
+
+
+def checked_name(name: str) -> str:
+    """A name that can be printed and saved; "" where none is given."""
+    wrong = unusable(name)
+    if wrong is not None:
+        raise fail(wrong)
+    return name
 
 
 def checked_dtype(dtype: object) -> str:
     try:
         return dt.canonical(dtype)
-    except (KeyError, TypeError):
-        raise fail(f"dtype {dtype!r} is not one of {', '.join(dt.NUMPY)}") from None
+    except (KeyError, TypeError, ValueError):
+        raise fail(f"dtype {shown(dtype)} is not one of {', '.join(dt.NUMPY)}") from None
 
 
 def placeholder(shape: Sequence[int], dtype: object = "float32", name: str = "") -> Placeholder:
     """An input of the given static shape and dtype, passed at every call."""
-    name = name or f"x{next(_auto_names)}"
+    name = checked_name(name) or f"x{next(_auto_names)}"
     return Placeholder(checked_shape(shape), checked_dtype(dtype), name, caller())
 
 
 def parameter(shape: Sequence[int], dtype: object = "float32", name: str = "", init: Any = None) -> Parameter:
     """A trained tensor. `init`: an array of that shape, or a function (shape, generator) -> array; None means zeros."""
-    name = name or f"w{next(_auto_names)}"
+    name = checked_name(name) or f"w{next(_auto_names)}"
     dims = checked_shape(shape)
     if isinstance(init, np.ndarray) and init.shape != dims:
         raise fail(f"parameter {name} has shape {dims}, its initial value {init.shape}")
@@ -65,7 +82,7 @@ def axis(extent: int, name: str = "") -> Axis:
     """A reduction axis: an integer in [0, extent)."""
     (n,) = checked_shape(extent)
     ident = next(_axis_idents)
-    return Axis(-ident, n, name or f"r{ident}", caller())
+    return Axis(-ident, n, checked_name(name) or f"r{ident}", caller())
 
 
 def unnamed_axes(shape: Sequence[int], where: Location | None) -> tuple[Axis, ...]:
@@ -90,7 +107,7 @@ def compute(shape: Sequence[int], body: Callable[..., Operand], name: str = "") 
     axes = tuple(Axis(-next(_axis_idents), n, a, where) for n, a in zip(dims, names, strict=True))
     result = body(*axes)
     expr = as_expr(result, "float32")
-    return define(dims, axes, expr, name or f"t{next(_auto_names)}", where)
+    return define(dims, axes, expr, checked_name(name) or f"t{next(_auto_names)}", where)
 
 
 def read(tensor: Tensor, indices: Sequence[Operand]) -> Read:
@@ -127,13 +144,17 @@ def as_expr(value: Operand, dtype: str) -> Expr:
     if isinstance(value, (int, np.integer)):
         dtype = dtype if dtype != "bool" else dt.INDEX
         if dt.is_int(dtype) and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
-            raise fail(f"the integer {value} does not fit {dtype}; widen the other operand: nf.cast(x, 'int64')")
-        return Const(int(value), dtype, caller())
+            widen = "widen the other operand: nf.cast(x, 'int64')"
+            raise fail(f"the integer {shown(int(value))} does not fit {dtype}; {widen}")
+        try:
+            return Const(int(value), dtype, caller())
+        except OverflowError:
+            raise fail(f"the integer {shown(int(value))} does not fit {dtype}") from None
     if isinstance(value, (float, np.floating)):
         if not dt.is_float(dtype):
             raise fail(f"the float {value!r} meets a value of type {dtype}; cast it first: nf.cast(..., 'float32')")
         return Const(float(value), dtype, caller())
-    raise fail(f"{value!r} of type {type(value).__name__} is no expression, tensor or number")
+    raise fail(f"{shown(value)} of type {type(value).__name__} is no expression, tensor or number")
 
 
 def _unify(fn: str, args: tuple[Operand, ...]) -> tuple[Expr, ...]:
@@ -181,11 +202,13 @@ def _is_lifted(args: Sequence[Operand]) -> bool:
 
 def broadcast_shapes(*tensors: Tensor) -> tuple[int, ...]:
     """NumPy's broadcasting rule over static shapes."""
-    try:
-        return tuple(int(n) for n in np.broadcast_shapes(*(t.shape for t in tensors)))
-    except ValueError:
+    rank = builtins.max((t.rank for t in tensors), default=0)
+    aligned = [(1,) * (rank - t.rank) + t.shape for t in tensors]
+    dims = [{n for n in extents if n != 1} for extents in zip(*aligned, strict=True)]
+    if any(len(extents) > 1 for extents in dims):
         shapes = ", ".join(f"{t.name}{list(t.shape)}" for t in tensors)
-        raise fail(f"shapes do not broadcast: {shapes}") from None
+        raise fail(f"shapes do not broadcast: {shapes}")
+    return tuple(extents.pop() if extents else 1 for extents in dims)
 
 
 def lift(body: Callable[..., Expr], args: Sequence[Operand], name: str) -> Compute:
@@ -361,7 +384,7 @@ def scatter(
     """
     dims, where = checked_shape(shape), caller()
     outputs = tuple(Axis(-next(_axis_idents), n, "", where) for n in dims)
-    return define(dims, outputs, scattered(axes, index, value), name or f"t{next(_auto_names)}", where)
+    return define(dims, outputs, scattered(axes, index, value), checked_name(name) or f"t{next(_auto_names)}", where)
 
 
 def scattered(axes: Sequence[Axis], index: Sequence[Operand], value: Operand) -> Scatter:
@@ -388,6 +411,14 @@ def mean(x: Tensor, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 # ----------------------------------------------------------------------------------------------------- operators
+
+
+def _no_array(value: Operand, dtype: Any = None, copy: Any = None) -> np.ndarray:
+    what = value.name if isinstance(value, Tensor) else f"`{value}`"
+    raise fail(
+        f"{what} has no value while the program is written, so NumPy cannot take it; nf.compile and nf.evaluate "
+        "compute it, nf.get_value gives that of a parameter"
+    )
 
 
 def _no_getitem(e: Expr, key: Any) -> Any:
@@ -469,6 +500,7 @@ def _install_operators() -> None:
             "__abs__": lambda a: apply("abs", a),
             "__hash__": lambda a: a.uid,
             "__array_ufunc__": None,  # NumPy leaves operators to us
+            "__array__": _no_array,
             "__getitem__": _getitem if cls is Tensor else _no_getitem,
         }
         for python, method in rest.items():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from neoflow.boundary import publish
 from neoflow.errors import ExpressionError
 from neoflow.expr import dsl
 from neoflow.expr.ir import caller
@@ -212,3 +213,6 @@ class RMSprop(Optimizer):
         v = self.new_state(p.shape, p.dtype, f"{p.name}.square")
         result[v] = square = self.alpha * v + (1.0 - self.alpha) * (g * g)
         result[p] = p - self.rate(p.dtype) * (g / (dsl.sqrt(square) + self.eps))
+
+
+publish(globals(), __all__)

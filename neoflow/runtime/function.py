@@ -10,9 +10,11 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from neoflow.boundary import publish_methods
 from neoflow.errors import RuntimeFault
 from neoflow.expr import dtype as dt
-from neoflow.expr.tensor import Placeholder
+from neoflow.expr.interp import find_fault
+from neoflow.expr.tensor import Placeholder, Tensor
 from neoflow.graph import Graph
 from neoflow.runtime.arrays import array_of, converted, is_bare
 from neoflow.runtime.executor import Executor, Loaded
@@ -34,6 +36,9 @@ class KernelTime:
 
 class Compilation(Protocol):
     """What a function needs to know of its compilation; built, cached: kernels compiled now, and from the cache."""
+
+    @property
+    def written(self) -> Graph: ...
 
     @property
     def graph(self) -> Graph: ...
@@ -128,8 +133,21 @@ class Function:
             self._is_inside = False
 
     def _run(self) -> list[np.ndarray]:
-        self._executor.run()
+        try:
+            self._executor.run()
+        except RuntimeFault as fault:
+            raise self._located(fault) from None
         return self.results()
+
+    def _located(self, fault: RuntimeFault) -> RuntimeFault:
+        """A fault of a kernel with the value, its place and the user's line, where NumPy finds them."""
+        numbers, given = (*self.plan.inputs, *self.plan.parameters), (*self.inputs, *self.parameters)
+        feeds: dict[Tensor, np.ndarray] = {}
+        for n, t in zip(numbers, given, strict=True):
+            memory, feeds[t] = self._executor.arrays[n], np.empty(t.shape, dt.NUMPY[t.dtype])
+            if memory is not None:
+                self._executor.device.copy(feeds[t], memory)
+        return find_fault(self.compiled.written.roots, feeds) or fault
 
     def _bind(self, arrays: Sequence[Any]) -> None:
         if len(arrays) != len(self.inputs):
@@ -191,3 +209,6 @@ class Function:
     def explain(self, stage: str | None = None) -> str:
         """Every stage of the compilation, printed in order; or what one `stage` made."""
         return self.compiled.explain(stage)
+
+
+publish_methods(Function)

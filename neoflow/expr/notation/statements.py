@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from neoflow.errors import shown
 from neoflow.expr.ir import caller
 from neoflow.expr.notation.reader import Bindings, Number, listing
 from neoflow.expr.notation.statement import Statement
@@ -28,6 +29,8 @@ def expr(
     and numbers by the names they have in `text`. Raises `ExpressionError` with the line and a caret under the place.
     """
     source = Source(text, caller())
+    if extents is not None and not isinstance(extents, Mapping):
+        source.fail(f"tensors are bound by the names they have in the text: nf.expr(text, x=...), not {shown(extents)}")
     env: Bindings = {key: _binding(key, value, source) for key, value in bindings.items()}
     given = {key: _extent(key, n, source) for key, n in (extents or {}).items()}
     parsed = source.statements()
