@@ -6,6 +6,7 @@ import inspect
 import os
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from neoflow.errors import shown
 
+_LISTS = (Collection, Iterable, Sequence, list, tuple)
 _NUMBERS: dict[Any, type] = {int: Integral, float: Real}
 """What an annotation takes besides its own instances, NumPy's scalars among them."""
 
@@ -20,7 +22,7 @@ _NUMBERS: dict[Any, type] = {int: Integral, float: Real}
 def misfit(function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> str | None:
     """The sentence about the first argument that is not what its annotation says; None when all of them are."""
     try:
-        signature, hints = inspect.signature(function), get_type_hints(function)
+        signature, hints = _declared(function)
         given = signature.bind(*args, **named).arguments
     except (NameError, TypeError, ValueError):
         return None
@@ -35,6 +37,11 @@ def misfit(function: Callable[..., Any], args: Sequence[Any], named: Mapping[str
         if found is not None:
             return found
     return None
+
+
+@lru_cache(maxsize=1024)
+def _declared(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
+    return inspect.signature(function), get_type_hints(function)
 
 
 def _misfit(value: Any, hint: Any, where: str) -> str | None:
@@ -91,11 +98,9 @@ def _is_of(value: Any, kind: Any) -> bool:
     if kind in _NUMBERS:
         return isinstance(value, _NUMBERS[kind]) and not isinstance(value, (bool, np.bool_))
     if kind is bool:
-        return isinstance(value, (bool, np.bool_))
-    if isinstance(value, (str, bytes)) and issubclass(kind, Collection) and kind not in (str, bytes):
-        return False  # a text is a sequence of texts, but nobody means that
-    if kind is Callable or kind.__name__ == "Callable":
-        return callable(value)
+        return isinstance(value, (bool, np.bool_)) or (isinstance(value, int) and value in (0, 1))
+    if kind in _LISTS:  # whatever gives items one after another, but no text, and no dict of its keys
+        return isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping))
     try:
         return isinstance(value, kind)
     except TypeError:  # a protocol that cannot be asked
@@ -118,7 +123,7 @@ def _described(hint: Any) -> str:
     if origin not in _WORDS:
         name = getattr(origin, "__name__", str(origin))
         return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
-    if not inner:
+    if not inner or origin is Callable:
         return _WORDS[origin]
     items = (_described(h).split(" ", 1)[-1] for h in inner if h is not ...)
     return f"{_WORDS[origin]} of {' to '.join(items)}"

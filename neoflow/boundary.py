@@ -26,6 +26,8 @@ _ROOT = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LIBRARIES = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _SPECIAL = ("__init__", "__call__")
 """Methods with underscores that are public."""
+_EAGER = ("__init__",)
+"""Those whose arguments are looked at before: what an object is made of is used later, elsewhere."""
 _INFIX = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
 OPERATORS = tuple(
     f"__{name}__"
@@ -40,11 +42,18 @@ OPERATORS = tuple(
 
 
 def public(function: F) -> F:
-    """`function` as a user calls it: what it raises is raised again with the user's frames only."""
+    """`function` as a user calls it: what it raises is raised again with the user's frames only.
+
+    An `OSError` is about a file of the user's, and says which.
+    """
+
+    is_eager = function.__name__ in _EAGER
 
     @wraps(function)
     def at_boundary(*args: Any, **named: Any) -> Any:
         try:
+            if is_eager and (found := misfit(function, args, named)) is not None:
+                raise _refusal(function, found)
             return function(*args, **named)
         except Exception as error:
             if config.shows_full_tracebacks():
@@ -53,7 +62,7 @@ def public(function: F) -> F:
             try:
                 raise known
             except Exception:
-                if isinstance(known, NeoflowError) or _is_users(error):
+                if isinstance(known, (NeoflowError, OSError)) or _is_users(error):
                     known.__cause__, known.__suppress_context__ = None, True
                     known.__traceback__ = users_frames(error.__traceback__)
                 raise  # which, from Python 3.11 on, adds no frame of this function
@@ -91,12 +100,12 @@ def _explained(
     if isinstance(error, TypeError) and frames is not None and frames.tb_next is None:  # the call itself
         return ArgumentError(str(error).replace(".__init__()", "()"), caller())
     found = misfit(function, args, named)
-    return error if found is None else ArgumentError(f"{_called(function)}: {found}", caller())
+    return error if found is None else _refusal(function, found)
 
 
-def _called(function: Callable[..., Any]) -> str:
-    """What a user calls it."""
-    return function.__qualname__.removesuffix(".__init__").removesuffix(".__call__")
+def _refusal(function: Callable[..., Any], found: str) -> ArgumentError:
+    name = function.__qualname__.removesuffix(".__init__").removesuffix(".__call__")
+    return ArgumentError(f"{name}: {found}", caller())
 
 
 # ------------------------------------------------------------------------------------------------------------- frames

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ def checked_shape(shape: Sequence[int] | int) -> tuple[int, ...]:
     """A static shape: integers > 0."""
     if isinstance(shape, (int, np.integer)):
         dims: tuple[Any, ...] = (shape,)
-    elif isinstance(shape, Iterable) and not isinstance(shape, (str, bytes)):
+    elif isinstance(shape, Iterable) and not isinstance(shape, (str, bytes, Mapping)):
         dims = tuple(itertools.islice(shape, MOST_RANK + 1))
     else:
         raise fail(f"a shape is one integer greater than 0 for each dimension, not {shown(shape)}")
@@ -58,6 +58,8 @@ def checked_name(name: str) -> str:
 
 def checked_dtype(dtype: object) -> str:
     try:
+        if dtype is None:  # NumPy's float64, which nobody means
+            raise KeyError(dtype)
         return dt.canonical(dtype)
     except (KeyError, TypeError, ValueError):
         raise fail(f"dtype {shown(dtype)} is not one of {', '.join(dt.NUMPY)}") from None
@@ -73,9 +75,28 @@ def parameter(shape: Sequence[int], dtype: object = "float32", name: str = "", i
     """A trained tensor. `init`: an array of that shape, or a function (shape, generator) -> array; None means zeros."""
     name = checked_name(name) or f"w{next(_auto_names)}"
     dims = checked_shape(shape)
-    if isinstance(init, np.ndarray) and init.shape != dims:
-        raise fail(f"parameter {name} has shape {dims}, its initial value {init.shape}")
+    _check_initial(name, dims, init)
     return Parameter(dims, checked_dtype(dtype), name, caller(), init=init)
+
+
+def _check_initial(name: str, shape: tuple[int, ...], init: Any) -> None:
+    """Raise `ExpressionError` unless `init` can give the first value of a parameter."""
+    what = f"the initial value of parameter {name}"
+    if init is None:
+        return
+    if callable(init):
+        try:
+            inspect.signature(init).bind(shape, None)
+        except TypeError as error:
+            raise fail(f"{what} is a function that is called with (shape, generator): {error}") from None
+        except ValueError:  # nothing is known of it
+            pass
+        return
+    array = np.asarray(init)
+    if array.dtype.kind in "OSUmM":
+        raise fail(f"{what} is an array, or a function (shape, generator) -> array, not {shown(init)}")
+    if array.shape != shape and (array.size != 1 or isinstance(init, np.ndarray)):
+        raise fail(f"parameter {name} has shape {shape}, its initial value {array.shape}")
 
 
 def axis(extent: int, name: str = "") -> Axis:
@@ -330,8 +351,12 @@ def _has_axes(axis: Any) -> bool:
 
 def checked_dims(x: Tensor, axis: Any) -> tuple[int, ...]:
     """Dimension numbers made non-negative, checked and sorted; None means all."""
-    dims = range(x.rank) if axis is None else (axis,) if isinstance(axis, (int, np.integer)) else tuple(axis)
+    dims = range(x.rank) if axis is None else axis if isinstance(axis, (list, tuple, range)) else (axis,)
     for d in dims:
+        if not isinstance(d, (int, np.integer)) or isinstance(d, bool):
+            raise fail(
+                f"the dimensions of {x.name} (shape {x.shape}) are numbers: axis=0 or axis=[0, 1], not {shown(axis)}"
+            )
         if not -x.rank <= d < x.rank:
             raise fail(f"{x.name} has rank {x.rank} (shape {x.shape}); there is no dimension {d}")
     return tuple(sorted({d % x.rank for d in dims}))
