@@ -15,6 +15,8 @@ import numpy as np
 from neoflow.errors import shown
 
 _LISTS = (Collection, Iterable, Sequence, list, tuple)
+_BITS = 64
+"""An integer of more is never meant."""
 _NUMBERS: dict[Any, type] = {int: Integral, float: Real}
 """What an annotation takes besides its own instances, NumPy's scalars among them."""
 
@@ -47,6 +49,8 @@ def _declared(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str
 def _misfit(value: Any, hint: Any, where: str) -> str | None:
     """Why `value`, which stands at `where`, is not what an annotation says."""
     origin, inner = get_origin(hint) or hint, get_args(hint)
+    if isinstance(value, int) and value.bit_length() > _BITS:
+        return f"{where} is {shown(value)}, which is too large"
     if origin in (Union, types.UnionType):
         reasons = [_misfit(value, h, where) for h in inner]
         if None in reasons:

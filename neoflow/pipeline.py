@@ -162,6 +162,7 @@ def compile_program(
         lambda r: f"{len(r[1])} of {len(graph.updates)} updates in place",
         lambda r: "\n".join(c.name for c in r[0]),
     )
+    codegen.check_sizes(calls, graph.outputs)
     subgraphs = {c.subgraph.digest: c.subgraph for c in calls}
     schedules = trace.run(
         "schedules",

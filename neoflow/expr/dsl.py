@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from neoflow.errors import ExpressionError, Location, shown
+from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
 from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS
@@ -137,13 +138,17 @@ def read(tensor: Tensor, indices: Sequence[Operand]) -> Read:
         raise fail(
             f"{tensor.name} has rank {tensor.rank} (shape {tensor.shape}) but is read with {len(indices)} indices"
         )
-    closed = []
-    for n, index in enumerate(indices):
-        e = as_expr(index, dt.INDEX)
-        if not dt.is_int(e.dtype):
-            raise fail(f"index {n} of {tensor.name} is `{e}` of type {e.dtype}; an index is an integer")
-        closed.append(e if e.dtype == dt.INDEX else Cast(dt.INDEX, e))
-    return Read(tensor, tuple(closed), caller())
+    return Read(tensor, tuple(_index(i, f"index {n} of {tensor.name}") for n, i in enumerate(indices)), caller())
+
+
+def _index(index: Operand, what: str) -> Expr:
+    """A scalar integer as an index, which errors call `what`."""
+    e = as_expr(index, dt.INDEX)
+    if not dt.is_int(e.dtype):
+        raise fail(f"{what} is `{e}` of type {e.dtype}; an index is an integer")
+    if affine.written_nodes(e) > affine.MOST_NODES:
+        raise fail(f"{what} is too long: written out it has more than {affine.MOST_NODES} operations")
+    return e if e.dtype == dt.INDEX else Cast(dt.INDEX, e)
 
 
 # ------------------------------------------------------------------------------------------- scalars and typing
@@ -419,13 +424,8 @@ def scattered(axes: Sequence[Axis], index: Sequence[Operand], value: Operand) ->
             raise fail(f"scatter goes over axes made by nf.axis, not {a!r}")
     if len(set(axes)) != len(axes):
         raise fail("scatter goes over distinct axes")
-    targets = []
-    for n, i in enumerate(index):
-        e = as_expr(i, dt.INDEX)
-        if not dt.is_int(e.dtype):
-            raise fail(f"index {n} of the scatter is `{e}` of type {e.dtype}; an index is an integer")
-        targets.append(e if e.dtype == dt.INDEX else Cast(dt.INDEX, e))
-    return Scatter(tuple(axes), tuple(targets), as_expr(value, "float32"), caller())
+    targets = tuple(_index(i, f"index {n} of the scatter") for n, i in enumerate(index))
+    return Scatter(tuple(axes), targets, as_expr(value, "float32"), caller())
 
 
 def mean(x: Tensor, axis: Any = None, keepdims: bool = False) -> Any:

@@ -11,6 +11,8 @@ MOST_EXTENT = (1 << 62) - 1
 """Extents and constants are added and multiplied as int64; also the most elements of a tensor."""
 MOST_RANK = 32
 """NumPy, the meaning of the language, has functions for no more dimensions."""
+MOST_AXES = 64
+"""Axes of one definition, its own and those of its reductions, that NumPy can evaluate at once."""
 MOST_NAME = 1000
 """Most characters of a name."""
 

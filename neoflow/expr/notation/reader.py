@@ -153,10 +153,10 @@ class Reader:
             )
         if node.id == self.name:
             self.fail(node, f"`{node.id}` is being defined here and cannot be read")
-        meant = _did_you_mean(node.id, [*self.env, *self.indices])
+        meant, name = _did_you_mean(node.id, [*self.env, *self.indices]), self.parsed.segment(node)
         self.fail(
             node,
-            f"unknown name `{node.id}`; {meant}bound here: {listing(self.env)}; bind it by keyword: {node.id}=...",
+            f"unknown name `{name}`; {meant}bound here: {listing(self.env)}; bind it by keyword: {name}=...",
         )
 
     # ------------------------------------------------------------------------------------------------ expressions
@@ -304,8 +304,11 @@ class Reader:
             known = [*_SCALAR, *BINDER_NAMES, "select", "where", "cast"]
             if name in self.env:
                 self.fail(node, f"`{name}` is a tensor or a number, no function; read a tensor with {name}[i]")
-            meant = _did_you_mean(name, known)
-            self.fail(node, f"unknown function `{name}`; {meant}the functions are {', '.join(sorted(known))}")
+            meant, name = _did_you_mean(name, known), self.parsed.segment(function)
+            self.fail(
+                node,
+                f"unknown function `{name}`; {meant}the functions are {', '.join(sorted(known))}",
+            )
         arity = FUNCTIONS[_SCALAR[name]].arity
         if len(node.args) != arity:
             self.fail(node, f"{name} takes {arity} argument{'s' * (arity > 1)}, got {len(node.args)}")

@@ -11,6 +11,8 @@ from neoflow.errors import ExpressionError, Location, shown
 
 LIMIT = 1 << 20
 """Most characters of a text."""
+MOST_STATEMENT = 1 << 16
+"""Most characters of a statement: what is read in less than a second."""
 _CARET_BEFORE, _CARET_AFTER = 100, 60
 """Most characters of a line that an error shows on both sides of its caret."""
 _SHOWN = 120
@@ -58,6 +60,8 @@ class Parsed:
 
     def __init__(self, text: str, line: int, column: int):
         self.text, self.line, self.column = text, line, column
+        if len(text) > MOST_STATEMENT:
+            raise _Syntax(f"a statement of {len(text)} characters is too long; {_DIVIDE}", line, column)
         try:
             body = ast.parse(text).body
         except SyntaxError as e:
@@ -105,7 +109,8 @@ def _split(text: str) -> Iterator[tuple[str, int, int]]:
         elif c in "\"'":
             quote = c
         elif c == "#":
-            n = (text + "\n").index("\n", n)
+            end = text.find("\n", n)
+            n = len(text) if end < 0 else end
             continue
         elif c in "([{":
             depth += 1
