@@ -112,7 +112,11 @@ def _is_of(value: Any, kind: Any) -> bool:
 
 
 def _unlike(value: Any, hint: Any, where: str) -> str:
-    return f"{where} is {shown(value)}, a {type(value).__name__}; it takes {_described(hint)}"
+    return f"{where} is {shown(value)}, {_one(type(value).__name__)}; it takes {_described(hint)}"
+
+
+def _one(name: str) -> str:
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
 
 def _described(hint: Any) -> str:
@@ -125,12 +129,11 @@ def _described(hint: Any) -> str:
     if origin is None or origin is type(None):
         return "None"
     if origin not in _WORDS:
-        name = getattr(origin, "__name__", str(origin))
-        return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
+        return _one(getattr(origin, "__name__", str(origin)))
     if not inner or origin is Callable:
         return _WORDS[origin]
-    items = (_described(h).split(" ", 1)[-1] for h in inner if h is not ...)
-    return f"{_WORDS[origin]} of {' to '.join(items)}"
+    items = [_described(h).split(" ", 1)[-1] for h in inner if h not in (..., Any)]
+    return f"{_WORDS[origin]} of {' and '.join(dict.fromkeys(items))}" if items else _WORDS[origin]
 
 
 _WORDS: dict[Any, str] = {

@@ -281,8 +281,12 @@ class Trainer:
         return EpochRecord(at.epoch + 1, means, judged, time.perf_counter() - began)
 
     def _check_batch(self, batch: Batch) -> None:
+        names = ", ".join(t.name for t in self.inputs)
+        if isinstance(batch, Mapping):
+            raise RuntimeFault(
+                f"a batch is a list of arrays, one for each input ({names}), not a {type(batch).__name__}"
+            )
         if len(batch) != len(self.inputs):
-            names = ", ".join(t.name for t in self.inputs)
             raise RuntimeFault(f"a batch has {len(batch)} arrays for {len(self.inputs)} inputs ({names})")
 
     # ---- evaluation ------------------------------------------------------------------------------------------------
