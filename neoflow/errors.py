@@ -52,10 +52,14 @@ class NeoflowError(Exception):
     """
 
     def __init__(self, message: str, where: Location | None = None):
-        message = message.encode("utf-8", "backslashreplace").decode()
-        self.message, self.where = message, where
+        self.message, self.where = _printable(message), where
         prefix = f"{_relative(where[0])}:{where[1]}: " if where else ""
-        super().__init__(prefix + message)
+        super().__init__(_printable(prefix) + self.message)
+
+
+def _printable(text: str) -> str:
+    """Half a surrogate pair is in no encoding."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _relative(file: str) -> str:

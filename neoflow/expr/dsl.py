@@ -16,7 +16,7 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
 from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, caller
-from neoflow.expr.limits import MOST_RANK, excess, unusable
+from neoflow.expr.limits import MOST_RANK, excess, unsaved, unusable
 from neoflow.expr.tensor import Compute, Parameter, Placeholder, Tensor
 
 Operand = Expr | Tensor | int | float | bool
@@ -75,6 +75,9 @@ def placeholder(shape: Sequence[int], dtype: object = "float32", name: str = "")
 def parameter(shape: Sequence[int], dtype: object = "float32", name: str = "", init: Any = None) -> Parameter:
     """A trained tensor. `init`: an array of that shape, or a function (shape, generator) -> array; None means zeros."""
     name = checked_name(name) or f"w{next(_auto_names)}"
+    wrong = unsaved(name)
+    if wrong is not None:
+        raise fail(wrong)
     dims = checked_shape(shape)
     _check_initial(name, dims, init)
     return Parameter(dims, checked_dtype(dtype), name, caller(), init=init)

@@ -32,5 +32,10 @@ def unusable(name: object) -> str | None:
         return f"a name is a text, not {shown(name)}"
     if len(name) > MOST_NAME:
         return f"a name has at most {MOST_NAME} characters, not {len(name)}"
-    wrong = [c for c in name if c == "\0" or "\ud800" <= c <= "\udfff" or c in "\n\r"]
+    return None
+
+
+def unsaved(name: str) -> str | None:
+    """Why a parameter cannot be called `name`: its value is saved under it."""
+    wrong = [c for c in name if "\ud800" <= c <= "\udfff"]
     return f"the name {shown(name)} has the character {wrong[0]!r}, which no file can hold" if wrong else None

@@ -30,7 +30,7 @@ def evaluate(
         raise ExpressionError(f"evaluate takes dtype=None (each tensor's own) or 'float64', not {dtype!r}")
     types = Types(dtype == "float64")
     for fed in feeds:
-        if not isinstance(fed, Tensor):
+        if isinstance(feeds, Mapping) and not isinstance(fed, Tensor):
             raise ExpressionError(f"feeds has the key {shown(fed)}; its keys are tensors: feeds={{x: array}}")
         if isinstance(fed, Compute):
             raise ExpressionError(f"{fed.name} is computed, not fed; feed the placeholders it reads", fed.where)
