@@ -59,12 +59,14 @@ def public(function: F) -> F:
             if config.shows_full_tracebacks():
                 raise
             known = _explained(error, function, args, named)
+            if not isinstance(known, (NeoflowError, OSError)) and not _is_users(error):
+                raise
             try:
                 raise known
             except Exception:
-                if isinstance(known, (NeoflowError, OSError)) or _is_users(error):
+                if not _is_users(error):
                     known.__cause__, known.__suppress_context__ = None, True
-                    known.__traceback__ = users_frames(error.__traceback__)
+                known.__traceback__ = users_frames(error.__traceback__)
                 raise  # which, from Python 3.11 on, adds no frame of this function
 
     return cast(F, at_boundary)

@@ -13,7 +13,7 @@ from neoflow.errors import RuntimeFault
 from neoflow.expr.close import define
 from neoflow.expr.guards import guarded_reads
 from neoflow.expr.interp.program import evaluate
-from neoflow.expr.ir import Axis, Const, Expr, Read, Scatter, Select, postorder
+from neoflow.expr.ir import Axis, Const, Expr, Read, Scatter, Select, postorder, substitute
 from neoflow.expr.normal import opened
 from neoflow.expr.printer import axis_names, print_expr
 from neoflow.expr.tensor import Compute, Tensor, topological
@@ -78,7 +78,7 @@ class _Probe:
 
 def _probes(t: Compute) -> Iterator[_Probe]:
     """Every index of `t` that is read from data; 0 where it is not used."""
-    body = t.definition.body
+    body, names = t.definition.body, axis_names(t)
     accesses = [(t.inputs[r.slot].name, r.indices, r.source.shape, g) for r, g in guarded_reads(body)]
     if isinstance(body, Scatter):
         accesses.append((t.name, body.targets, t.shape, ()))
@@ -89,6 +89,7 @@ def _probes(t: Compute) -> Iterator[_Probe]:
                 for guard in reversed(guards):
                     used = Select(guard, used, Const(0, index.dtype))
                 axes = tuple(sorted(used.free, key=lambda a: a.ident))
-                shape_of = tuple(a.extent for a in axes)
-                probe = define(shape_of, axes, opened(used, t.inputs), t.name, t.where)
+                named = {a: Axis(-1 - a.ident, a.extent, names[a.ident]) for a in axes}
+                probed = substitute(opened(used, t.inputs), named)
+                probe = define(tuple(a.extent for a in axes), tuple(named.values()), probed, t.name, t.where)
                 yield _Probe(t, target, index, position, extent, probe, axes)
