@@ -198,6 +198,7 @@ MISTAKES = {
     "trainer().fit([{'x': a}])": (RuntimeFault, "a batch is a list of arrays, one for each input (x), not a dict"),
     "trainer().fit([(a, a)])": (RuntimeFault, "a batch has 2 arrays for 1 inputs (x)"),
     "nf.compile([loss], [x])()": (RuntimeFault, "the program takes 1 arrays (x), got 0"),
+    "nf.compile([loss], [x]).profile(a, runs=0)": (RuntimeFault, "a profile has at least one run, not 0"),
     "nf.compile([loss], [x])(np.zeros(3))": (RuntimeFault, "input x has shape (4, 5), the array (3,)"),
 }
 

@@ -17,7 +17,7 @@ from neoflow.expr.interp import find_fault
 from neoflow.expr.tensor import Placeholder, Tensor
 from neoflow.graph import Graph
 from neoflow.runtime.arrays import array_of, converted, is_bare
-from neoflow.runtime.executor import Executor, Loaded
+from neoflow.runtime.executor import Executor, Loaded, OutOfRange
 from neoflow.runtime.memory import ALIGNMENT
 from neoflow.runtime.parameters import ParameterStore
 from neoflow.runtime.plan import Plan
@@ -135,11 +135,11 @@ class Function:
     def _run(self) -> list[np.ndarray]:
         try:
             self._executor.run()
-        except RuntimeFault as fault:
+        except OutOfRange as fault:
             raise self._located(fault) from None
         return self.results()
 
-    def _located(self, fault: RuntimeFault) -> RuntimeFault:
+    def _located(self, fault: OutOfRange) -> RuntimeFault:
         """A fault of a kernel with the value, its place and the user's line, where NumPy finds them."""
         numbers, given = (*self.plan.inputs, *self.plan.parameters), (*self.inputs, *self.parameters)
         feeds: dict[Tensor, np.ndarray] = {}
@@ -147,7 +147,8 @@ class Function:
             memory, feeds[t] = self._executor.arrays[n], np.empty(t.shape, dt.NUMPY[t.dtype])
             if memory is not None:
                 self._executor.device.copy(feeds[t], memory)
-        return find_fault(self.compiled.written.roots, feeds) or fault
+        found = find_fault(self.compiled.written.roots, feeds)
+        return fault if found is None else RuntimeFault(f"{found.message}; {fault.changed}", found.where)
 
     def _bind(self, arrays: Sequence[Any]) -> None:
         if len(arrays) != len(self.inputs):
@@ -195,6 +196,8 @@ class Function:
 
     def profile(self, *arrays: Any, runs: int = 5) -> list[KernelTime]:
         """Median seconds of every kernel call over `runs` runs, in order. Updates are made as in a call."""
+        if runs < 1:
+            raise RuntimeFault(f"a profile has at least one run, not {runs}")
         timed = self._executor.run_timed
         samples = [self._sharing.run(self._use, lambda: self._turn(timed, arrays)) for _ in range(runs)]
         medians = np.median(np.array(samples).reshape(runs, -1), axis=0)

@@ -71,7 +71,7 @@ class _Probe:
         return RuntimeFault(
             f"index out of range: {self.target} is indexed in dimension {self.position} by "
             f"`{print_expr(self.expression, names, sources)}` = {values[at]}{place and f' at {place}'}, but its extent "
-            f"is {self.extent}; check the integers it comes from",
+            f"is {self.extent}",
             self.reader.where,
         )
 
