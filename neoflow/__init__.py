@@ -4,9 +4,12 @@ What builds expressions is here at once; differentiation, compilation and traini
 """
 
 from importlib import import_module
+from sys import modules
 from typing import TYPE_CHECKING, Any
 
+from neoflow.boundary import OPERATORS, publish, publish_methods
 from neoflow.errors import (
+    ArgumentError,
     CheckpointError,
     CodegenError,
     ConfigError,
@@ -70,6 +73,7 @@ from neoflow.expr.dsl import (
     where,
 )
 from neoflow.expr.interp import evaluate
+from neoflow.expr.ir import Expr
 from neoflow.expr.products import einsum, matmul
 from neoflow.expr.reducers import all, any, std, var
 from neoflow.expr.shape.cumulative import cumsum
@@ -115,6 +119,7 @@ _LAZY = {
 """Public names that live in a stage of their own, and that stage; a name of a module is the module."""
 
 __all__ = [
+    "ArgumentError",
     "CheckpointError",
     "CodegenError",
     "ConfigError",
@@ -235,14 +240,20 @@ __all__ = [
 ]
 
 
+publish(globals(), (name for name in __all__ if name not in ("Parameter", "Tensor")))
+publish_methods(type(modules["neoflow.expr"]))
+publish_methods(Expr, OPERATORS)
+publish_methods(Tensor, OPERATORS)
+
+
 def __getattr__(name: str) -> Any:
     home = _LAZY.get(name)
     if home is None:
         raise AttributeError(f"module 'neoflow' has no attribute {name!r}")
     module = import_module(home)
-    value = module if home.endswith(f".{name}") else getattr(module, name)
-    globals()[name] = value
-    return value
+    globals()[name] = module if home.endswith(f".{name}") else getattr(module, name)
+    publish(globals(), [name])
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

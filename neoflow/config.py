@@ -15,6 +15,7 @@ class Config:
     """NEOFLOW_CACHE_DIR: where compiled kernels are kept. NEOFLOW_CACHE_BYTES: their limit (default 2 GiB).
     NEOFLOW_THREADS: threads a kernel uses (default: the cores this process may use).
     NEOFLOW_CHECK: 1 compares every kernel a program uses with NumPy before its first use, cached ones too.
+    NEOFLOW_TRACEBACK: `full` leaves the frames of neoflow in tracebacks (default: short).
     """
 
     cache_dir: Path
@@ -32,17 +33,26 @@ def _integer(name: str, default: int, low: int) -> int:
     return int(text)
 
 
+def shows_full_tracebacks() -> bool:
+    """Whether errors keep the frames of neoflow. Raises `ConfigError` for what is neither `full` nor `short`."""
+    value = os.environ.get("NEOFLOW_TRACEBACK", "short")
+    if value not in ("full", "short"):
+        raise ConfigError(f"NEOFLOW_TRACEBACK={value!r} must be full or short")
+    return value == "full"
+
+
 def load() -> Config:
     """The flags as they are now. Raises `ConfigError` naming the variable, its value and what is allowed."""
     from platformdirs import user_cache_path
 
-    known = {"NEOFLOW_CACHE_DIR", "NEOFLOW_CACHE_BYTES", "NEOFLOW_THREADS", "NEOFLOW_CHECK"}
+    known = {"NEOFLOW_CACHE_DIR", "NEOFLOW_CACHE_BYTES", "NEOFLOW_THREADS", "NEOFLOW_CHECK", "NEOFLOW_TRACEBACK"}
     for name in os.environ:
         if name.startswith("NEOFLOW_") and name not in known:
             raise ConfigError(f"{name} is not a flag of neoflow; there are {', '.join(sorted(known))}")
     check = os.environ.get("NEOFLOW_CHECK", "0")
     if check not in ("0", "1"):
         raise ConfigError(f"NEOFLOW_CHECK={check!r} must be 0 or 1")
+    shows_full_tracebacks()
     folder = os.environ.get("NEOFLOW_CACHE_DIR") or user_cache_path("neoflow") / "kernels"
     return Config(
         Path(folder),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import reprlib
 
 __all__ = [
+    "ArgumentError",
     "CheckpointError",
     "CodegenError",
     "ConfigError",
@@ -17,21 +19,58 @@ __all__ = [
     "RuntimeFault",
     "ScheduleError",
     "TextError",
+    "shown",
 ]
 
 Location = tuple[str, int]
 
 
+class _Shown(reprlib.Repr):
+    """`repr` in a line that is not long, and that never fails: Python refuses to write an integer of 5,000 digits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = 60
+        self.maxtuple = self.maxlist = 40
+
+    def repr_int(self, x: int, level: int) -> str:
+        return repr(x) if x.bit_length() <= 128 else f"an integer of {x.bit_length()} bits"
+
+
+_shown = _Shown()
+
+
+def shown(value: object) -> str:
+    """Any value for a message: `repr`, on one line and cut where it is long."""
+    return " ".join(_shown.repr(value).split())
+
+
 class NeoflowError(Exception):
     """Base of every error that neoflow raises on purpose.
 
-    `where` is the user's (file, line) the `message` is about; it leads the text.
+    `where` is the user's (file, line) the `message` is about; it leads the text. What cannot be printed is escaped.
     """
 
     def __init__(self, message: str, where: Location | None = None):
-        self.message, self.where = message, where
-        prefix = f"{os.path.relpath(where[0])}:{where[1]}: " if where else ""
-        super().__init__(prefix + message)
+        self.message, self.where = _printable(message), where
+        prefix = f"{_relative(where[0])}:{where[1]}: " if where else ""
+        super().__init__(_printable(prefix) + self.message)
+
+
+def _printable(text: str) -> str:
+    """Half a surrogate pair is in no encoding."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _relative(file: str) -> str:
+    try:
+        return os.path.relpath(file)
+    except OSError:  # the working directory is gone
+        return file
+
+
+class ArgumentError(NeoflowError, TypeError):
+    """An argument that is missing, unknown or of a type that the function does not take."""
 
 
 class ExpressionError(NeoflowError):

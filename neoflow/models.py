@@ -6,7 +6,9 @@ import ast
 import difflib
 import importlib.util
 import sys
-from collections.abc import Iterable, Mapping
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import neoflow
-from neoflow.errors import ConfigError
+from neoflow import config
+from neoflow.boundary import users_frames
+from neoflow.errors import ConfigError, NeoflowError
 from neoflow.nn import Model
 
 PEERS = ("torch", "jax")
@@ -116,12 +120,26 @@ def load_file(path: Path) -> ModuleType:
     sys.modules[spec.name] = module
     sys.path.insert(0, str(path.resolve().parent))
     try:
-        spec.loader.exec_module(module)
-    except (ImportError, SyntaxError) as error:
-        raise ConfigError(f"{path} cannot be loaded: {error}") from error
+        with _users_code(f"{path} cannot be loaded"):
+            spec.loader.exec_module(module)
     finally:
         sys.path.remove(str(path.resolve().parent))
     return module
+
+
+@contextmanager
+def _users_code(what: str) -> Iterator[None]:
+    """Around code of a user's file: what that raises is a `ConfigError` with the frames of the file and no others."""
+    try:
+        yield
+    except NeoflowError:
+        raise
+    except Exception as error:
+        if config.shows_full_tracebacks():
+            raise
+        frames = traceback.format_tb(users_frames(error.__traceback__))
+        said = traceback.format_exception_only(type(error), error)
+        raise ConfigError("".join([f"{what}: {error}\n", *frames, *said]).rstrip()) from error
 
 
 def build_model(name: str, batch: int | None = None, small: bool = False, **sizes: Any) -> Model:
@@ -143,7 +161,8 @@ def build_model(name: str, batch: int | None = None, small: bool = False, **size
         arguments["batch"] = batch
     if small:
         arguments = {**getattr(module, "SMALL", {}), **arguments}
-    model = module.build(**{**arguments, **sizes})
+    with _users_code(f"build of {path} failed"):
+        model = module.build(**{**arguments, **sizes})
     if not isinstance(model, Model):
         raise ConfigError(f"build of {path} gives {type(model).__name__}, not nf.nn.Model")
     return model

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 from neoflow import codegen, config
 from neoflow.codegen.keys import request_key
 from neoflow.errors import CodegenError, ConfigError
-from neoflow.expr.tensor import Tensor
+from neoflow.expr.tensor import Placeholder, Tensor
 from neoflow.graph import CANONICALIZE, PASSES, Derivation, Graph, Known, evaluate_constants, make_graph, run
 from neoflow.kernel import Code, Kernel, kernel_symbol
 from neoflow.loops import Schedule, default_schedule
@@ -37,9 +37,10 @@ from neoflow.trace import Trace
 class Compiled:
     """What a compilation made: the plan, its distinct kernels by their number in the plan, and the record of stages.
 
-    built: kernels that were compiled now; cached: kernels that came from the cache.
+    written: the graph before any pass. built: kernels that were compiled now; cached: kernels that came from the cache.
     """
 
+    written: Graph
     graph: Graph
     calls: tuple[KernelCall, ...]
     plan: Plan
@@ -176,10 +177,10 @@ def compile_program(
 ) -> Compiled:
     """Run every stage and build what the cache lacks."""
     trace, settings, machine = Trace(), config.load(), resolve_target(target)
-    graph = trace.run(
+    written = trace.run(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
     )
-    graph, divided = stages(graph, trace)
+    graph, divided = stages(written, trace)
     calls, in_place = trace.run(
         "order",
         lambda: order_calls(graph, divided),
@@ -187,6 +188,7 @@ def compile_program(
         lambda r: "\n".join(c.name for c in r[0]),
         f"{len(divided.calls)} kernel calls",
     )
+    codegen.check_sizes(calls, graph.outputs)
     subgraphs = {c.subgraph.digest: c.subgraph for c in calls}
     distinct = f"{len(subgraphs)} kernels of {sum(len(s.nodes) for s in subgraphs.values())} nodes"
     schedules = trace.run(
@@ -210,7 +212,7 @@ def compile_program(
         lambda p: f"{p.arena_bytes} bytes of temporaries",
         of=f"{len(calls)} kernel calls",
     )
-    return Compiled(graph, calls, plan, kernels, machine, built, len(kernels) - built, trace)
+    return Compiled(written, graph, calls, plan, kernels, machine, built, len(kernels) - built, trace)
 
 
 def _schedule(subgraph: Subgraph, target: Target, trace: Trace) -> Schedule:
@@ -324,15 +326,16 @@ def bind(compiled: Compiled) -> Function:
 
 def compile(
     outputs: Sequence[Tensor] | Tensor,
-    inputs: Sequence[Tensor] = (),
+    inputs: Sequence[Placeholder] | Placeholder = (),
     updates: Mapping[Tensor, Tensor] | None = None,
     target: str = "cpu",
 ) -> Function:
     """Compile a program: `f = nf.compile([loss], inputs=[x, labels], updates={w: w - 0.1 * dw})`.
 
-    outputs: tensors a call returns. inputs: placeholders, in the order of the call's arrays. updates: new values of
-    parameters, written at the end of each call. target: "cpu".
+    outputs: tensors a call returns. inputs: placeholders, in the order of the call's arrays; of both, a single one may
+    stand for a list. updates: new values of parameters, written at the end of each call. target: "cpu".
     Raises `GraphError`, `CodegenError`, `ConfigError`.
     """
     roots = [outputs] if isinstance(outputs, Tensor) else list(outputs)
-    return bind(compile_program(roots, inputs, updates, target))
+    given = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    return bind(compile_program(roots, given, updates, target))

@@ -35,6 +35,8 @@ def vjp(y: Tensor, wrt: Sequence[Tensor], cotangent: Tensor | None = None, allow
     """Vector-Jacobian products: `cotangent` (shape and dtype of y; None means ones) pulled back to each of `wrt`."""
     if isinstance(wrt, Tensor):
         wrt = [wrt]
+    if cotangent is not None and not isinstance(cotangent, Tensor):
+        raise GradientError(f"the cotangent of {y.name} is a tensor, not a {type(cotangent).__name__}", caller())
     for t in (y, *wrt):
         if not dt.is_float(t.dtype):
             raise GradientError(f"{t.name} is {t.dtype}: only float tensors have gradients", caller())

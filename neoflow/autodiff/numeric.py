@@ -93,5 +93,7 @@ def _value(t: Tensor, given: Any, rng: np.random.Generator) -> np.ndarray:
         given = t.init
     if given is None:
         given = rng.standard_normal(t.shape) if dt.is_float(t.dtype) else rng.integers(0, 2, t.shape)
-    dtype = np.float64 if dt.is_float(t.dtype) else dt.NUMPY[t.dtype]
-    return np.array(given, dtype=dtype).reshape(t.shape)
+    array = np.array(given, dtype=np.float64 if dt.is_float(t.dtype) else dt.NUMPY[t.dtype])
+    if array.size != t.size:
+        raise GradientError(f"{t.name} has shape {t.shape}, the array fed for it {array.shape}", t.where)
+    return array.reshape(t.shape)

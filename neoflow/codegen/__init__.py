@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from neoflow.codegen.sizes import check_sizes
 from neoflow.errors import CodegenError, ScheduleError
 from neoflow.imports import without_torch
 from neoflow.loops import Schedule, legal, problem_of
@@ -23,6 +24,7 @@ __all__ = [
     "Lowered",
     "build",
     "build_team",
+    "check_sizes",
     "fma_kernel",
     "kernel_key",
     "lower",

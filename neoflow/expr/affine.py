@@ -11,7 +11,6 @@ from operator import attrgetter
 import numpy as np
 
 from neoflow.expr import dtype as dt
-from neoflow.expr.deep import Walk, run
 from neoflow.expr.functions import ARG_REDUCERS
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, Slot
 from neoflow.expr.memo import from_below
@@ -122,32 +121,31 @@ Linear = tuple[dict[Expr, int], int]
 """sum of coefficient * atom, plus a constant; an atom is an axis or what is not linear."""
 
 
-_SHALLOW = 100
-"""Depth down to which Python's own recursion is used: it is twice as fast as a walk."""
+_LINEAR = ("add", "sub", "neg", "mul")
 
 
-def linear(e: Expr, depth: int = 0) -> Linear:
-    """The linear form of an integer expression; atoms are left as they are. `depth` is that of the recursion."""
+def linear(e: Expr) -> Linear:
+    """The linear form of an integer expression; atoms are left as they are."""
+    return _linear(e) if isinstance(e, Apply) and e.fn in _LINEAR else _linear_leaf(e)
+
+
+def _linear_args(e: Expr) -> list[Expr]:
+    return [a for a in e.children if isinstance(a, Apply) and a.fn in _LINEAR]
+
+
+@from_below(_linear_args)
+def _linear(e: Apply) -> Linear:
+    """Found once for each node, since an index is a DAG and may be a large tree."""
+    return _applied(e, [linear(a) for a in e.args])
+
+
+def _linear_leaf(e: Expr) -> Linear:
     match e:
         case Const():
             return {}, int(e.value)
         case Axis(extent=1):
             return {}, 0
-        case Apply(fn="add" | "sub" | "neg" | "mul"):
-            if depth == _SHALLOW:
-                return run(_walk(e))
-            return _applied(e, [linear(a, depth + 1) for a in e.args])
     return {e: 1}, 0
-
-
-def _walk(e: Apply) -> Walk[Linear]:
-    args: list[Linear] = []
-    for a in e.args:
-        if isinstance(a, Apply) and a.fn in ("add", "sub", "neg", "mul"):
-            args.append((yield _walk(a)))
-        else:
-            args.append(linear(a))
-    return _applied(e, args)
 
 
 def _applied(e: Apply, args: list[Linear]) -> Linear:
@@ -237,6 +235,16 @@ def from_linear(form: Linear) -> Expr:
     if constant:
         result = Apply("add" if constant > 0 else "sub", (result, integer(abs(constant))))
     return result
+
+
+MOST_NODES = 1 << 16
+"""Nodes of an index, written out as a tree: a canonical form orders trees."""
+
+
+@from_below(attrgetter("children"))
+def written_nodes(e: Expr) -> int:
+    """Nodes of an expression written out as a tree; of more than `MOST_NODES`, one more than that."""
+    return min(1 + sum(written_nodes(c) for c in e.children), MOST_NODES + 1)
 
 
 @from_below(attrgetter("children"), is_final=True, kept=RECENT)

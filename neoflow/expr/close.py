@@ -22,6 +22,7 @@ from neoflow.expr.ir import (
     postorder,
     rewrite,
 )
+from neoflow.expr.limits import excess
 from neoflow.expr.tensor import Compute, Definition, Tensor, tensor_of
 
 
@@ -177,6 +178,9 @@ def define(
 
     Source: NeoFlow, section 4.1 (single-level IR).
     """
+    wrong = excess(shape)
+    if wrong is not None:
+        raise ExpressionError(f"`{name}`: {wrong}", where)
     for a in sorted(body.free.difference(axes), key=lambda a: a.uid):
         raise ExpressionError(
             f"axis `{a.name}` is used in `{name}` outside the reduction that binds it; add it to that reduction's "

@@ -8,9 +8,10 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from neoflow.errors import ExpressionError, Location
+from neoflow.errors import ExpressionError, Location, shown
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import caller
+from neoflow.expr.limits import excess, unusable
 from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Constant, Tensor
 
@@ -30,6 +31,8 @@ def constant(value: Any, dtype: object = None, name: str = "") -> Constant:
     compiled. Raises `ExpressionError` for what is no array of a known dtype, or is empty.
     """
     where = caller()
+    if (wrong := unusable(name)) is not None:
+        raise ExpressionError(wrong, where)
     if isinstance(value, Constant):
         value = value.value
     if isinstance(value, Tensor):
@@ -39,7 +42,7 @@ def constant(value: Any, dtype: object = None, name: str = "") -> Constant:
         try:
             wanted = dt.NUMPY[dt.canonical(dtype)]
         except (KeyError, TypeError):
-            raise ExpressionError(f"dtype {dtype!r} is not one of {', '.join(dt.NUMPY)}", where) from None
+            raise ExpressionError(f"dtype {shown(dtype)} is not one of {', '.join(dt.NUMPY)}", where) from None
         if dt.is_int(wanted.name) and not np.can_cast(array.dtype, wanted, "same_kind") and array.dtype != np.bool_:
             raise ExpressionError(
                 f"a constant of type {wanted.name} is given {array.dtype}s; convert them first", where
@@ -74,7 +77,7 @@ def _array(value: Any, where: Location | None) -> np.ndarray:
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as e:
-        raise ExpressionError(f"a constant is an array or numbers, not {value!r}: {e}", where) from None
+        raise ExpressionError(f"a constant is an array or numbers, not {shown(value)}: {e}", where) from None
     if array.dtype.name not in dt.NUMPY:
         known = ", ".join(dt.NUMPY)
         raise ExpressionError(
@@ -82,6 +85,8 @@ def _array(value: Any, where: Location | None) -> np.ndarray:
         )
     if not array.size:
         raise ExpressionError(f"a constant of shape {array.shape} has no element", where)
+    if (wrong := excess(array.shape)) is not None:
+        raise ExpressionError(wrong, where)
     return np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
 
 

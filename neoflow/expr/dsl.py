@@ -6,18 +6,20 @@ import builtins
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from neoflow.errors import ExpressionError, Location
+from neoflow.errors import ExpressionError, Location, shown
+from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
 from neoflow.expr.constant import written
 from neoflow.expr.equality import Incomparable
 from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, caller, substitute
+from neoflow.expr.limits import MOST_RANK, excess, unsaved, unusable
 from neoflow.expr.tensor import Compute, Parameter, Placeholder, Tensor
 from neoflow.expr.weak import adapted, common_dtype
 
@@ -36,40 +38,80 @@ def fail(message: str) -> ExpressionError:
 
 def checked_shape(shape: Sequence[int] | int) -> tuple[int, ...]:
     """A static shape: integers > 0."""
-    dims = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    if isinstance(shape, (int, np.integer)):
+        dims: tuple[Any, ...] = (shape,)
+    elif isinstance(shape, Iterable) and not isinstance(shape, (str, bytes, Mapping)):
+        dims = tuple(itertools.islice(shape, MOST_RANK + 1))
+    else:
+        raise fail(f"a shape is one integer greater than 0 for each dimension, not {shown(shape)}")
     for n in dims:
         if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or n <= 0:
-            raise fail(f"shape {tuple(dims)} has extent {n!r}; extents are integers greater than 0")
+            raise fail(f"shape {shown(dims)} has extent {shown(n)}; extents are integers greater than 0")
+    wrong = excess(dims)
+    if wrong is not None:
+        raise fail(wrong)
     return tuple(int(n) for n in dims)
+
+
+def checked_name(name: str) -> str:
+    """A name that can be printed and saved; "" where none is given."""
+    wrong = unusable(name)
+    if wrong is not None:
+        raise fail(wrong)
+    return name
 
 
 def checked_dtype(dtype: object) -> str:
     try:
+        if dtype is None:  # NumPy's float64, which nobody means
+            raise KeyError(dtype)
         return dt.canonical(dtype)
-    except (KeyError, TypeError):
-        raise fail(f"dtype {dtype!r} is not one of {', '.join(dt.NUMPY)}") from None
+    except (KeyError, TypeError, ValueError):
+        raise fail(f"dtype {shown(dtype)} is not one of {', '.join(dt.NUMPY)}") from None
 
 
 def placeholder(shape: Sequence[int], dtype: object = "float32", name: str = "") -> Placeholder:
     """An input of the given static shape and dtype, passed at every call."""
-    name = name or f"x{next(_auto_names)}"
+    name = checked_name(name) or f"x{next(_auto_names)}"
     return Placeholder(checked_shape(shape), checked_dtype(dtype), name, caller())
 
 
 def parameter(shape: Sequence[int], dtype: object = "float32", name: str = "", init: Any = None) -> Parameter:
     """A trained tensor. `init`: an array of that shape, or a function (shape, generator) -> array; None means zeros."""
-    name = name or f"w{next(_auto_names)}"
+    name = checked_name(name) or f"w{next(_auto_names)}"
+    wrong = unsaved(name)
+    if wrong is not None:
+        raise fail(wrong)
     dims = checked_shape(shape)
-    if isinstance(init, np.ndarray) and init.shape != dims:
-        raise fail(f"parameter {name} has shape {dims}, its initial value {init.shape}")
+    _check_initial(name, dims, init)
     return Parameter(dims, checked_dtype(dtype), name, caller(), init=init)
+
+
+def _check_initial(name: str, shape: tuple[int, ...], init: Any) -> None:
+    """Raise `ExpressionError` unless `init` can give the first value of a parameter."""
+    what = f"the initial value of parameter {name}"
+    if init is None:
+        return
+    if callable(init):
+        try:
+            inspect.signature(init).bind(shape, None)
+        except TypeError as error:
+            raise fail(f"{what} is a function that is called with (shape, generator): {error}") from None
+        except ValueError:  # nothing is known of it
+            pass
+        return
+    array = np.asarray(init)
+    if array.dtype.kind in "OSUmM":
+        raise fail(f"{what} is an array, or a function (shape, generator) -> array, not {shown(init)}")
+    if array.shape != shape and (array.size != 1 or isinstance(init, np.ndarray)):
+        raise fail(f"parameter {name} has shape {shape}, its initial value {array.shape}")
 
 
 def axis(extent: int, name: str = "") -> Axis:
     """A reduction axis: an integer in [0, extent)."""
     (n,) = checked_shape(extent)
     ident = next(_axis_idents)
-    return Axis(-ident, n, name or f"r{ident}", caller())
+    return Axis(-ident, n, checked_name(name) or f"r{ident}", caller())
 
 
 def unnamed_axes(shape: Sequence[int], where: Location | None) -> tuple[Axis, ...]:
@@ -94,7 +136,7 @@ def compute(shape: Sequence[int], body: Callable[..., Operand], name: str = "") 
     axes = tuple(Axis(-next(_axis_idents), n, a, where) for n, a in zip(dims, names, strict=True))
     result = body(*axes)
     expr = as_expr(result, "float32")
-    return define(dims, axes, expr, name or f"t{next(_auto_names)}", where)
+    return define(dims, axes, expr, checked_name(name) or f"t{next(_auto_names)}", where)
 
 
 def read(tensor: Tensor, indices: Sequence[Operand]) -> Read:
@@ -103,15 +145,23 @@ def read(tensor: Tensor, indices: Sequence[Operand]) -> Read:
         raise fail(
             f"{tensor.name} has rank {tensor.rank} (shape {tensor.shape}) but is read with {len(indices)} indices"
         )
+    where = caller()
     closed = []
-    for n, index in enumerate(indices):
-        if isinstance(index, (int, np.integer)) and -tensor.shape[n] <= index < 0:
-            index = int(index) + tensor.shape[n]
-        e = as_expr(index, dt.INDEX)
-        if not dt.is_int(e.dtype):
-            raise fail(f"index {n} of {tensor.name} is `{e}` of type {e.dtype}; an index is an integer")
-        closed.append(e if e.dtype == dt.INDEX else Cast(dt.INDEX, e))
-    return Read(tensor, tuple(closed), caller())
+    for n, (index, extent) in enumerate(zip(indices, tensor.shape, strict=True)):
+        if isinstance(index, (int, np.integer)) and -extent <= index < 0:
+            index = int(index) + extent
+        closed.append(_index(index, f"index {n} of {tensor.name}"))
+    return Read(tensor, tuple(closed), where)
+
+
+def _index(index: Operand, what: str) -> Expr:
+    """A scalar integer as an index, which errors call `what`."""
+    e = as_expr(index, dt.INDEX)
+    if not dt.is_int(e.dtype):
+        raise fail(f"{what} is `{e}` of type {e.dtype}; an index is an integer")
+    if affine.written_nodes(e) > affine.MOST_NODES:
+        raise fail(f"{what} is too long: written out it has more than {affine.MOST_NODES} operations")
+    return e if e.dtype == dt.INDEX else Cast(dt.INDEX, e)
 
 
 # ------------------------------------------------------------------------------------------- scalars and typing
@@ -153,13 +203,17 @@ def as_expr(value: Operand, dtype: str) -> Expr:
     if isinstance(value, (int, np.integer)):
         dtype = dtype if dtype != "bool" else dt.INDEX
         if dt.is_int(dtype) and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
-            raise fail(f"the integer {value} does not fit {dtype}; widen the other operand: nf.cast(x, 'int64')")
-        return Const(int(value), dtype, caller(), weak=True)
+            widen = "widen the other operand: nf.cast(x, 'int64')"
+            raise fail(f"the integer {shown(int(value))} does not fit {dtype}; {widen}")
+        try:
+            return Const(int(value), dtype, caller(), weak=True)
+        except OverflowError:
+            raise fail(f"the integer {shown(int(value))} does not fit {dtype}") from None
     if isinstance(value, (float, np.floating)):
         if not dt.is_float(dtype):
             raise fail(f"the float {value!r} meets a value of type {dtype}; cast it first: nf.cast(..., 'float32')")
         return Const(float(value), dtype, caller(), weak=True)
-    raise fail(f"{value!r} of type {type(value).__name__} is no expression, tensor or number")
+    raise fail(f"{shown(value)} of type {type(value).__name__} is no expression, tensor or number")
 
 
 def _unify(fn: str, args: tuple[Operand, ...]) -> tuple[Expr, ...]:
@@ -217,11 +271,13 @@ def _is_lifted(args: Sequence[Operand]) -> bool:
 
 def broadcast_shapes(*tensors: Tensor) -> tuple[int, ...]:
     """NumPy's broadcasting rule over static shapes."""
-    try:
-        return tuple(int(n) for n in np.broadcast_shapes(*(t.shape for t in tensors)))
-    except ValueError:
+    rank = builtins.max((t.rank for t in tensors), default=0)
+    aligned = [(1,) * (rank - t.rank) + t.shape for t in tensors]
+    dims = [{n for n in extents if n != 1} for extents in zip(*aligned, strict=True)]
+    if any(len(extents) > 1 for extents in dims):
         shapes = ", ".join(f"{t.name}{list(t.shape)}" for t in tensors)
-        raise fail(f"shapes do not broadcast: {shapes}") from None
+        raise fail(f"shapes do not broadcast: {shapes}")
+    return tuple(extents.pop() if extents else 1 for extents in dims)
 
 
 def lift(body: Callable[..., Expr], args: Sequence[Operand], name: str) -> Compute:
@@ -395,8 +451,12 @@ def _has_axes(axis: Any) -> bool:
 
 def checked_dims(x: Tensor, axis: Any) -> tuple[int, ...]:
     """Dimension numbers made non-negative, checked and sorted; None means all."""
-    dims = range(x.rank) if axis is None else (axis,) if isinstance(axis, (int, np.integer)) else tuple(axis)
+    dims = range(x.rank) if axis is None else axis if isinstance(axis, (list, tuple, range)) else (axis,)
     for d in dims:
+        if not isinstance(d, (int, np.integer)) or isinstance(d, bool):
+            raise fail(
+                f"the dimensions of {x.name} (shape {x.shape}) are numbers: axis=0 or axis=[0, 1], not {shown(axis)}"
+            )
         if not -x.rank <= d < x.rank:
             raise fail(f"{x.name} has rank {x.rank} (shape {x.shape}); there is no dimension {d}")
     return tuple(sorted({d % x.rank for d in dims}))
@@ -449,7 +509,7 @@ def scatter(
     """
     dims, where = checked_shape(shape), caller()
     outputs = tuple(Axis(-next(_axis_idents), n, "", where) for n in dims)
-    return define(dims, outputs, scattered(axes, index, value), name or f"t{next(_auto_names)}", where)
+    return define(dims, outputs, scattered(axes, index, value), checked_name(name) or f"t{next(_auto_names)}", where)
 
 
 def scattered(axes: Sequence[Axis], index: Sequence[Operand], value: Operand) -> Scatter:
@@ -459,13 +519,8 @@ def scattered(axes: Sequence[Axis], index: Sequence[Operand], value: Operand) ->
             raise fail(f"scatter goes over axes made by nf.axis, not {a!r}")
     if len(set(axes)) != len(axes):
         raise fail("scatter goes over distinct axes")
-    targets = []
-    for n, i in enumerate(index):
-        e = as_expr(i, dt.INDEX)
-        if not dt.is_int(e.dtype):
-            raise fail(f"index {n} of the scatter is `{e}` of type {e.dtype}; an index is an integer")
-        targets.append(e if e.dtype == dt.INDEX else Cast(dt.INDEX, e))
-    return Scatter(tuple(axes), tuple(targets), as_expr(value, "float32"), caller())
+    targets = tuple(_index(i, f"index {n} of the scatter") for n, i in enumerate(index))
+    return Scatter(tuple(axes), targets, as_expr(value, "float32"), caller())
 
 
 def mean(x: Operand, axis: Any = None, keepdims: bool = False) -> Any:

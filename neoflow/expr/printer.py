@@ -6,6 +6,7 @@ import itertools
 import keyword
 import math
 from collections.abc import Iterable, Iterator, Set
+from functools import partialmethod
 from typing import NamedTuple
 
 from neoflow.expr import dtype as dt
@@ -15,6 +16,8 @@ from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatte
 from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Compute, Definition, Tensor
 
+_SHOWN = 1000
+"""Most characters of what `str` gives of an expression: it stands in messages."""
 _OUTPUT_NAMES = "ijklmnpqtuvw"
 _REDUCTION_NAMES = "rsxyzabcdefgh"
 
@@ -81,11 +84,13 @@ def print_expr(
     sources: tuple[str, ...] = (),
     literal: str | None = None,
     sized: Set[int] = frozenset(),
+    most: int = 1 << 20,
 ) -> str:
     """Text of an expression; `names` by axis ident and `sources` by slot position for closed ones.
 
     literal: the type that a bare number has in this place; where it is given, a constant of another type is printed
     as `cast(1, int64)`. sized: idents of the axes printed with their extent where they are bound.
+    most: characters after which it breaks off, since a DAG may be an endless tree.
     """
 
     def axis(a: Axis) -> str:
@@ -173,6 +178,9 @@ def print_expr(
         piece = stack.pop()
         if isinstance(piece, str):
             text.append(piece)
+            most -= len(piece)
+            if most < 0:
+                return "".join((*text, " ..."))
         else:
             stack.extend(reversed(pieces(*piece)))
     return "".join(text)
@@ -230,7 +238,11 @@ def print_program(tensors: list[Tensor] | tuple[Tensor, ...]) -> str:
 
 def _install_text() -> None:
     """What `str` gives, and `repr` but of tensors, which have a short one."""
-    for cls, text in ((Expr, print_expr), (Definition, print_definition), (Tensor, print_tensor)):
+    for cls, text in (
+        (Expr, partialmethod(print_expr, most=_SHOWN)),
+        (Definition, print_definition),
+        (Tensor, print_tensor),
+    ):
         for method in ("__str__",) if cls is Tensor else ("__str__", "__repr__"):
             setattr(cls, method, text)
 

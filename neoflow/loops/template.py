@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-from neoflow.errors import ScheduleError
+from neoflow.errors import ScheduleError, shown
 from neoflow.loops import contraction, map, reduction, rows, scatter, tile
 from neoflow.loops.knob import Chosen, Knob, Range, completed
 from neoflow.loops.nest import ScatterNest, nest_of, scatter_of
@@ -189,10 +189,12 @@ def _as_declared(row: Template, schedule: Schedule) -> Verdict:
             return Verdict(False, f"{schedule} lacks the knob '{knob.name}'")
         if type(given[knob.name]) is not knob.kind.type:
             wanted = knob.kind.type.__name__
-            return Verdict(False, f"the knob '{knob.name}' is {given[knob.name]!r}, which is no {wanted}")
+            return Verdict(False, f"the knob '{knob.name}' is {shown(given[knob.name])}, which is no {wanted}")
     for name in given:
         if all(name != knob.name for knob in row.knobs):
-            return Verdict(False, f"{row.name} has no knob '{name}'; it has {', '.join(k.name for k in row.knobs)}")
+            return Verdict(
+                False, f"{row.name} has no knob {shown(name)}; it has {', '.join(k.name for k in row.knobs)}"
+            )
     return Verdict(True, "the knobs are as declared")
 
 
@@ -202,21 +204,22 @@ def _as_declared(row: Template, schedule: Schedule) -> Verdict:
 def schedule_from_json(text: str) -> Schedule:
     """The schedule of `Schedule.to_json`. Raises `ScheduleError` when its template or knobs are not as declared."""
     try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
+        return _schedule(json.loads(text))
+    except RecursionError:
+        raise ScheduleError("a schedule has no more than a few others inside of it") from None
+    except (TypeError, ValueError) as error:
         raise ScheduleError(f"a schedule is not JSON: {error}") from None
-    return _schedule(data)
 
 
 def _schedule(data: object) -> Schedule:
     if not isinstance(data, dict) or not isinstance(data.get("knobs"), dict) or not data.keys() <= _KEYS:
-        raise ScheduleError(f"a schedule has a template, knobs and perhaps inner schedules, not {data!r}")
+        raise ScheduleError(f"a schedule has a template, knobs and perhaps inner schedules, not {shown(data)}")
     row = TEMPLATES.get(str(data.get("template")))
     if row is None:
-        raise ScheduleError(f"there is no template {data.get('template')!r}; there are {', '.join(TEMPLATES)}")
+        raise ScheduleError(f"there is no template {shown(data.get('template'))}; there are {', '.join(TEMPLATES)}")
     inner = data.get("inner", [])
     if not isinstance(inner, list):
-        raise ScheduleError(f"the inner schedules are a list, not {inner!r}")
+        raise ScheduleError(f"the inner schedules are a list, not {shown(inner)}")
     schedule = schedule_of(row.name, data["knobs"], tuple(_schedule(s) for s in inner))
     declared = _as_declared(row, schedule)
     if not declared.ok:

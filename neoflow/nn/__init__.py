@@ -1,5 +1,6 @@
 """Neural networks, written in the expression language: nothing here is known to the compiler."""
 
+from neoflow.boundary import publish
 from neoflow.nn import functional, init, optim
 from neoflow.nn.blocks import conv_norm
 from neoflow.nn.layers import (
@@ -38,3 +39,5 @@ __all__ = [
     "init",
     "optim",
 ]
+
+publish(globals(), __all__)

@@ -1,5 +1,6 @@
 """Operators of neural networks, each a few lines of the expression language: none is known to the compiler."""
 
+from neoflow.boundary import publish
 from neoflow.nn.activation import (
     elu,
     gelu,
@@ -121,3 +122,5 @@ __all__ = [
     "tanh",
     "uniform",
 ]
+
+publish(globals(), __all__)

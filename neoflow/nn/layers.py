@@ -87,7 +87,7 @@ class Conv2d(Layer):
         gain: float = 1.0,
     ):
         super().__init__(name, dtype)
-        expect(inputs % groups == 0, f"Conv2d: {groups} groups do not divide {inputs} channels")
+        expect(groups >= 1 and inputs % groups == 0, f"Conv2d: {groups} groups do not divide {inputs} channels")
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
         shape = (outputs, inputs // groups, *sizes(kernel, 2, "Conv2d: kernel"))
         self.weight = self.new("weight", shape, init.fan_in(gain))
@@ -205,7 +205,7 @@ class MultiHeadAttention(Layer):
 
     def __init__(self, width: int, heads: int, name: str = "attention", dtype: str = "float32"):
         super().__init__(name, dtype)
-        expect(width % heads == 0, f"MultiHeadAttention: {heads} heads do not divide a width of {width}")
+        expect(heads >= 1 and width % heads == 0, f"MultiHeadAttention: {heads} heads do not divide a width of {width}")
         self.heads = heads
         self.qkv_w = self.new("qkv_w", (3 * width, width), init.fan_in())
         self.qkv_b = self.new("qkv_b", (3 * width,), init.zeros)

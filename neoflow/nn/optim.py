@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from neoflow.boundary import publish
 from neoflow.errors import ExpressionError
 from neoflow.expr import dsl
 from neoflow.expr.ir import caller
@@ -22,6 +23,8 @@ Rate = float | Tensor
 
 def global_norm(gradients: Sequence[Tensor]) -> Tensor:
     """The Euclidean norm of all elements of all gradients: rank 0, float32 at least."""
+    if not gradients:
+        raise ExpressionError("the global norm is that of one gradient at least", caller())
     dtype = "float64" if all(g.dtype == "float64" for g in gradients) else "float32"
     squares = [dsl.sum(g * g) for g in (_as(g, dtype) for g in gradients)]
     total = squares[0]
@@ -212,3 +215,6 @@ class RMSprop(Optimizer):
         v = self.new_state(p.shape, p.dtype, f"{p.name}.square")
         result[v] = square = self.alpha * v + (1.0 - self.alpha) * (g * g)
         result[p] = p - self.rate(p.dtype) * (g / (dsl.sqrt(square) + self.eps))
+
+
+publish(globals(), __all__)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from neoflow.expr.limits import MOST_RANK
 from neoflow.expr.tensor import Definition
 from neoflow.expr.text import (
-    MOST_AXES,
     Source,
     build_definition,
     definition_lines,
@@ -73,7 +73,7 @@ def read_subgraph(text: str) -> tuple[Scanner, list[Shaped], list[Numbered], tup
         number[label] = len(number)
     rows = None
     if scanner.accept("rows"):
-        rows = scanner.number("a number of leading dimensions", MOST_AXES)
+        rows = scanner.number("a number of leading dimensions", MOST_RANK)
         scanner.end_of_line()
     scanner.expect("outputs")
     outputs = [_value(scanner, number)]

@@ -52,6 +52,14 @@ def run_kernel(device: Device, kernel: Loaded, arrays: Sequence[Memory], threads
         raise RuntimeFault(f"index out of range: {name} has extent {fault.extent} there")
 
 
+class OutOfRange(RuntimeFault):
+    """An index read from data is outside of its tensor. changed: what has become of the parameters, in words."""
+
+    def __init__(self, what: str, changed: str):
+        super().__init__(f"{what}; {changed}")
+        self.changed = changed
+
+
 class Executor:
     """A plan bound to kernels and memory. Not thread-safe by itself: `Function` holds the lock.
 
@@ -136,7 +144,7 @@ class Executor:
         call = self.plan.calls[self._failing[at]]
         fault = self.plan.kernels[call.kernel].faults[self._status[at] - 1]
         what = f"index out of range: {self._named(call, fault)} has extent {fault.extent} there"
-        raise RuntimeFault(f"kernel {call.name} failed: {what}; {self._changed(self._failing[at])}")
+        raise OutOfRange(f"kernel {call.name} failed: {what}", self._changed(self._failing[at]))
 
     def _changed(self, failing: int) -> str:
         """Which parameters have been overwritten when a call fails: in place, by their last user."""

@@ -10,13 +10,15 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from neoflow.boundary import publish_methods
 from neoflow.errors import RuntimeFault
 from neoflow.expr import dtype as dt
-from neoflow.expr.tensor import Placeholder
+from neoflow.expr.interp import find_fault
+from neoflow.expr.tensor import Placeholder, Tensor
 from neoflow.graph import Graph
 from neoflow.runtime.arrays import array_of, converted, is_bare
 from neoflow.runtime.constants import constant_memory
-from neoflow.runtime.executor import Executor, Loaded
+from neoflow.runtime.executor import Executor, Loaded, OutOfRange
 from neoflow.runtime.memory import ALIGNMENT
 from neoflow.runtime.parameters import ParameterStore
 from neoflow.runtime.plan import Plan
@@ -35,6 +37,9 @@ class KernelTime:
 
 class Compilation(Protocol):
     """What a function needs to know of its compilation; built, cached: kernels compiled now, and from the cache."""
+
+    @property
+    def written(self) -> Graph: ...
 
     @property
     def graph(self) -> Graph: ...
@@ -130,8 +135,22 @@ class Function:
             self._is_inside = False
 
     def _run(self) -> list[np.ndarray]:
-        self._executor.run()
+        try:
+            self._executor.run()
+        except OutOfRange as fault:
+            raise self._located(fault) from None
         return self.results()
+
+    def _located(self, fault: OutOfRange) -> RuntimeFault:
+        """A fault of a kernel with the value, its place and the user's line, where NumPy finds them."""
+        numbers, given = (*self.plan.inputs, *self.plan.parameters), (*self.inputs, *self.parameters)
+        feeds: dict[Tensor, np.ndarray] = {}
+        for n, t in zip(numbers, given, strict=True):
+            memory, feeds[t] = self._executor.arrays[n], np.empty(t.shape, dt.NUMPY[t.dtype])
+            if memory is not None:
+                self._executor.device.copy(feeds[t], memory)
+        found = find_fault(self.compiled.written.roots, feeds)
+        return fault if found is None else RuntimeFault(f"{found.message}; {fault.changed}", found.where)
 
     def _bind(self, arrays: Sequence[Any]) -> None:
         if len(arrays) != len(self.inputs):
@@ -179,6 +198,8 @@ class Function:
 
     def profile(self, *arrays: Any, runs: int = 5) -> list[KernelTime]:
         """Median seconds of every kernel call over `runs` runs, in order. Updates are made as in a call."""
+        if runs < 1:
+            raise RuntimeFault(f"a profile has at least one run, not {runs}")
         timed = self._executor.run_timed
         samples = [self._sharing.run(self._use, lambda: self._turn(timed, arrays)) for _ in range(runs)]
         medians = np.median(np.array(samples).reshape(runs, -1), axis=0)
@@ -193,3 +214,6 @@ class Function:
     def explain(self, stage: str | None = None) -> str:
         """Every stage of the compilation, printed in order; or what one `stage` made."""
         return self.compiled.explain(stage)
+
+
+publish_methods(Function)

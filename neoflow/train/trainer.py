@@ -106,6 +106,8 @@ class Trainer:
         if loss.rank or not dt.is_float(loss.dtype):
             raise ConfigError(f"the loss is one float, but {loss.name} is {loss.dtype}{list(loss.shape)}", loss.where)
         self.loss, self.parameters, self.inputs = loss, tuple(parameters), tuple(inputs)
+        if not self.inputs or not self.parameters:
+            raise ConfigError("a trainer has one input at least, which batches feed, and one parameter", loss.where)
         self.metrics = _checked_metrics({**(metrics or {})}, loss)
         self.evaluation = {**self.metrics, **_checked_metrics({**(evaluation or {})}, loss)}
         sizes = [m.shape[0] for m in self.evaluation.values() if m.rank]
@@ -279,8 +281,12 @@ class Trainer:
         return EpochRecord(at.epoch + 1, means, judged, time.perf_counter() - began)
 
     def _check_batch(self, batch: Batch) -> None:
+        names = ", ".join(t.name for t in self.inputs)
+        if isinstance(batch, Mapping):
+            raise RuntimeFault(
+                f"a batch is a list of arrays, one for each input ({names}), not a {type(batch).__name__}"
+            )
         if len(batch) != len(self.inputs):
-            names = ", ".join(t.name for t in self.inputs)
             raise RuntimeFault(f"a batch has {len(batch)} arrays for {len(self.inputs)} inputs ({names})")
 
     # ---- evaluation ------------------------------------------------------------------------------------------------

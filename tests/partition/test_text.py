@@ -56,7 +56,7 @@ REFUSED = {
     HEAD + "v1[i<2] = in0[i]\noutputs v2\n": (4, 9, "`v2` is no value above"),
     HEAD + "v1[i<2] = in0[i]\noutputs v1,\n": (4, 12, "expected the label of a value, found the end of the line"),
     HEAD + "v1[i<2] = in0[i]\noutputs in0\n": (5, 1, "the outputs are not values of nodes"),
-    HEAD + "v1[i<2] = in0[i]\nrows 65\noutputs v1\n": (4, 6, "a number of leading dimensions is at most 64"),
+    HEAD + "v1[i<2] = in0[i]\nrows 65\noutputs v1\n": (4, 6, "a number of leading dimensions is at most 32"),
     HEAD + "v1[i<2] = in0[i]\nv2[i<1] = in0[i]\noutputs v1, v2\n": (6, 1, "the outputs differ in shape"),
     HEAD + 'v1[i<2] = in0[i] @ "a.py":1\noutputs v1\n': (3, 1, "a node has no place and no names"),
 }

@@ -77,6 +77,7 @@ def assemble(
     found = []
     for n, (phase, statements) in enumerate(written):
         symbol = f"{name}_{n}"
+        emit.integer(phase.tasks)
         body = f"{symbol}_body"
         bodies.append((body, body_function(body, buffers, statements, shared)))
         entries.append(entry_source(symbol, body, len(buffers), offsets))

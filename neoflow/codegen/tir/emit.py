@@ -11,6 +11,7 @@ import tvm
 from tvm import tirx
 from tvm.tirx import stmt as ts
 
+from neoflow.errors import CodegenError
 from neoflow.kernel import Fault
 
 Value: TypeAlias = Any
@@ -24,6 +25,9 @@ REGISTER = {"float16": "float32", "bfloat16": "float32"}
 
 
 def integer(value: int) -> Value:
+    """An integer of loops and addresses. Raises `CodegenError` for one that is too large."""
+    if not -(1 << 31) <= value < 1 << 31:
+        raise CodegenError(f"the kernel counts to {value}; loops and addresses of a kernel are below 2^31")
     return tirx.const(value, "int32")
 
 

@@ -8,9 +8,11 @@ Types: integers are exact and wrap at their width, `//` and `%` round down; floa
 float32 and rounded where a tensor is stored or a cast says so; sums of float32 accumulate in at least float32.
 
 program (tensors in turn) · types (how elements are held) · analysis (of a body, before any value) · body (one tensor's
-values, in pieces) · views (affine reads) · contraction (sums of products)
+values, in pieces) · views (affine reads) · contraction (sums of products) · fault (which integer was
+out of range)
 """
 
+from neoflow.expr.interp.fault import find_fault
 from neoflow.expr.interp.program import evaluate
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "find_fault"]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from neoflow.errors import RuntimeFault
+from neoflow.errors import ExpressionError, RuntimeFault
 from neoflow.expr.deep import Walk, run
 from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS, REDUCERS
 from neoflow.expr.interp.analysis import Guards, analysed
@@ -15,6 +15,7 @@ from neoflow.expr.interp.contraction import Product, as_product, contract, pairi
 from neoflow.expr.interp.types import Types
 from neoflow.expr.interp.views import affine_view
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, Slot
+from neoflow.expr.limits import MOST_AXES
 from neoflow.expr.printer import axis_names, print_expr
 from neoflow.expr.tensor import Compute
 
@@ -30,6 +31,12 @@ class Body:
     def __init__(self, tensor: Compute, inputs: list[np.ndarray], types: Types):
         self.tensor, self.inputs, self.types = tensor, inputs, types
         self.analysis = analysed(tensor.definition)
+        if len(self.analysis.extents) > MOST_AXES:
+            raise ExpressionError(
+                f"{tensor.name} has {len(self.analysis.extents)} axes, reductions included; NumPy evaluates at most "
+                f"{MOST_AXES}: let reductions side by side go over the same nf.axis, or define parts as tensors",
+                tensor.where,
+            )
         self.ranges = tuple((0, n) for n in self.analysis.extents)
         self.memo: dict[tuple[int, Guards], np.ndarray] = {}
         self.padded: dict[tuple, np.ndarray] = {}

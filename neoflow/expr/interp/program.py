@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from neoflow.errors import ExpressionError
+from neoflow.errors import ExpressionError, shown
 from neoflow.expr import dtype as dt
 from neoflow.expr.interp.body import Body
 from neoflow.expr.interp.types import Types
@@ -30,6 +30,8 @@ def evaluate(
         raise ExpressionError(f"evaluate takes dtype=None (each tensor's own) or 'float64', not {dtype!r}")
     types = Types(dtype == "float64")
     for fed in feeds:
+        if isinstance(feeds, Mapping) and not isinstance(fed, Tensor):
+            raise ExpressionError(f"feeds has the key {shown(fed)}; its keys are tensors: feeds={{x: array}}")
         if isinstance(fed, Compute):
             raise ExpressionError(f"{fed.name} is computed, not fed; feed the placeholders it reads", fed.where)
         if isinstance(fed, Constant):

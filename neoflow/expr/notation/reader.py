@@ -9,15 +9,20 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NoReturn
 
-from neoflow.errors import ExpressionError
+from neoflow.errors import ExpressionError, shown
 from neoflow.expr import dsl, extents, reducers
 from neoflow.expr import dtype as dt
+from neoflow.expr.deep import Walk, run
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Axis, Expr, Read
 from neoflow.expr.notation.syntax import BINDER_NAMES, REDUCER_NAMES, elements, hint, names_in
 from neoflow.expr.notation.text import Parsed, Source
 from neoflow.expr.tensor import Tensor
 
+_BITS = 1024
+"""Most bits of an integer that numbers of a text make: what a float can hold."""
+_NAMES = 20
+"""Most names that a message lists."""
 _SCATTER = "scatter[b](x[b], at=[ids[b]])"
 _NUMBERS = {"inf": float("inf"), "nan": float("nan")}
 _SCALAR = {f.name: f.name for f in FUNCTIONS.values() if not f.symbol} | {
@@ -75,7 +80,9 @@ Bindings = dict[str, Tensor | Number]
 
 def listing(names: Iterable[str]) -> str:
     """Names for a message."""
-    return ", ".join(f"`{n}`" for n in sorted(names)) or "none"
+    ordered = sorted(names)
+    more = f" and {len(ordered) - _NAMES} more" if len(ordered) > _NAMES else ""
+    return ", ".join(f"`{n}`" for n in ordered[:_NAMES]) + more or "none"
 
 
 def _did_you_mean(name: str, known: list[str]) -> str:
@@ -178,41 +185,57 @@ class Reader:
             )
         if node.id == self.name:
             self.fail(node, f"`{node.id}` is being defined here and cannot be read")
-        meant = _did_you_mean(node.id, [*self.env, *self.indices])
+        meant, name = _did_you_mean(node.id, [*self.env, *self.indices]), self.parsed.segment(node)
         self.fail(
             node,
-            f"unknown name `{node.id}`; {meant}bound here: {listing(self.env)}; bind it by keyword: {node.id}=...",
+            f"unknown name `{name}`; {meant}bound here: {listing(self.env)}; bind it by keyword: {name}=...",
         )
 
     # ------------------------------------------------------------------------------------------------ expressions
 
     def value(self, node: ast.expr) -> Expr | Number:
+        """What an expression of any depth means."""
+        return run(self.walk(node))
+
+    def walk(self, node: ast.expr) -> Walk[Expr | Number]:
+        """`value`, for walks."""
         match node:
             case ast.Constant(value=bool() | int() | float() as number):
-                return number
+                return self._number(node, number)
             case ast.Name():
                 return self._named(node)
             case ast.Subscript():
-                return self._read(node)
+                return (yield from self._read(node))
             case ast.BinOp() if type(node.op) in _OPERATORS:
-                return self._binary(node, type(node.op), self.value(node.left), self.value(node.right))
+                left = yield self.walk(node.left)
+                return self._binary(node, type(node.op), left, (yield self.walk(node.right)))
             case ast.UnaryOp():
-                return self._unary(node, self.value(node.operand))
+                return self._unary(node, (yield self.walk(node.operand)))
             case ast.BoolOp():
-                result = self.value(node.values[0])
+                result = yield self.walk(node.values[0])
                 for other in node.values[1:]:
-                    result = self._binary(node, type(node.op), result, self.value(other))
+                    result = self._binary(node, type(node.op), result, (yield self.walk(other)))
                 return result
             case ast.Compare():
-                return self._compare(node)
+                return (yield from self._compare(node))
             case ast.IfExp():
-                cond = self.value(node.test)
-                if isinstance(cond, bool):
-                    return self.value(node.body if cond else node.orelse)
-                return self.build(node, dsl.select, cond, self.value(node.body), self.value(node.orelse))
+                return (yield from self._choice(node))
             case ast.Call():
-                return self._call(node)
+                return (yield from self._call(node))
         self.fail(node, f"`{self.parsed.segment(node)}` is not part of index notation{hint(node)}")
+
+    def _walks(self, nodes: Iterable[ast.expr]) -> Walk[list[Expr | Number]]:
+        found: list[Expr | Number] = []
+        for node in nodes:
+            found.append((yield self.walk(node)))
+        return found
+
+    def _choice(self, node: ast.IfExp) -> Walk[Expr | Number]:
+        cond = yield self.walk(node.test)
+        if isinstance(cond, bool):
+            return (yield self.walk(node.body if cond else node.orelse))
+        branches = yield from self._walks((node.body, node.orelse))
+        return self.build(node, dsl.select, cond, *branches)
 
     def build(self, node: ast.AST, function: Callable[..., Any], *args: Any) -> Any:
         """Apply a function of the Python notation; what it refuses is reported at `node`."""
@@ -229,9 +252,11 @@ class Reader:
         bound = self.env.get(node.id, _NUMBERS.get(node.id))
         if bound is None:
             self._unknown(node)
-        return self.build(node, dsl.as_expr, bound, dt.INDEX) if isinstance(bound, Tensor) else bound
+        return (
+            self.build(node, dsl.as_expr, bound, dt.INDEX) if isinstance(bound, Tensor) else self._number(node, bound)
+        )
 
-    def _read(self, node: ast.Subscript) -> Expr:
+    def _read(self, node: ast.Subscript) -> Walk[Expr]:
         if not isinstance(node.value, ast.Name):
             self.fail(node, f"`{self.parsed.segment(node.value)}` is no tensor and cannot be indexed")
         name = node.value.id
@@ -245,7 +270,7 @@ class Reader:
         for index in elements(node.slice):
             if isinstance(index, (ast.Slice, ast.Starred)):
                 self.fail(index, "slices are not part of index notation; name an index for each dimension")
-        read = self.build(node, dsl.read, tensor, [self.value(e) for e in elements(node.slice)])
+        read = self.build(node, dsl.read, tensor, (yield from self._walks(elements(node.slice))))
         self.reads.setdefault(read, node)
         return read
 
@@ -259,7 +284,16 @@ class Reader:
             self.fail(node, f"the shifted number `{self.parsed.segment(node)}` is too large")
         if op in (ast.And, ast.Or) and numbers:
             return (a and b) if op is ast.And else (a or b)
-        return self.build(node, _OPERATORS[op], a, b)
+        result = self.build(node, _OPERATORS[op], a, b)
+        return self._number(node, result) if numbers else result
+
+    def _number(self, node: ast.AST, value: Number) -> Number:
+        """A number of the text, which is not so large that arithmetic with it takes long."""
+        if not isinstance(value, (bool, int, float)):
+            self.fail(node, f"`{self.parsed.segment(node)}` is {shown(value)}, which is no real number")
+        if isinstance(value, int) and value.bit_length() > _BITS:
+            self.fail(node, f"the number `{self.parsed.segment(node)}` is too large: it has {value.bit_length()} bits")
+        return value
 
     def _unary(self, node: ast.UnaryOp, a: Expr | Number) -> Expr | Number:
         if isinstance(node.op, (ast.Not, ast.Invert)):
@@ -268,8 +302,8 @@ class Reader:
             return self.build(node, dsl.logical_not if isinstance(node.op, ast.Not) else dsl.bitwise_not, a)
         return a if isinstance(node.op, ast.UAdd) else self.build(node, operator.neg, a)
 
-    def _compare(self, node: ast.Compare) -> Expr | Number:
-        terms = [self.value(n) for n in (node.left, *node.comparators)]
+    def _compare(self, node: ast.Compare) -> Walk[Expr | Number]:
+        terms = yield from self._walks((node.left, *node.comparators))
         result: Expr | Number | None = None
         for op, a, b in zip(node.ops, terms, terms[1:], strict=False):
             if type(op) not in _OPERATORS:
@@ -279,54 +313,58 @@ class Reader:
         assert result is not None
         return result
 
-    def _call(self, node: ast.Call) -> Expr | Number:
+    def _call(self, node: ast.Call) -> Walk[Expr | Number]:
         function = node.func
         if isinstance(function, ast.Subscript) and isinstance(function.value, ast.Name):
             if function.value.id == "scatter":
-                return self._scatter(node, elements(function.slice))
+                return (yield from self._scatter(node, elements(function.slice)))
             if function.value.id not in REDUCER_NAMES:
                 self.fail(node, f"`{function.value.id}` is no reducer; the reducers are {', '.join(REDUCER_NAMES)}")
-            return self._reduce(node, function.value.id, elements(function.slice))
+            return (yield from self._reduce(node, function.value.id, elements(function.slice)))
         if not isinstance(function, ast.Name):
             self.fail(node, f"`{self.parsed.segment(function)}` is not a function of index notation")
         name = function.id
         if name in REDUCER_NAMES:
-            return self._reduce(node, name, None)
+            return (yield from self._reduce(node, name, None))
         if name == "scatter":
-            return self._scatter(node, [])
+            return (yield from self._scatter(node, []))
         if name == "cast":
-            return self._cast(node)
+            return (yield from self._cast(node))
         for keyword in node.keywords:
             self.fail(keyword, f"{name} takes its arguments by position")
         if name in ("select", "where"):
             if len(node.args) != 3:
                 self.fail(node, f"{name} takes a condition and two values, got {len(node.args)} arguments")
-            return self.build(node, dsl.select, *(self.value(a) for a in node.args))
+            return self.build(node, dsl.select, *(yield from self._walks(node.args)))
         if name in _COMPOSED:
-            return self._applied(node, name, *_COMPOSED[name])
+            return (yield from self._applied(node, name, *_COMPOSED[name]))
         if name not in _SCALAR:
             known = [*_SCALAR, *_COMPOSED, *BINDER_NAMES, "select", "where", "cast"]
             if name in self.env:
                 self.fail(node, f"`{name}` is a tensor or a number, no function; read a tensor with {name}[i]")
-            meant = _did_you_mean(name, known)
-            self.fail(node, f"unknown function `{name}`; {meant}the functions are {', '.join(sorted(known))}")
-        return self._applied(node, name, partial(dsl.scalar, _SCALAR[name]), FUNCTIONS[_SCALAR[name]].arity)
+            meant, name = _did_you_mean(name, known), self.parsed.segment(function)
+            self.fail(
+                node,
+                f"unknown function `{name}`; {meant}the functions are {', '.join(sorted(known))}",
+            )
+        fn = _SCALAR[name]
+        return (yield from self._applied(node, name, partial(dsl.scalar, fn), FUNCTIONS[fn].arity))
 
-    def _applied(self, node: ast.Call, name: str, function: Callable[..., Any], arity: int) -> Expr:
+    def _applied(self, node: ast.Call, name: str, function: Callable[..., Any], arity: int) -> Walk[Expr]:
         if len(node.args) != arity:
             self.fail(node, f"{name} takes {arity} argument{'s' * (arity > 1)}, got {len(node.args)}")
-        return self.build(node, function, *(self.value(a) for a in node.args))
+        return self.build(node, function, *(yield from self._walks(node.args)))
 
-    def _cast(self, node: ast.Call) -> Expr:
+    def _cast(self, node: ast.Call) -> Walk[Expr]:
         args = [*node.args, *(k.value for k in node.keywords if k.arg == "dtype")]
         if len(args) != 2 or len(args) != len(node.args) + len(node.keywords):
             self.fail(node, 'cast takes an expression and a dtype: cast(x[i], "float32")')
         target = args[1].id if isinstance(args[1], ast.Name) else getattr(args[1], "value", None)
         if target not in dt.NUMPY:
             self.fail(args[1], f"`{self.parsed.segment(args[1])}` is not one of {', '.join(dt.NUMPY)}")
-        return self.build(node, dsl.cast, self.value(args[0]), target)
+        return self.build(node, dsl.cast, (yield self.walk(args[0])), target)
 
-    def _reduce(self, node: ast.Call, op: str, explicit: list[ast.expr] | None) -> Expr:
+    def _reduce(self, node: ast.Call, op: str, explicit: list[ast.expr] | None) -> Walk[Expr]:
         if explicit is None and len(node.keywords) == 1 and node.keywords[0].arg == "axis":
             value = node.keywords[0].value
             explicit = value.elts if isinstance(value, (ast.List, ast.Tuple)) else [value]
@@ -338,6 +376,7 @@ class Reader:
         if explicit is None:
             over = self._direct(node.args[0])
             if not over:
+                yield self.walk(node.args[0])  # what is wrong inside is said first
                 self.fail(
                     node,
                     f"{op} has nothing to go over: every index in its argument is on the left or bound elsewhere; "
@@ -347,7 +386,7 @@ class Reader:
             over = self._bound(op, explicit)
         self.scope += over
         axes = [self.axis(name) for name in over]
-        body = self.value(node.args[0])
+        body = yield self.walk(node.args[0])
         del self.scope[len(self.scope) - len(over) :]
         if op in _COUNTING and self.known is None:
             self.counts, op = True, "sum"
@@ -355,7 +394,7 @@ class Reader:
             return self.build(node, _DERIVED[op], body, axes)
         return self.build(node, dsl.reduction, op, body, axes)
 
-    def _scatter(self, node: ast.Call, explicit: list[ast.expr]) -> Expr:
+    def _scatter(self, node: ast.Call, explicit: list[ast.expr]) -> Walk[Expr]:
         at = node.keywords[0].value if [k.arg for k in node.keywords] == ["at"] else None
         if len(node.args) != 1 or not isinstance(at, (ast.List, ast.Tuple)):
             self.fail(node, f"scatter takes a value, and where it is added: {_SCATTER}")
@@ -363,8 +402,8 @@ class Reader:
             self.fail(node, "a scatter is the whole right side of a statement; define what it gives as a tensor first")
         self.scope, self.is_scatter = self._bound("scatter", explicit), True
         axes = [self.axis(name) for name in self.scope]
-        value = self.value(node.args[0])
-        return self.build(node, dsl.scattered, axes, [self.value(e) for e in at.elts], value)
+        value = yield self.walk(node.args[0])
+        return self.build(node, dsl.scattered, axes, (yield from self._walks(at.elts)), value)
 
     def _bound(self, op: str, explicit: list[ast.expr]) -> list[str]:
         """The index names in the brackets of a reducer or a scatter, new in this place."""

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from neoflow.errors import shown
 from neoflow.expr.constant import written
 from neoflow.expr.ir import caller
+from neoflow.expr.limits import unusable
 from neoflow.expr.notation.reader import Bindings, Number, listing
 from neoflow.expr.notation.statement import Statement
 from neoflow.expr.notation.text import Source
@@ -29,6 +31,13 @@ def expr(
     and numbers by the names they have in `text`. Raises `ExpressionError` with the line and a caret under the place.
     """
     source = Source(text, caller())
+    if extents is not None and not isinstance(extents, Mapping):
+        source.fail(f"tensors are bound by the names they have in the text: nf.expr(text, x=...), not {shown(extents)}")
+    wrong = None if name is None else unusable(name)
+    if wrong is not None:
+        source.fail(wrong)
+    if outputs is not None and not isinstance(outputs, (list, tuple)):
+        source.fail(f"outputs is a list of names that the text defines, not {shown(outputs)}")
     env: Bindings = {key: _binding(key, value, source) for key, value in bindings.items()}
     given = {key: _extent(key, n, source) for key, n in (extents or {}).items()}
     parsed = source.statements()

@@ -7,7 +7,17 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NoReturn
 
-from neoflow.errors import ExpressionError, Location
+from neoflow.errors import ExpressionError, Location, shown
+
+LIMIT = 1 << 20
+"""Most characters of a text."""
+MOST_STATEMENT = 1 << 16
+"""Most characters of a statement: what is read in less than a second."""
+_CARET_BEFORE, _CARET_AFTER = 100, 60
+"""Most characters of a line that an error shows on both sides of its caret."""
+_SHOWN = 120
+"""Most characters of an expression inside a message."""
+_DIVIDE = "define a part of it as a tensor of its own, by a statement before"
 
 
 class Source:
@@ -15,15 +25,19 @@ class Source:
 
     def __init__(self, text: str, where: Location | None):
         if not isinstance(text, str):
-            raise ExpressionError(f"index notation is a text, not {text!r}", where)
-        self.text, self.where, self.lines = text, where, text.splitlines()
+            raise ExpressionError(f"index notation is a text, not {shown(text)}", where)
+        if len(text) > LIMIT:
+            raise ExpressionError(f"a text of {len(text)} characters is too long; the limit is {LIMIT}", where)
+        self.text, self.where = text.replace("\r\n", "\n").replace("\r", "\n"), where
+        self.lines = self.text.split("\n")
 
     def fail(self, message: str, line: int | None = None, column: int = 0) -> NoReturn:
         """Raise `ExpressionError`, with the line of text and a caret when a place is given (both from 0)."""
         if line is not None and line < len(self.lines):
-            shown = self.lines[line].rstrip()
-            left = len(shown) - len(shown.lstrip())
-            message += f"\n    {shown.lstrip()}\n    {' ' * max(column - left, 0)}^"
+            text = self.lines[line].rstrip()
+            left = max(len(text) - len(text.lstrip()), column - _CARET_BEFORE)
+            part = "".join(c if c.isprintable() else "?" for c in text[left : max(left, column) + _CARET_AFTER])
+            message += f"\n    {part}\n    {' ' * max(column - left, 0)}^"
         raise ExpressionError(message, self.where)
 
     def statements(self) -> tuple[Parsed, ...]:
@@ -46,15 +60,20 @@ class Parsed:
 
     def __init__(self, text: str, line: int, column: int):
         self.text, self.line, self.column = text, line, column
+        if len(text) > MOST_STATEMENT:
+            raise _Syntax(f"a statement of {len(text)} characters is too long; {_DIVIDE}", line, column)
         try:
             body = ast.parse(text).body
         except SyntaxError as e:
             found = e.msg[0].lower() + e.msg[1:]
-            raise _Syntax(
-                f"the text does not parse: {found}", *self._absolute(e.lineno or 1, (e.offset or 1) - 1)
-            ) from None
-        node = body[0]
-        if len(body) != 1 or not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            place = self._absolute(e.lineno or 1, (e.offset or 1) - 1)
+            raise _Syntax(f"the text does not parse: {found}", *place) from None
+        except (MemoryError, RecursionError):
+            raise _Syntax(f"the statement nests too deeply; {_DIVIDE}", line, column) from None
+        except ValueError as e:  # NUL, half a surrogate pair
+            raise _Syntax(f"the text has a character that no text has: {e}", line, column) from None
+        node = body[0] if len(body) == 1 else None
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             raise _Syntax("a statement is an assignment: y[i, j] = expression", line, column)
         self.target, self.value = node.targets[0], node.value
 
@@ -64,12 +83,13 @@ class Parsed:
     def place(self, node: ast.AST) -> tuple[int, int]:
         """Line and column of `node` in the whole text, from 0; `ast` counts columns in bytes."""
         assert isinstance(node, ast.expr | ast.keyword)
-        bytes_before = self.text.splitlines()[node.lineno - 1].encode()[: node.col_offset]
+        bytes_before = self.text.split("\n")[node.lineno - 1].encode()[: node.col_offset]
         return self._absolute(node.lineno, len(bytes_before.decode()))
 
     def segment(self, node: ast.AST) -> str:
-        """The text of `node`, on one line."""
-        return " ".join((ast.get_source_segment(self.text, node) or ast.unparse(node)).split())
+        """The text of `node`, on one line and cut where it is long."""
+        text = " ".join((ast.get_source_segment(self.text, node) or type(node).__name__).split())
+        return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 @lru_cache(maxsize=256)
@@ -89,7 +109,8 @@ def _split(text: str) -> Iterator[tuple[str, int, int]]:
         elif c in "\"'":
             quote = c
         elif c == "#":
-            n = (text + "\n").index("\n", n)
+            end = text.find("\n", n)
+            n = len(text) if end < 0 else end
             continue
         elif c in "([{":
             depth += 1

@@ -26,7 +26,7 @@ proved) · tensors (labels, leaves, computes)
 """
 
 from neoflow.expr.text.build import Source, build_definition
-from neoflow.expr.text.syntax import MOST_AXES, read_statement
+from neoflow.expr.text.syntax import read_statement
 from neoflow.expr.text.tensors import (
     compute_lines,
     leaf_line,
@@ -39,7 +39,6 @@ from neoflow.expr.text.tensors import (
 from neoflow.expr.text.write import definition_lines, is_free_name
 
 __all__ = [
-    "MOST_AXES",
     "Source",
     "build_definition",
     "compute_lines",

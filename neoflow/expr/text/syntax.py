@@ -7,15 +7,12 @@ from dataclasses import dataclass, field
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS, REDUCERS, Function
+from neoflow.expr.limits import MOST_EXTENT, MOST_RANK
 from neoflow.expr.text.write import is_free_name, is_shared_name
 from neoflow.text import Scanner, Token, is_real
 
-MOST_EXTENT = (1 << 62) - 1
-"""Extents and constants are added and multiplied as int64."""
 MOST_NUMBER = 4095
 """The greatest number of an axis."""
-MOST_AXES = 64
-"""NumPy, the meaning of the language, has no tensors of more dimensions."""
 
 _BINARY = {f.symbol: f for f in FUNCTIONS.values() if f.symbol and f.arity == 2}
 _UNARY = {f.symbol: f for f in FUNCTIONS.values() if f.symbol and f.arity == 1}
@@ -121,7 +118,7 @@ def _bound_axes(scanner: Scanner, s: Statement) -> tuple[str, ...]:
         if extent < 1 or s.extents.setdefault(name, extent) != extent or name in found:
             scanner.refuse("an axis has one extent greater than 0 and is bound once at a time", token)
         found.append(name)
-        if len(s.extents) > 4 * MOST_AXES or len(found) > MOST_AXES:
+        if len(s.extents) > 8 * MOST_RANK or len(found) > MOST_RANK:
             scanner.refuse("there are too many axes", token)
     return tuple(found)
 

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from neoflow.expr import dtype as dt
+from neoflow.expr.limits import MOST_EXTENT, MOST_RANK, excess
 from neoflow.expr.tensor import Compute, Constant, Parameter, Placeholder, Tensor
 from neoflow.expr.text.build import Source, build_definition
-from neoflow.expr.text.syntax import MOST_AXES, MOST_EXTENT, read_place, read_statement
+from neoflow.expr.text.syntax import read_place, read_statement
 from neoflow.expr.text.write import definition_lines, is_free_name, usable_names
 from neoflow.text import Scanner, Token, quote
 
@@ -47,8 +48,11 @@ def read_type(scanner: Scanner) -> tuple[tuple[int, ...], str]:
             scanner.expect(",")
         token = scanner.token
         shape.append(scanner.number("an extent", MOST_EXTENT))
-        if not shape[-1] or len(shape) > MOST_AXES:
-            scanner.refuse(f"a shape has at most {MOST_AXES} extents, each greater than 0", token)
+        if not shape[-1] or len(shape) > MOST_RANK:
+            scanner.refuse(f"a shape has at most {MOST_RANK} extents, each greater than 0", token)
+        wrong = excess(shape)
+        if wrong is not None:
+            scanner.refuse(wrong, token)
     return tuple(shape), dtype
 
 
