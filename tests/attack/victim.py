@@ -1,7 +1,8 @@
 """Programs that run on whatever lies in a kernel cache, each time in a process of its own that may crash or hang.
 
-`python -m tests.attack.victim` reads a line of JSON for each run, {"folder": path, "check": bool, "programs": [name]},
-forks, and writes what came of it: {"outcome": "right" | "wrong" | "error" | "raw" | "crash" | "hang", ...}.
+`python -m tests.attack.victim` reads a line of JSON for each run, {"folder": path, "check": bool, "programs": [name],
+"between": command}, forks, and writes what came of it: {"outcome": "right" | "wrong" | "error" | "raw" | "crash" |
+"hang", ...}. The command is run after the first program, by the user nobody.
 """
 
 from __future__ import annotations
@@ -34,23 +35,34 @@ class Outcome:
 
 
 class Victim:
-    """A server that forks for each run."""
+    """A server that forks for each run; after a command of the shell that sees to what is mounted for it alone."""
 
-    def __init__(self, **environment: str) -> None:
+    def __init__(self, mounting: str | None = None, **environment: str) -> None:
         command = [sys.executable, "-m", "tests.attack.victim"]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        if mounting is not None:
+            command = ["unshare", "--mount", "sh", "-c", f'{mounting} && exec "$@"', "sh", *command]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
         self._process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **environment}, **pipes)
 
-    def run(self, folder: Path, check: bool = False, programs: tuple[str, ...] | None = None) -> Outcome:
-        asked = {"folder": str(folder), "check": check, "programs": programs}
-        print(json.dumps(asked), file=self._process.stdin, flush=True)
-        found = json.loads(self._process.stdout.readline())
-        return Outcome(**{**found, "warnings": tuple(found.get("warnings", ()))})
+    def __enter__(self) -> Victim:
+        return self
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.stdin.close()
         self._process.wait(SECONDS)
         self._process.stdout.close()
+
+    def run(
+        self,
+        folder: Path,
+        check: bool = False,
+        programs: tuple[str, ...] | None = None,
+        between: list[str] | None = None,
+    ) -> Outcome:
+        asked = {"folder": str(folder), "check": check, "programs": programs, "between": between}
+        print(json.dumps(asked), file=self._process.stdin, flush=True)
+        found = json.loads(self._process.stdout.readline())
+        return Outcome(**{**found, "warnings": tuple(found.get("warnings", ()))})
 
 
 def programs() -> dict[str, Any]:
@@ -99,7 +111,9 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            for name in asked["programs"] or made:
+            for number, name in enumerate(asked["programs"] or made):
+                if number == 1 and asked["between"]:
+                    subprocess.run(asked["between"], user=65534, group=65534, check=False, capture_output=True)
                 y, inputs, arrays, wanted = made[name]()
                 f = nf.compile([y], inputs)
                 built += f.compiled.built
