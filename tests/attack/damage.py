@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+
+NOBODY = 65534
+IS_ROOT = os.geteuid() == 0
 
 
 def files(folder: Path) -> list[Path]:
@@ -116,8 +120,8 @@ def _writable(data: bytes) -> Callable[[Path], None]:
 def _foreign(data: bytes) -> Callable[[Path], None]:
     def write(path: Path) -> None:
         path.write_bytes(data)
-        if os.geteuid() == 0:
-            os.chown(path, 65534, 65534)
+        if IS_ROOT:
+            os.chown(path, NOBODY, NOBODY)
 
     return write
 
@@ -159,6 +163,44 @@ def befall(path: Path, what: str) -> None:
         OBJECTS[what](path)
     else:
         KEPT[what](data)(path)
+
+
+@contextmanager
+def given_away(*paths: Path) -> Iterator[None]:
+    """These files and folders belong to another user; to who may not give them away, it looks as if they did."""
+    if IS_ROOT:
+        for path in paths:
+            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+        yield
+        return
+    given, real = {path.lstat().st_ino for path in paths}, os.fstat
+
+    def fstat(file: int) -> os.stat_result:
+        status = real(file)
+        return os.stat_result([*status[:4], NOBODY, *status[5:10]]) if status.st_ino in given else status
+
+    os.fstat = fstat
+    try:
+        yield
+    finally:
+        os.fstat = real
+
+
+@contextmanager
+def only_reading(folder: Path) -> Iterator[None]:
+    """This process may read in a folder, and not write: root becomes another user, others have a right less."""
+    if not IS_ROOT:
+        folder.chmod(0o555)
+        yield
+        folder.chmod(0o755)
+        return
+    os.setegid(NOBODY)
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
 
 
 HOSTILE = (*BODIES, *OBJECTS, *KEPT)

@@ -1,8 +1,9 @@
 """Programs that run on whatever lies in a kernel cache, each time in a process of its own that may crash or hang.
 
 `python -m tests.attack.victim` reads a line of JSON for each run, {"folder": path, "check": bool, "programs": [name],
-"between": command}, forks, and writes what came of it: {"outcome": "right" | "wrong" | "error" | "raw" | "crash" |
-"hang", ...}. The command is run after the first program, by the user nobody.
+"between": command, "refusing": errno}, forks, and writes what came of it: {"outcome": "right" | "wrong" | "error" |
+"raw" | "crash" | "hang", ...}. The command is run after the first program, by nobody where this user is root. What
+changes a disk is refused with that number, unless it is 0.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.attack.damage import IS_ROOT, NOBODY
 
 SECONDS = 60
 """of a run that does not end"""
@@ -58,8 +62,9 @@ class Victim:
         check: bool = False,
         programs: tuple[str, ...] | None = None,
         between: list[str] | None = None,
+        refusing: int = 0,
     ) -> Outcome:
-        asked = {"folder": str(folder), "check": check, "programs": programs, "between": between}
+        asked = {"folder": str(folder), "check": check, "programs": programs, "between": between, "refusing": refusing}
         print(json.dumps(asked), file=self._process.stdin, flush=True)
         found = json.loads(self._process.stdout.readline())
         return Outcome(**{**found, "warnings": tuple(found.get("warnings", ()))})
@@ -96,6 +101,21 @@ def programs() -> dict[str, Any]:
     }
 
 
+def refuse(number: int) -> None:
+    """From now on no call of the system changes what is on a disk."""
+
+    def refused(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            if real.__name__ != "open" or arguments[1] & os.O_CREAT:
+                raise OSError(number, os.strerror(number))
+            return real(*arguments, **named)
+
+        return call
+
+    for name in ("open", "utime", "unlink", "rename", "mkdir"):
+        setattr(os, name, refused(getattr(os, name)))
+
+
 def run(asked: dict[str, Any]) -> dict[str, Any]:
     """Compile and run the programs as they are asked for."""
     import numpy as np
@@ -108,12 +128,15 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
         "NEOFLOW_THREADS": "2",
     }
     built, wrong, made = 0, [], programs()
+    if asked["refusing"]:
+        refuse(asked["refusing"])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             for number, name in enumerate(asked["programs"] or made):
                 if number == 1 and asked["between"]:
-                    subprocess.run(asked["between"], user=65534, group=65534, check=False, capture_output=True)
+                    user = {"user": NOBODY, "group": NOBODY} if IS_ROOT else {}
+                    subprocess.run(asked["between"], check=False, capture_output=True, **user)
                 y, inputs, arrays, wanted = made[name]()
                 f = nf.compile([y], inputs)
                 built += f.compiled.built

@@ -9,8 +9,7 @@ from neoflow import ConfigError
 from neoflow.runtime import folder as folders
 from neoflow.runtime.cache import CacheWarning, KernelCache
 from neoflow.runtime.folder import Folder
-
-IS_ROOT = os.geteuid() == 0
+from tests.attack.damage import NOBODY, given_away
 
 
 def mode(path):
@@ -52,17 +51,14 @@ def test_a_folder_in_one_that_others_can_write_to_is_not_used(tmp_path):
     assert len(list(inner.iterdir())) == 1
 
 
-@pytest.mark.skipif(not IS_ROOT, reason="gives files away")
 def test_a_folder_of_another_user_is_refused_and_so_is_what_lies_in_one(tmp_path):
-    inner = tmp_path / "theirs" / "kernels"
-    inner.mkdir(parents=True, mode=0o700)
-    os.chown(inner, 12345, 12345)
-    with pytest.raises(ConfigError, match=r"can be written by others \(mode 700, owner 12345\)"):
-        Folder(inner)
-    os.chown(inner, 0, 0)
-    os.chown(inner.parent, 12345, 12345)
-    with pytest.raises(PermissionError, match=r"theirs belongs to somebody else \(mode 7\d\d, owner 12345\)"):
-        Folder(inner)
+    for name in ("a", "b"):
+        (tmp_path / name / "kernels").mkdir(parents=True, mode=0o700)
+    with given_away(tmp_path / "a" / "kernels", tmp_path / "b"):
+        with pytest.raises(ConfigError, match=rf"can be written by others \(mode 700, owner {NOBODY}\)"):
+            Folder(tmp_path / "a" / "kernels")
+        with pytest.raises(PermissionError, match=rf"b belongs to somebody else \(mode 7\d\d, owner {NOBODY}\)"):
+            Folder(tmp_path / "b" / "kernels")
 
 
 def test_groups_without_others_may_write_to_parents(tmp_path, monkeypatch):
@@ -92,12 +88,10 @@ def test_links_on_the_way_are_followed_once(tmp_path):
         Folder(tmp_path / "loop")
 
 
-@pytest.mark.skipif(not IS_ROOT, reason="gives files away")
 def test_links_of_others_are_not_followed(tmp_path):
     (tmp_path / "mine").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to("mine")
-    os.chown(tmp_path / "link", 12345, 12345, follow_symlinks=False)
-    with pytest.raises(PermissionError, match="link belongs to somebody else"):
+    with given_away(tmp_path / "link"), pytest.raises(PermissionError, match="link belongs to somebody else"):
         Folder(tmp_path / "link")
 
 
