@@ -171,10 +171,8 @@ def test_bits(small):
 
 
 @pytest.mark.slow
-def test_every_bit_of_every_record(small):
-    found = bits(small)
-    assert len(found) > 3552
-    flips(small, found)
+def test_4000_bits(small):
+    flips(small, damage.drawn(bits(small), 4000, 1))
 
 
 def exchanges(folder):
