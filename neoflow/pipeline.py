@@ -21,7 +21,7 @@ from neoflow.kernel import Code, Kernel, kernel_symbol
 from neoflow.loops import Schedule, default_schedule
 from neoflow.machine import available_cores
 from neoflow.partition import KernelCall, Partition, Subgraph, order_calls, partition
-from neoflow.runtime.cache import Entry, KernelCache
+from neoflow.runtime.cache import KernelCache
 from neoflow.runtime.device import Memory
 from neoflow.runtime.device.cpu import CPU, Cpu
 from neoflow.runtime.device.library import Library
@@ -29,6 +29,7 @@ from neoflow.runtime.executor import Loaded, load_kernel, run_kernel
 from neoflow.runtime.function import Function
 from neoflow.runtime.parameters import STORE, ParameterStore
 from neoflow.runtime.plan import Plan, make_plan
+from neoflow.runtime.records import Module
 from neoflow.target import Target, cpu_target
 from neoflow.trace import Trace
 
@@ -37,7 +38,8 @@ from neoflow.trace import Trace
 class Compiled:
     """What a compilation made: the plan, its distinct kernels by their number in the plan, and the record of stages.
 
-    written: the graph before any pass. built: kernels that were compiled now; cached: kernels that came from the cache.
+    written: the graph before any pass. modules: where the code of each kernel is. built: kernels that were compiled
+    now; cached: kernels that came from the cache.
     """
 
     written: Graph
@@ -45,6 +47,7 @@ class Compiled:
     calls: tuple[KernelCall, ...]
     plan: Plan
     kernels: tuple[Kernel, ...]
+    modules: tuple[Module, ...]
     target: Target
     built: int
     cached: int
@@ -76,10 +79,10 @@ _libraries: WeakValueDictionary[str, Library] = WeakValueDictionary()
 """Loaded modules by the hash of their content, as long as something uses them."""
 
 
-def _library(settings: config.Config, name: str) -> Library:
-    library = _libraries.get(name)
+def _library(module: Module) -> Library:
+    library = _libraries.get(module.name)
     if library is None:
-        library = _libraries[name] = CPU.load(_cache(settings).data(name))
+        library = _libraries[module.name] = CPU.load(module.library)
     return library
 
 
@@ -89,15 +92,12 @@ def device() -> Cpu:
     def team() -> bytes:
         cache, request = _cache(config.load()), request_key("the thread team", "", "")
         key = cache.kernel_of(request)
-        if key is None or cache.find(key) is None:
+        module = None if key is None else cache.find(key)
+        if module is None:
             key = codegen.team_key()
-            if cache.find(key) is None:
-                cache.publish(codegen.build_team(), {key: Code(())})
+            module = cache.find(key) or cache.publish(codegen.build_team(), {key: Code(())})
             cache.remember(request, key)
-        entry = cache.find(key)
-        if entry is None:
-            raise CodegenError("the thread team vanished from the cache while it was loaded; try again")
-        return cache.data(entry.module)
+        return module.library
 
     CPU.install(team)
     return CPU
@@ -198,21 +198,21 @@ def compile_program(
         lambda s: "\n".join(map(str, s)),
         distinct,
     )
-    kernels, built = trace.run(
+    kernels, modules, built = trace.run(
         "code",
         lambda: _kernels(tuple(subgraphs.values()), schedules, machine, settings, trace),
-        lambda r: f"{r[1]} kernels compiled, {len(r[0]) - r[1]} from the cache",
+        lambda r: f"{r[2]} kernels compiled, {len(r[0]) - r[2]} from the cache",
         lambda r: "\n".join(f"{k.symbol} {k.subgraph.digest[:8]}" for k in r[0]),
         distinct,
     )
-    codes = {k.subgraph.digest: _entry(settings, k).code for k in kernels}
+    codes = {k.subgraph.digest: m.codes[k.key] for k, m in zip(kernels, modules, strict=True)}
     plan = trace.run(
         "plan",
         lambda: make_plan(graph, calls, in_place, divided.views, codes, machine.threads),
         lambda p: f"{p.arena_bytes} bytes of temporaries",
         of=f"{len(calls)} kernel calls",
     )
-    return Compiled(written, graph, calls, plan, kernels, machine, built, len(kernels) - built, trace)
+    return Compiled(written, graph, calls, plan, kernels, modules, machine, built, len(kernels) - built, trace)
 
 
 def _schedule(subgraph: Subgraph, target: Target, trace: Trace) -> Schedule:
@@ -222,35 +222,38 @@ def _schedule(subgraph: Subgraph, target: Target, trace: Trace) -> Schedule:
 
 def _kernels(
     subgraphs: Sequence[Subgraph], schedules: Sequence[Schedule], target: Target, settings: config.Config, trace: Trace
-) -> tuple[tuple[Kernel, ...], int]:
-    """The kernels, all of them in the cache now, and how many of them were compiled for it.
+) -> tuple[tuple[Kernel, ...], tuple[Module, ...], int]:
+    """The kernels, the modules they are in, and how many of them were compiled now.
 
     What the cache knows by its request is not even lowered; what is lowered to code that is there is not compiled.
     """
     cache = _cache(settings)
+    cache.refresh()
     asked = list(zip(subgraphs, schedules, strict=True))
     requests = [request_key(s.digest, schedule.to_json(), str(target)) for s, schedule in asked]
     keys = [cache.kernel_of(r) for r in requests]
-    unknown = [n for n, key in enumerate(keys) if key is None or cache.find(key) is None]
-    built = _build([asked[n] for n in unknown], target, cache, trace) if unknown else []
-    for n, (key, _) in zip(unknown, built, strict=True):
+    modules = {key: cache.find(key) for key in keys if key is not None}
+    unknown = [n for n, key in enumerate(keys) if key is None or modules[key] is None]
+    lowered, built = _build([asked[n] for n in unknown], target, cache, trace) if unknown else ([], 0)
+    for n, (key, module) in zip(unknown, lowered, strict=True):
         cache.remember(requests[n], key)
-        keys[n] = key
+        keys[n], modules[key] = key, module
     kernels = tuple(Kernel(s, schedule, target, key or "") for (s, schedule), key in zip(asked, keys, strict=True))
-    return kernels, sum(is_new for _, is_new in built)
+    return kernels, tuple(m for m in (modules[k.key] for k in kernels) if m is not None), built
 
 
 def _build(
     asked: Sequence[tuple[Subgraph, Schedule]], target: Target, cache: KernelCache, trace: Trace
-) -> list[tuple[str, bool]]:
-    """Lower kernels, and compile those whose code the cache lacks into a few modules; each key, and whether it is new.
+) -> tuple[list[tuple[str, Module]], int]:
+    """Lower kernels, and compile those whose code the cache lacks into a few modules.
 
-    Modules are built by threads, as LLVM runs without the interpreter's lock, while this one lowers the next.
+    The key of each and the module it is in, and how many were compiled. Modules are built by threads, as LLVM runs
+    without the interpreter's lock, while this one lowers the next.
     """
     workers = available_cores()
     size = max(1, -(-len(asked) // (4 * workers)))
-    found: list[tuple[str, bool]] = []
-    seen: set[str] = set()
+    keys: list[str] = []
+    modules: dict[str, Module | None] = {}
     groups: dict[bool, list[tuple[str, Any]]] = {False: [], True: []}
     builds: list[tuple[dict[str, Code], Future[bytes]]] = []
     with ThreadPoolExecutor(workers, "neoflow-build") as pool:
@@ -264,10 +267,11 @@ def _build(
             trace.tick()
             lowered = codegen.lower(subgraph, schedule, target, "kernel")
             key = codegen.kernel_key(lowered, target)
-            is_new = key not in seen and cache.find(key) is None
-            found.append((key, is_new))
-            seen.add(key)
-            if is_new:
+            keys.append(key)
+            if key in modules:
+                continue
+            modules[key] = cache.find(key)
+            if modules[key] is None:
                 group = groups[lowered.is_shared]  # those alone may be in one module
                 group.append((key, lowered.named(kernel_symbol(key))))
                 if len(group) == size:
@@ -276,12 +280,13 @@ def _build(
         for group in groups.values():
             submit(group)
         for codes, build in builds:
-            cache.publish(build.result(), codes)
+            modules.update(dict.fromkeys(codes, cache.publish(build.result(), codes)))
             trace.tick()
-    return found
+    found = [(key, module) for key in keys if (module := modules[key]) is not None]
+    return found, sum(len(codes) for codes, _ in builds)
 
 
-def _check(kernel: Kernel, entry: Entry, loaded: Loaded, settings: config.Config) -> None:
+def _check(kernel: Kernel, module: Module, loaded: Loaded, settings: config.Config) -> None:
     """Compare a kernel with NumPy, unless that was done for this very code; a wrong one leaves the cache.
 
     Raises `CodegenError` with the kernel, the draw and the worst element.
@@ -289,7 +294,7 @@ def _check(kernel: Kernel, entry: Entry, loaded: Loaded, settings: config.Config
     from neoflow.codegen.verify import verifier_version, verify  # imported here: who does not ask for it need not wait
 
     cache, digest = _cache(settings), kernel.subgraph.digest
-    found = cache.certificate(kernel.key, digest, entry.module)
+    found = cache.certificate(kernel.key, digest, module)
     if found is not None and found.get("verifier") == verifier_version():
         return
 
@@ -301,25 +306,15 @@ def _check(kernel: Kernel, entry: Entry, loaded: Loaded, settings: config.Config
     except CodegenError:
         cache.drop(kernel.key)
         raise
-    cache.certify(kernel.key, digest, entry.module, asdict(certificate))
-
-
-def _entry(settings: config.Config, kernel: Kernel) -> Entry:
-    entry = _cache(settings).find(kernel.key)
-    if entry is None:
-        raise CodegenError(
-            f"kernel {kernel.key} vanished from the cache {settings.cache_dir} while it was loaded; try again"
-        )
-    return entry
+    cache.certify(kernel.key, digest, module, asdict(certificate))
 
 
 def bind(compiled: Compiled) -> Function:
     """Load the kernels and bind them to memory."""
-    settings = config.load()
-    entries = [_entry(settings, k) for k in compiled.kernels]
-    loaded = [load_kernel(e.code, _library(settings, e.module)) for e in entries]
+    settings, placed = config.load(), list(zip(compiled.kernels, compiled.modules, strict=True))
+    loaded = [load_kernel(module.codes[k.key], _library(module)) for k, module in placed]
     if settings.check:
-        for found in zip(compiled.kernels, entries, loaded, strict=True):
+        for found in zip(compiled.kernels, compiled.modules, loaded, strict=True):
             _check(*found, settings)
     return Function(compiled, loaded, parameter_store(), compiled.target.threads)
 

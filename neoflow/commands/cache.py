@@ -41,7 +41,9 @@ def cache(
     found = KernelCache(settings.cache_dir, settings.cache_bytes)
     if clear:
         found.clear()
-    kept = Kept(str(found.root), *found.size(), found.limit_bytes, found.count("index"), found.count("certificates"))
+    files = found.files()
+    nbytes, counts = sum(file.nbytes for file in files["module"]), {kind: len(files[kind]) for kind in files}
+    kept = Kept(str(found.root), counts["module"], nbytes, found.limit_bytes, counts["kernel"], counts["certificate"])
     if as_json:
         print_json(asdict(kept))
     else:

@@ -1,207 +1,259 @@
 """The kernel cache: compiled modules on disk, found by what they were made from.
 
-    <root>/modules/<sha256 of the file>.o          a module of many kernels
-    <root>/requests/<request key>.json             {"kernel": key}
-    <root>/index/<kernel key>.json                 {"module": sha256, "code": how it is called}
-    <root>/certificates/<kernel key>-<subgraph>.json   {"module": sha256, ...: what the judge says of it}
+    <sha256 of the file>.module           how its kernels are called, by their keys, and the shared library they are in
+    <request key>.request                 {"kernel": key}
+    <kernel key>.kernel                   {"module": sha256}
+    <kernel key>-<subgraph>.certificate   {"module": sha256, "subgraph": digest, ...: what the judge says of it}
 
-Keys are hashes of all that follows (`codegen.keys`), so an entry never changes its meaning. Files appear by atomic
-rename; a module is verified by its SHA-256 when it is loaded, and a damaged one is dropped with one warning and built
-again. A certificate holds for one content of a module and for one subgraph.
+Keys are hashes of all that follows (`codegen.keys`), so an entry never changes its meaning. A file is verified whenever
+it is read (`records`): it says nothing under another name, nor with another bit. What does not fit is dropped, with one
+warning a process, and built again.
+
+Files appear by atomic rename, and no process waits for another: one that is killed leaves whole files, and temporary
+ones that are swept later. What cannot be read or written is done without: kernels are compiled, and run from memory.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import stat
+import errno
+import re
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
-
-from filelock import FileLock
+from weakref import WeakValueDictionary
 
 from neoflow.errors import ConfigError
 from neoflow.kernel import Code
-from neoflow.runtime.files import write_atomically
+from neoflow.runtime.folder import File, Folder
+from neoflow.runtime.records import MALFORMED, Module, checked_hash, packed, sealed, unpacked, unsealed
 
-REQUEST_SECONDS = 30 * 24 * 3600.0
-"""How long it is remembered which kernel a request led to; finding it again costs a lowering."""
-FOLDERS = ("modules", "requests", "index", "certificates")
+KINDS = ("module", "kernel", "request", "certificate")
+"""Of files, by the end of their names."""
+RECORD_SECONDS = 30 * 24 * 3600.0
+"""How long a record stays that nobody uses."""
+RECORDS = 20_000
+"""How many records of a kind there are at most: those of some hundred models, and of some editions of the compiler."""
+SHARE = 0.9
+"""Of the limit, what is left when room is made, so that it need not be made again at once."""
+MODULE_BYTES, RECORD_BYTES = 1 << 30, 1 << 16
+"""No file has more."""
 
+_NAME = re.compile(r"[0-9a-f]{64}(\.(module|kernel|request)|-[0-9a-f]{16}\.certificate)")
+_SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+_ELSEWHERE = "every process compiles what is not there; set NEOFLOW_CACHE_DIR to a folder that you alone can write to"
+_REMEDIES = {"read": "what does not fit is dropped and built again", "written": _ELSEWHERE, "used": _ELSEWHERE}
 
 T = TypeVar("T")
 
 
 class CacheWarning(UserWarning):
-    """A damaged cache entry was dropped."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Where a kernel is: the module's content, and how the kernel in it is called."""
-
-    module: str
-    code: Code
+    """The kernel cache is damaged, or cannot be used; the program runs all the same."""
 
 
 class KernelCache:
-    """A directory of compiled kernels, at most `limit_bytes` of modules (the least recently used go first)."""
+    """A folder of compiled kernels, at most `limit_bytes` of modules (the least recently used go first).
+
+    What this process uses is in memory too, as long as somebody holds it. Raises `ConfigError` when others can write to
+    the folder.
+    """
 
     def __init__(self, root: Path, limit_bytes: int = 2 << 30):
         self.root = root
         self.limit_bytes = limit_bytes
-        self._verified: dict[str, bytes] = {}
-        self._is_pruned = False
-        for folder in (root, *(root / name for name in FOLDERS)):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _refuse_shared(folder)
+        self._found: WeakValueDictionary[str, Module] = WeakValueDictionary()  # by kernel key
+        self._loaded: WeakValueDictionary[str, Module] = WeakValueDictionary()  # by name
+        self._said: set[str] = set()
+        self._nbytes: int | None = None
+        """of all modules when room was made last, and of those published since"""
+        self._folder: Folder | None = None
+        self.refresh()
 
-    def find(self, key: str) -> Entry | None:
-        """The entry of a kernel key, its module verified; None when it is missing or damaged."""
-        path = self.root / "index" / f"{key}.json"
-        entry = self._read(path, lambda data: Entry(str(data["module"]), Code.from_json(data["code"])))
-        if entry is not None and not self._verify(entry.module):
-            path.unlink(missing_ok=True)
+    def refresh(self) -> None:
+        """Open the folder, unless it is open and still there."""
+        if self._folder is not None and self._folder.is_there():
+            return
+        self._folder = None
+        try:
+            self._folder = Folder(self.root)
+        except OSError as error:
+            self._complain("used", error.strerror or str(error))
+
+    def find(self, key: str) -> Module | None:
+        """The verified module that a kernel key is in; None when it is missing or damaged."""
+        module = self._found.get(key)
+        if module is not None:
+            return module
+        name = self._record(f"{key}.kernel", lambda said: checked_hash(said["module"]))
+        if name is None:
             return None
-        return entry
+        module = self._load(name)
+        if module is None or key not in module.codes:
+            self._drop(f"{key}.kernel")
+            return None
+        self._found[key] = module
+        return module
 
     def kernel_of(self, request: str) -> str | None:
         """The kernel key that a request led to; None when that is not known."""
-        return self._read(self._request_path(request), lambda data: str(data["kernel"]))
+        return self._record(f"{request}.request", lambda said: checked_hash(said["kernel"]))
 
     def remember(self, request: str, key: str) -> None:
         """That a request leads to a kernel key."""
-        write_atomically(self._request_path(request), json.dumps({"kernel": key}).encode(), durable=False)
+        self._write_record(f"{request}.request", {"kernel": key})
 
-    def certificate(self, key: str, subgraph: str, module: str) -> dict[str, Any] | None:
+    def certificate(self, key: str, subgraph: str, module: Module) -> dict[str, Any] | None:
         """What the judge said of a kernel as code of a subgraph (its digest), in this very module; None: nothing."""
-        data = self._read(self._certificate_path(key, subgraph), dict)
-        return data if data is not None and data.get("module") == module else None
+        said = self._record(_certificate(key, subgraph), dict)
+        is_it = said is not None and (said.get("module"), said.get("subgraph")) == (module.name, subgraph)
+        return said if is_it else None
 
-    def certify(self, key: str, subgraph: str, module: str, certificate: Mapping[str, Any]) -> None:
+    def certify(self, key: str, subgraph: str, module: Module, certificate: Mapping[str, Any]) -> None:
         """Keep what the judge said."""
-        text = json.dumps({"module": module, **certificate}, indent=1)
-        write_atomically(self._certificate_path(key, subgraph), text.encode(), durable=False)
+        self._write_record(_certificate(key, subgraph), {**certificate, "module": module.name, "subgraph": subgraph})
+
+    def publish(self, library: bytes, codes: Mapping[str, Code]) -> Module:
+        """Keep a shared library, and the code of each kernel key in it."""
+        module, data = packed(library, codes)
+        self._loaded[module.name] = module
+        for key in codes:
+            self._found[key] = module
+        if self._write(f"{module.name}.module", data):
+            for key in codes:
+                self._write_record(f"{key}.kernel", {"module": module.name})
+            self._make_room(len(data))
+        return module
 
     def drop(self, key: str) -> None:
         """Forget a kernel that was found wrong, and whatever was said of it."""
-        (self.root / "index" / f"{key}.json").unlink(missing_ok=True)
-        for path in (self.root / "certificates").glob(f"{key}-*.json"):
-            path.unlink(missing_ok=True)
+        self._found.pop(key, None)
+        self._drop(f"{key}.kernel")
+        for file in self.files()["certificate"]:
+            if file.name.startswith(key):
+                self._drop(file.name)
 
-    def _request_path(self, request: str) -> Path:
-        return self.root / "requests" / f"{request}.json"
-
-    def _certificate_path(self, key: str, subgraph: str) -> Path:
-        return self.root / "certificates" / f"{key}-{subgraph[:16]}.json"
-
-    def _read(self, path: Path, parse: Callable[[Any], T]) -> T | None:
-        """What a file of JSON says; None when there is none, or it is damaged: then it is dropped."""
-        try:
-            return parse(json.loads(path.read_text()))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError):
-            self._drop(path, f"cache entry {path.name} is damaged")
-            return None
-
-    def _verify(self, module: str) -> bool:
-        if module in self._verified:
-            return True
-        path = self.module_path(module)
-        try:
-            data = path.read_bytes()
-        except OSError:
-            return False
-        if hashlib.sha256(data).hexdigest() != module:
-            self._drop(path, f"cached module {path.name} is damaged")
-            return False
-        os.utime(path)
-        self._verified[module] = data
-        return True
-
-    def _drop(self, path: Path, what: str) -> None:
-        warnings.warn(f"{what}; it is dropped and built again", CacheWarning, stacklevel=5)
-        path.unlink(missing_ok=True)
-
-    def module_path(self, module: str) -> Path:
-        return self.root / "modules" / f"{module}.o"
-
-    def data(self, module: str) -> bytes:
-        """The verified content of a module."""
-        return self._verified[module]
-
-    def publish(self, data: bytes, codes: Mapping[str, Code]) -> str:
-        """Store a module and the code of each kernel key in it; returns the module's name."""
-        module = hashlib.sha256(data).hexdigest()
-        write_atomically(self.module_path(module), data)
-        for key, code in codes.items():
-            text = json.dumps({"module": module, "code": code.to_json()})
-            write_atomically(self.root / "index" / f"{key}.json", text.encode())
-        self._verified[module] = data
-        self._evict()
-        if not self._is_pruned:
-            self._prune()
-        return module
-
-    def _prune(self) -> None:
-        """Drop requests of long ago; once is enough for a process."""
-        self._is_pruned = True
-        for path in (self.root / "requests").iterdir():
-            try:
-                if path.stat().st_mtime < time.time() - REQUEST_SECONDS:
-                    path.unlink()
-            except FileNotFoundError:
-                continue
-
-    def size(self) -> tuple[int, int]:
-        """How many modules there are, and their bytes."""
-        files = self._modules()
-        return len(files), sum(size for _, size, _ in files)
-
-    def count(self, folder: str) -> int:
-        """How many files are in one of the `FOLDERS`."""
-        return sum(1 for path in (self.root / folder).iterdir() if not path.name.startswith("."))
+    def files(self) -> dict[str, list[File]]:
+        """What is kept, by kind; the least recently used first."""
+        return _by_kind(() if self._folder is None else self._folder.files())
 
     def clear(self) -> None:
-        """Remove everything that is kept."""
-        with FileLock(self.root / "lock"):
-            for folder in reversed(FOLDERS):  # what leads to a module goes before it
-                for path in (self.root / folder).iterdir():
-                    path.unlink(missing_ok=True)
-            self._verified.clear()
-
-    def _modules(self) -> list[tuple[float, int, Path]]:
-        """When each module was used last, its bytes, its path."""
-        files = []
-        for path in (self.root / "modules").glob("*.o"):
+        """Remove everything that is kept. Raises `ConfigError` when that cannot be done."""
+        self._found.clear()
+        self._loaded.clear()
+        kept = self.files()
+        for file in (f for kind in reversed(KINDS) for f in kept[kind]):  # what leads to a module goes before it
             try:
-                files.append((path.stat().st_mtime, path.stat().st_size, path))
-            except FileNotFoundError:
-                continue
-        return files
+                self._remove(file.name)
+            except OSError as error:
+                raise ConfigError(f"the kernel cache {self.root} cannot be cleared: {error.strerror}") from None
 
-    def _evict(self) -> None:
-        with FileLock(self.root / "lock"):
-            files = self._modules()
-            total = sum(size for _, size, _ in files)
-            for _, size, path in sorted(files)[:-1]:
-                if total <= self.limit_bytes:
-                    break
-                path.unlink(missing_ok=True)
-                total -= size
+    def _record(self, name: str, parse: Callable[[dict[str, Any]], T]) -> T | None:
+        return self._read(name, RECORD_BYTES, lambda data: parse(unsealed(name, data)))
+
+    def _load(self, name: str) -> Module | None:
+        module = self._loaded.get(name)
+        if module is None:
+            module = self._read(f"{name}.module", MODULE_BYTES, lambda data: unpacked(name, data))
+            if module is not None:
+                self._loaded[name] = module
+        return module
+
+    def _read(self, name: str, most: int, parse: Callable[[bytes], T]) -> T | None:
+        """What a file says; None when there is none, or it does not fit: then it is dropped."""
+        if self._folder is None:
+            return None
+        try:
+            return parse(self._folder.read(name, most))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno not in _SCARCE:
+                self._drop(name)
+            self._complain("read", f"{name}: {error.strerror}")
+        except MALFORMED as error:
+            self._drop(name)
+            self._complain("read", f"{name} {error}" if isinstance(error, ValueError) else f"{name} is foreign")
+        return None
+
+    def _write_record(self, name: str, said: Mapping[str, Any]) -> None:
+        self._write(name, sealed(name, said))
+
+    def _write(self, name: str, data: bytes) -> bool:
+        """Whether a file could be put there."""
+        if self._folder is None:
+            return False
+        try:
+            self._folder.write(name, data)
+        except OSError as error:
+            self._complain("written", error.strerror or str(error))
+            return False
+        return True
+
+    def _remove(self, name: str) -> None:
+        if self._folder is not None:
+            self._folder.remove(name)
+
+    def _drop(self, name: str) -> None:
+        """Remove a file, where that can be done."""
+        with suppress(OSError):
+            self._remove(name)
+
+    def _complain(self, done: str, reason: str) -> None:
+        """Warn that something cannot be done, once a process."""
+        if done not in self._said:
+            self._said.add(done)
+            what = f"the kernel cache {self.root} cannot be {done}: {reason}; {_REMEDIES[done]}"
+            warnings.warn(what, CacheWarning, stacklevel=2)
+
+    def _make_room(self, nbytes: int) -> None:
+        """After so many bytes were added, keep to the limits; what nobody uses goes once a process."""
+        if self._nbytes is not None and self._nbytes + nbytes <= self.limit_bytes:
+            self._nbytes += nbytes
+        elif self._folder is not None:
+            is_first, files = self._nbytes is None, self._folder.files()
+            kept = _by_kind(files)
+            if is_first:
+                self._folder.sweep(files)
+                for kind in KINDS[1:]:
+                    self._forget(kept[kind])
+            self._evict(kept)
+
+    def _forget(self, records: list[File]) -> None:
+        """Remove records that nobody has used for long, and the least recently used of too many."""
+        for n, file in enumerate(records):
+            if n < len(records) - RECORDS or file.used < time.time() - RECORD_SECONDS:
+                self._drop(file.name)
+
+    def _evict(self, kept: Mapping[str, list[File]]) -> None:
+        """Remove modules, the least recently used first, and what leads to them; the last one stays in any case."""
+        modules = kept["module"]
+        self._nbytes = sum(file.nbytes for file in modules)
+        if self._nbytes <= self.limit_bytes:
+            return
+        certificates: dict[str, list[str]] = {}
+        for file in kept["certificate"]:
+            certificates.setdefault(file.name.partition("-")[0], []).append(file.name)
+        for file in modules[:-1]:
+            if self._nbytes <= SHARE * self.limit_bytes:
+                break
+            module = self._load(file.name.partition(".")[0])
+            for key in module.codes if module is not None else ():
+                for name in (f"{key}.kernel", *certificates.get(key, ())):
+                    self._drop(name)
+            self._drop(file.name)
+            self._nbytes -= file.nbytes
 
 
-def _refuse_shared(folder: Path) -> None:
-    """Code is loaded from here, so nobody else may write here."""
-    status = folder.stat()
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or status.st_uid != os.getuid():
-        raise ConfigError(
-            f"the kernel cache {folder} can be written by others (mode {stat.S_IMODE(status.st_mode):o}, owner "
-            f"{status.st_uid}); run `chmod 700 {folder}` or set NEOFLOW_CACHE_DIR to a folder of your own"
-        )
+def _by_kind(files: Iterable[File]) -> dict[str, list[File]]:
+    kept: dict[str, list[File]] = {kind: [] for kind in KINDS}
+    for file in files:
+        if _NAME.fullmatch(file.name):
+            kept[file.name.rpartition(".")[2]].append(file)
+    return kept
+
+
+def _certificate(key: str, subgraph: str) -> str:
+    return f"{key}-{subgraph[:16]}.certificate"

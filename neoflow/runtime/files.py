@@ -16,21 +16,16 @@ _UNLOCKED_SECONDS = 3600.0
 """After so long nobody writes any more to a file of the earlier form, which had no lock."""
 
 
-def write_atomically(path: Path, data: bytes, durable: bool = True) -> None:
-    """Write under a temporary name, flush to the disk, then rename: the file is there whole, or not at all.
-
-    Not `durable`: without the flush; after the machine has lost its power the file may be empty.
-    """
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write under a temporary name, flush to the disk, then rename: the file is there whole, or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with _temporary(path) as (descriptor, temporary):
         view = memoryview(data)
         while view:
             view = view[os.write(descriptor, view) :]
-        if durable:
-            os.fsync(descriptor)
+        os.fsync(descriptor)
         os.replace(temporary, path)
-    if durable:
-        _flush_folder(path.parent)
+    _flush_folder(path.parent)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import version
@@ -52,10 +51,13 @@ def compiled(functions: Mapping[str, tirx.PrimFunc], mcpu: str) -> tvm.runtime.M
 
 def library(module: tvm.runtime.Module, name: str) -> bytes:
     """A shared library called `name`, as the bytes of its file; needs no C compiler and no linker."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "kernels.o")
-        module.write_to_file(path, "o")
-        return link(Path(path).read_bytes(), name)
+    file = os.memfd_create("neoflow", os.MFD_CLOEXEC)  # no disk, which may be full
+    try:
+        path = Path(f"/proc/self/fd/{file}")
+        module.write_to_file(str(path), "o")
+        return link(path.read_bytes(), name)
+    finally:
+        os.close(file)
 
 
 def compiled_kernels(kernels: Sequence[Lowered], target: Target) -> tvm.runtime.Module:
