@@ -2,6 +2,7 @@
 
 from neoflow.nn import functional, init, optim
 from neoflow.nn.blocks import conv_norm
+from neoflow.nn.form import inference, state, training_form
 from neoflow.nn.layers import (
     BatchNorm,
     CapsuleConv,
@@ -17,6 +18,7 @@ from neoflow.nn.layers import (
     Sequential,
 )
 from neoflow.nn.model import Model, Parameters
+from neoflow.nn.summary import Summary, summary
 
 __all__ = [
     "BatchNorm",
@@ -33,8 +35,13 @@ __all__ = [
     "MultiHeadAttention",
     "Parameters",
     "Sequential",
+    "Summary",
     "conv_norm",
     "functional",
+    "inference",
     "init",
     "optim",
+    "state",
+    "summary",
+    "training_form",
 ]

@@ -12,7 +12,7 @@ import numpy as np
 
 from neoflow.errors import RuntimeFault
 from neoflow.expr import dtype as dt
-from neoflow.expr.tensor import Placeholder
+from neoflow.expr.tensor import Placeholder, Tensor
 from neoflow.graph import Graph
 from neoflow.runtime.arrays import array_of, converted, is_bare
 from neoflow.runtime.executor import Executor, Loaded
@@ -108,6 +108,15 @@ class Function:
         After an exception from outside it says whether the call that was interrupted is one of them.
         """
         return self._executor.runs
+
+    def __repr__(self) -> str:
+        def told(tensors: Sequence[Tensor]) -> str:
+            return ", ".join(f"{t.name}: {t.dtype}{list(t.shape)}" for t in tensors)
+
+        graph, calls = self.compiled.graph, len(self.plan.calls)
+        updated = ", ".join(p.name for p, _ in graph.updates)
+        updates = f", updates {updated}" if updated else ""
+        return f"<Function ({told(self.inputs)}) -> [{told(graph.outputs)}]{updates}: {calls} kernel calls>"
 
     def __call__(self, *arrays: Any) -> list[np.ndarray]:
         """Run once. Raises `RuntimeFault` for wrong arrays and for indices that leave their table."""
