@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,16 @@ __all__ = ["Trainer"]
 class Trainer(trainer.Trainer):
     __doc__ = trainer.Trainer.__doc__
 
+    def report_path(self, report: str | os.PathLike) -> Path:
+        """The path, `{model}` in it standing for the name of the user's file."""
+        return Path(str(report).replace("{model}", self._model))
+
+    @property
+    def _model(self) -> str:
+        return Path(self.loss.where[0]).stem if self.loss.where else self.loss.name
+
     def write_report(self, run: Run) -> None:
-        """Write the report of a run that has ended, `{model}` in its path standing for the name of the user's file.
+        """Write the report of a run that has ended.
 
         The step is timed for it, which changes parameters: they get their values back.
         """
@@ -34,7 +43,7 @@ class Trainer(trainer.Trainer):
     def _session(self, run: Run) -> Session:
         epochs = run.history.epochs
         return Session(
-            model=Path(self.loss.where[0]).stem if self.loss.where else self.loss.name,
+            model=self._model,
             data=f"batches of {self.batch}",
             floor=None,
             trainer=self,

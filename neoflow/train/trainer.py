@@ -17,6 +17,7 @@ from neoflow.expr.tensor import Parameter, Placeholder, Tensor
 from neoflow.nn.form import inference
 from neoflow.nn.optim import SGD, Optimizer
 from neoflow.nn.summary import Summary, summary
+from neoflow.runtime.files import refuse_unwritable
 from neoflow.runtime.function import Function
 from neoflow.runtime.parameters import STORE
 from neoflow.train.checkpoint import Position, check_folder, checkpoints, load_checkpoint, save_checkpoint
@@ -179,11 +180,12 @@ class Trainer:
         Raises `RuntimeFault` when the loss is not finite, with the step and the first tensor that went bad.
         """
         rates = self._rates(schedule)
-        self._check_places(report)
+        place = self._place(report)
+        self._claim_folder()
         watch = self._watch(early_stopping, validation)
         given = training_batches(batches, self.batch, self.seed)
         go_on(given, self.position)
-        run = Run(None if report is None else Path(report))
+        run = Run(place)
         self._show = reporter(self.progress)
         try:
             self.step_function()
@@ -218,9 +220,12 @@ class Trainer:
         self._initialize()
         return Watch(rule, self.all_parameters, self.checkpoint, self.position)
 
-    def write_report(self, run: Run) -> None:
-        """Write the report of a run that has ended; `nf.Trainer` does, this class alone knows no report."""
+    def report_path(self, report: str | os.PathLike) -> Path:
+        """The path of a report as it is asked for; `nf.Trainer` writes there, this class alone knows no report."""
         raise ConfigError("reports are written by nf.Trainer: import it from neoflow")
+
+    def write_report(self, run: Run) -> None:
+        """Write the report of a run that has ended."""
 
     # ---- evaluation ------------------------------------------------------------------------------------------------
 
@@ -286,9 +291,16 @@ class Trainer:
         self._saved = self.position
         return self.position
 
-    def _check_places(self, report: str | os.PathLike | None) -> None:
-        """Before anything is computed: whether what the run is to write can be written."""
-        self._claim_folder()
+    def _place(self, report: str | os.PathLike | None) -> Path | None:
+        """Where a report goes. Raises `ConfigError`, before anything is computed, when it cannot be written there."""
+        if report is None:
+            return None
+        path = self.report_path(report)
+        try:
+            refuse_unwritable(path)
+        except OSError as error:
+            raise ConfigError(f"the report cannot be written to {path}: {error}; give another path") from None
+        return path
 
     def _claim_folder(self) -> None:
         """A new run does not write between the checkpoints of another, and none begins that could not save."""

@@ -34,7 +34,18 @@ def test_a_report_without_validation_metrics_or_steps(tmp_path):
     assert "No step was made" in (tmp_path / "two.html").read_text()
 
 
+def test_a_path_that_cannot_be_written_is_found_before_the_first_step(tmp_path):
+    (tmp_path / "file").write_text("")
+    run = Softmax().trainer(nf.Trainer)
+    for path in (tmp_path, tmp_path / "file" / "run.html"):
+        with pytest.raises(ConfigError, match=r"the report cannot be written to .*; give another path"):
+            run.fit(batches(), 1, report=path)
+    assert run.position.step == 0 and not run.functions
+
+
 def test_the_trainer_below_the_report_knows_none(tmp_path):
     with pytest.raises(ConfigError, match=r"reports are written by nf\.Trainer"):
-        Softmax().trainer().fit(batches(), 1, report=tmp_path / "one.html")
+        run = Softmax().trainer()
+        run.fit(batches(), 1, report=tmp_path / "one.html")
+    assert run.position.step == 0
     assert issubclass(nf.Trainer, Trainer) and not list(tmp_path.iterdir())
