@@ -103,7 +103,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY = {
-    "Trainer": "neoflow.train",
+    "EarlyStopping": "neoflow.train",
+    "Trainer": "neoflow.report.trainer",
     "check_grad": "neoflow.autodiff",
     "compile": "neoflow.pipeline",
     "get_value": "neoflow.runtime",
@@ -124,6 +125,7 @@ __all__ = [
     "CodegenError",
     "ConfigError",
     "DataError",
+    "EarlyStopping",
     "ExpressionError",
     "GradientError",
     "GraphError",

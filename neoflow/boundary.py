@@ -79,7 +79,9 @@ def publish(names: dict[str, Any], public_names: Iterable[str]) -> None:
         if inspect.isfunction(found) and not hasattr(found, "__wrapped__"):
             names[name] = public(found)
         elif inspect.isclass(found) and not issubclass(found, BaseException):
-            publish_methods(found)
+            for cls in found.__mro__:
+                if cls.__module__.partition(".")[0] == "neoflow":
+                    publish_methods(cls)
 
 
 def publish_methods(cls: type, names: Iterable[str] | None = None) -> None:

@@ -67,6 +67,9 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.images)
 
+    def __repr__(self) -> str:
+        return f"<Dataset {len(self)} x float32{list(self.images.shape[1:])}, {self.classes} classes>"
+
     @property
     def inputs(self) -> Images:
         return self.images
@@ -82,6 +85,9 @@ class Text:
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+    def __repr__(self) -> str:
+        return f"<Text {len(self)} x {self.inputs.shape[1]} words, of {self.classes}>"
 
 
 @dataclass(frozen=True)
@@ -267,7 +273,7 @@ class BatchState:
 
 
 class Batches:
-    """Batches of a fixed size, shuffled anew each epoch; an incomplete last batch is dropped.
+    """Batches of a fixed size, shuffled anew each epoch; an incomplete last batch is dropped, unless `keep_last`.
 
     Iterating gives what is left of the current epoch as `(inputs, labels)` and then moves on to the next one.
     `shift` moves each image by up to that many pixels in each direction, zeros coming in. Order and shifts depend on
@@ -275,13 +281,20 @@ class Batches:
     """
 
     def __init__(
-        self, data: Dataset | Text, batch: int, *, seed: int = 0, shift: int = 0, state: BatchState | None = None
+        self,
+        data: Dataset | Text,
+        batch: int,
+        *,
+        seed: int = 0,
+        shift: int = 0,
+        state: BatchState | None = None,
+        keep_last: bool = False,
     ):
         if not 0 < batch <= len(data):
             raise DataError(f"batches of {batch} need a batch size between 1 and {len(data)}, the number of samples")
         if not 0 <= shift < min(data.inputs.shape[2:], default=1):
             raise DataError(f"cannot shift images of {data.inputs.shape[2:]} pixels by up to {shift}")
-        self.data, self.batch, self.shift = data, batch, shift
+        self.data, self.batch, self.shift, self.keep_last = data, batch, shift, keep_last
         self.state = BatchState(seed) if state is None else state
 
     @property
@@ -296,7 +309,10 @@ class Batches:
 
     def __len__(self) -> int:
         """Batches in one epoch."""
-        return len(self.data) // self.batch
+        return -(-len(self.data) // self.batch) if self.keep_last else len(self.data) // self.batch
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {len(self)} of {self.batch} samples, of {self.data!r}, at {self.state}>"
 
     def __iter__(self) -> Iterator[tuple[NDArray, Labels]]:
         seed, epoch = self._state.seed, self._state.epoch

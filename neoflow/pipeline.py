@@ -5,6 +5,7 @@ expressions -> graph -> the passes of `graph.PASSES` -> kernels -> order -> sche
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -15,11 +16,13 @@ from weakref import WeakValueDictionary
 from neoflow import codegen, config
 from neoflow.codegen.keys import request_key
 from neoflow.errors import CodegenError, ConfigError
+from neoflow.expr.ir import caller
 from neoflow.expr.tensor import Placeholder, Tensor
 from neoflow.graph import CANONICALIZE, PASSES, Derivation, Graph, Known, evaluate_constants, make_graph, run
 from neoflow.kernel import Code, Kernel, kernel_symbol
 from neoflow.loops import Schedule, default_schedule
 from neoflow.machine import available_cores
+from neoflow.nn.form import unkept
 from neoflow.partition import KernelCall, Partition, Subgraph, order_calls, partition
 from neoflow.runtime.cache import KernelCache
 from neoflow.runtime.device import Memory
@@ -31,7 +34,7 @@ from neoflow.runtime.parameters import STORE, ParameterStore
 from neoflow.runtime.plan import Plan, make_plan
 from neoflow.runtime.records import Module
 from neoflow.target import Target, cpu_target
-from neoflow.trace import Trace
+from neoflow.trace import Trace, tell
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,9 @@ class Compiled:
     built: int
     cached: int
     trace: Trace
+
+    def __repr__(self) -> str:
+        return f"<Compiled {len(self.graph.nodes)} computes: {len(self.calls)} calls of {len(self.kernels)} kernels>"
 
     def source(self, format: str = "tir") -> str:
         """The code of every distinct kernel."""
@@ -256,6 +262,7 @@ def _build(
     modules: dict[str, Module | None] = {}
     groups: dict[bool, list[tuple[str, Any]]] = {False: [], True: []}
     builds: list[tuple[dict[str, Code], Future[bytes]]] = []
+    known = 0
     with ThreadPoolExecutor(workers, "neoflow-build") as pool:
 
         def submit(group: list[tuple[str, Any]]) -> None:
@@ -268,9 +275,11 @@ def _build(
             lowered = codegen.lower(subgraph, schedule, target, "kernel")
             key = codegen.kernel_key(lowered, target)
             keys.append(key)
+            tell("code", known + sum(len(codes) for codes, build in builds if build.done()), len(asked))
             if key in modules:
                 continue
             modules[key] = cache.find(key)
+            known += modules[key] is not None
             if modules[key] is None:
                 group = groups[lowered.is_shared]  # those alone may be in one module
                 group.append((key, lowered.named(kernel_symbol(key))))
@@ -281,7 +290,9 @@ def _build(
             submit(group)
         for codes, build in builds:
             modules.update(dict.fromkeys(codes, cache.publish(build.result(), codes)))
+            known += len(codes)
             trace.tick()
+            tell("code", known, len(asked))
     found = [(key, module) for key in keys if (module := modules[key]) is not None]
     return found, sum(len(codes) for codes, _ in builds)
 
@@ -328,9 +339,22 @@ def compile(
     """Compile a program: `f = nf.compile([loss], inputs=[x, labels], updates={w: w - 0.1 * dw})`.
 
     outputs: tensors a call returns. inputs: placeholders, in the order of the call's arrays; of both, a single one may
-    stand for a list. updates: new values of parameters, written at the end of each call. target: "cpu".
+    stand for a list. updates: new values of parameters, written at the end of each call; with `**nf.nn.state(loss)`
+    those of layers too. target: "cpu".
     Raises `GraphError`, `CodegenError`, `ConfigError`.
     """
     roots = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     given = [inputs] if isinstance(inputs, Tensor) else list(inputs)
-    return bind(compile_program(roots, given, updates, target))
+    compiled = compile_program(roots, given, updates, target)
+    if updates:
+        _warn_of_unkept([*roots, *updates.values()], updates)
+    return bind(compiled)
+
+
+def _warn_of_unkept(roots: Sequence[Tensor], updates: Mapping[Tensor, Tensor]) -> None:
+    """A training step in which running statistics stay what they are, or the same elements are dropped for ever."""
+    if lost := unkept(roots, updates):
+        names = ", ".join(p.name for p in lost)
+        text = f"the step leaves the state of its layers as it is ({names}): add **nf.nn.state(loss) to its updates"
+        file, line = caller() or (__file__, 0)
+        warnings.warn_explicit(text, UserWarning, file, line)

@@ -4,11 +4,34 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 T = TypeVar("T")
+Listener = Callable[[str, int, int], None]
+"""Told of a stage as it begins, and of `done` of `total` of its parts, where it has any."""
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Within, `listener` is told what is being compiled in this thread."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def tell(stage: str, done: int = 0, total: int = 0) -> None:
+    """Tell whoever listens how far a stage has come."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(stage, done, total)
+
 
 PATIENCE = 60.0
 """Seconds of compiling after which it is said what takes so long. Chosen, not measured."""
@@ -49,6 +72,7 @@ class Trace:
         of: str = "",
     ) -> T:
         """Run one stage and record it. of: how much it has to do, for who waits."""
+        tell(name)
         self._running = f"`{name}`" + (f", {of}" if of else "")
         start = self.clock()
         result = work()

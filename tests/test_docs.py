@@ -1,6 +1,7 @@
 """What the documents show is what happens."""
 
 import doctest
+import importlib
 import inspect
 import re
 import subprocess
@@ -57,6 +58,16 @@ def test_the_operator_in_the_readme():
     rng = np.random.default_rng(0)
     feeds = {t: rng.random(t.shape, np.float32) for t in (names["x"], names["w"])}
     np.testing.assert_array_equal(*nf.evaluate([first, names["y"]], feeds))
+
+
+@pytest.mark.tvm
+def test_the_network_in_the_readme(monkeypatch, tmp_path):
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names: dict = {"nf": importlib.import_module("neoflow")}
+    exec(compile(blocks[2], "README.md", "exec"), names)
+    assert (names["predicted"] == names["digits"].test.labels).mean() > 0.9
+    assert names["history"].best and (tmp_path / "run.html").stat().st_size > 10_000
 
 
 def test_the_readme_lists_every_flag_and_nothing_else():

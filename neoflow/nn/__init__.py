@@ -3,6 +3,7 @@
 from neoflow.boundary import publish
 from neoflow.nn import functional, init, optim
 from neoflow.nn.blocks import conv_norm
+from neoflow.nn.form import inference, state, training_form
 from neoflow.nn.layers import (
     BatchNorm,
     CapsuleConv,
@@ -18,6 +19,7 @@ from neoflow.nn.layers import (
     Sequential,
 )
 from neoflow.nn.model import Model, Parameters
+from neoflow.nn.summary import Summary, summary
 
 __all__ = [
     "BatchNorm",
@@ -34,10 +36,15 @@ __all__ = [
     "MultiHeadAttention",
     "Parameters",
     "Sequential",
+    "Summary",
     "conv_norm",
     "functional",
+    "inference",
     "init",
     "optim",
+    "state",
+    "summary",
+    "training_form",
 ]
 
 publish(globals(), __all__)

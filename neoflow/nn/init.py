@@ -18,7 +18,19 @@ from neoflow.expr.tensor import Parameter
 
 Init = Callable[[tuple[int, ...], np.random.Generator], NDArray]
 
-__all__ = ["Init", "constant", "fan_in", "filled", "initial_value", "normal", "ones", "seeded", "uniform", "zeros"]
+__all__ = [
+    "Init",
+    "constant",
+    "counter",
+    "fan_in",
+    "filled",
+    "initial_value",
+    "normal",
+    "ones",
+    "seeded",
+    "uniform",
+    "zeros",
+]
 
 
 def constant(value: float) -> Init:
@@ -28,6 +40,11 @@ def constant(value: float) -> Init:
 
 zeros = constant(0.0)
 ones = constant(1.0)
+
+
+def counter(shape: tuple[int, ...], generator: np.random.Generator) -> NDArray:
+    """Where a counter of steps begins that masks follow from: anywhere below 2^31, so that two layers differ."""
+    return generator.integers(0, 2**31 - 1, shape)
 
 
 def uniform(low: float, high: float) -> Init:

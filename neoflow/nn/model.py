@@ -18,6 +18,7 @@ from neoflow.expr import dsl
 from neoflow.expr import dtype as dt
 from neoflow.expr.tensor import Parameter, Placeholder, Tensor
 from neoflow.nn import init
+from neoflow.nn.summary import Summary, summary
 
 __all__ = ["Model", "Parameters"]
 
@@ -42,6 +43,14 @@ class Model:
     vocabulary: int | None = None
     state: Mapping[Parameter, Tensor] = field(default_factory=dict)
     batch_axis: int = 0
+
+    def __repr__(self) -> str:
+        values = sum(p.size for p in self.parameters.values())
+        return f"<Model {self.name}: {len(self.parameters)} parameters ({values:,} values), x {self.x!r}>"
+
+    def summary(self) -> Summary:
+        """Layers, shapes, parameters and bytes; print it."""
+        return summary(self.loss, self.parameters.values())
 
     @property
     def inputs(self) -> tuple[Placeholder, Placeholder]:
@@ -77,6 +86,9 @@ class Parameters(dict[str, Parameter]):
         self.model, self.gain = model, gain
         self.state: dict[Parameter, Tensor] = {}
         self._statistics: dict[str, Parameter] = {}
+
+    def __repr__(self) -> str:
+        return f"<Parameters of {self.model}: {', '.join(f'{n}{list(p.shape)}' for n, p in self.items())}>"
 
     def __call__(self, name: str, *shape: int, fan_in: int | None = None) -> Parameter:
         if name not in self:

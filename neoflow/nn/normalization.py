@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from neoflow.expr import dsl
 from neoflow.expr.ir import Expr
 from neoflow.expr.shape.rearrange import reshape
-from neoflow.expr.tensor import Tensor
+from neoflow.expr.tensor import Parameter, Tensor
+from neoflow.nn.form import training_form
 from neoflow.nn.tools import SPACE, compute, describe, expect
 
 __all__ = [
@@ -87,7 +88,8 @@ def batch_norm(
 ) -> BatchNormalized:
     """In training: x [B, C, ...] normalised over everything but channels, gamma (x - m) / sqrt(v + eps) + beta.
 
-    running = (1 - momentum) running + momentum * that of the batch, with the unbiased variance; all [C].
+    running = (1 - momentum) running + momentum * that of the batch, with the unbiased variance; all [C]. Its inference
+    form (`nn.inference`) is `batch_norm_inference`; running statistics that are parameters are its state (`nn.state`).
     Source: Ioffe and Szegedy, 2015.
     """
     dims = (0, *range(2, x.rank))
@@ -101,11 +103,18 @@ def batch_norm(
             running.shape, lambda c: (1.0 - momentum) * running[c] + (momentum * scale) * batch[(0, c, *at)], name
         )
 
-    return BatchNormalized(
+    result = BatchNormalized(
         _by_channel(z, gamma, beta, "batch_norm"),
         blend(running_mean, mean, 1.0, "running_mean"),
         blend(running_variance, variance, count / (count - 1), "running_variance"),
     )
+    blended = ((running_mean, result.mean), (running_variance, result.variance))
+    training_form(
+        result.y,
+        lambda: batch_norm_inference(x, gamma, beta, running_mean, running_variance, eps),
+        {p: new for p, new in blended if isinstance(p, Parameter)},
+    )
+    return result
 
 
 def batch_norm_inference(

@@ -2,13 +2,18 @@
 
 `updates` maps each parameter, and each state tensor of the optimizer (itself a parameter, zeros at first), to the
 expression of its new value; whoever runs the graph writes them back at the end of a step. A learning rate may be a
-number, or a rank-0 tensor: a placeholder then stands in `inputs` and is fed at every step.
+number, or a rank-0 tensor: a placeholder then stands in `inputs` and is fed at every step. A `Group` of parameters has
+a learning rate and a weight decay of its own.
 """
 
 from __future__ import annotations
 
+import copy
+import inspect
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from neoflow.boundary import publish
 from neoflow.errors import ExpressionError
@@ -16,7 +21,7 @@ from neoflow.expr import dsl
 from neoflow.expr.ir import caller
 from neoflow.expr.tensor import Parameter, Placeholder, Tensor
 
-__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "clip_by_global_norm", "global_norm"]
+__all__ = ["SGD", "Adam", "AdamW", "Group", "Optimizer", "RMSprop", "clip_by_global_norm", "global_norm"]
 
 Rate = float | Tensor
 
@@ -46,26 +51,97 @@ def _as(x: Tensor, dtype: str) -> Tensor:
     return x if x.dtype == dtype else dsl.cast(x, dtype)
 
 
-class Optimizer:
-    """What all optimizers share: the learning rate, clipping, decay and state.
+def _checked_rate(lr: Rate) -> Rate:
+    if isinstance(lr, Tensor) and lr.rank:
+        raise ExpressionError(f"the learning rate {lr.name} has shape {lr.shape}; it is one number", caller())
+    if not isinstance(lr, Tensor) and not lr >= 0:
+        raise ExpressionError(f"the learning rate is {lr!r}; it is at least 0", caller())
+    return lr
 
-    lr: a float, or a rank-0 float tensor. weight_decay: of the squared norm of the parameters. clip: the largest global
-    norm of the gradients, None for no limit. After `updates`, `state` lists the state parameters made.
+
+@dataclass(frozen=True)
+class Group:
+    """Parameters with a learning rate, or a weight decay, of their own; None: the optimizer's.
+
+    `nf.Trainer` takes both rates as numbers, and keeps their ratio when a schedule sets the optimizer's.
     """
 
-    def __init__(self, lr: Rate, weight_decay: float = 0.0, clip: float | None = None):
-        if isinstance(lr, Tensor) and lr.rank:
-            raise ExpressionError(f"the learning rate {lr.name} has shape {lr.shape}; it is one number", caller())
-        if not isinstance(lr, Tensor) and not lr >= 0:
-            raise ExpressionError(f"the learning rate is {lr!r}; it is at least 0", caller())
-        self.lr, self.weight_decay, self.clip = lr, weight_decay, clip
+    parameters: tuple[Parameter, ...]
+    lr: Rate | None = None
+    weight_decay: float | None = None
+
+    def __init__(
+        self, parameters: Iterable[Parameter], lr: Rate | None = None, weight_decay: float | None = None
+    ) -> None:
+        for name, value in (
+            ("parameters", tuple(parameters)),
+            ("lr", None if lr is None else _checked_rate(lr)),
+            ("weight_decay", weight_decay),
+        ):
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        own = [f"{n}={v!r}" for n in ("lr", "weight_decay") if (v := getattr(self, n)) is not None]
+        return f"Group({', '.join([f'{len(self.parameters)} parameters', *own])})"
+
+
+class Optimizer:
+    """What all optimizers share: the learning rate, clipping, decay, groups and state.
+
+    lr: a float, or a rank-0 float tensor. weight_decay: of the squared norm of the parameters. clip: the largest global
+    norm of the gradients, None for no limit. groups: parameters for which other rates and decays hold, each in one at
+    most. After `updates`, `state` lists the state parameters made.
+    """
+
+    def __init__(self, lr: Rate, weight_decay: float = 0.0, clip: float | None = None, groups: Sequence[Group] = ()):
+        self.lr, self.weight_decay, self.clip = _checked_rate(lr), weight_decay, clip
+        self.groups = tuple(groups)
+        listed = [p for g in self.groups for p in g.parameters]
+        for p, number in Counter(listed).items():
+            if number > 1:
+                raise ExpressionError(f"parameter {p.name} is in {number} groups of the optimizer", caller())
+        self._group = {p: g for g in self.groups for p in g.parameters}
         self.state: list[Parameter] = []
+
+    def __repr__(self) -> str:
+        signature = inspect.signature(type(self)).parameters
+        told = {n: getattr(self, n, p.default) for n, p in signature.items()}
+        changed = [f"{n}={v!r}" for n, v in told.items() if n == "lr" or v != signature[n].default]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    def rate_of(self, p: Parameter) -> Rate:
+        """The learning rate of a parameter, as a factor of its dtype."""
+        group = self._group.get(p)
+        lr = self.lr if group is None or group.lr is None else group.lr
+        return _as(lr, p.dtype) if isinstance(lr, Tensor) else lr
+
+    def fed_by(self, lr: Tensor) -> Optimizer:
+        """The same optimizer with a tensor for its learning rate, so far a number; those of groups keep their ratio."""
+        other = copy.copy(self)
+        groups = []
+        for g in self.groups:
+            if g.lr is not None and (isinstance(g.lr, Tensor) or isinstance(self.lr, Tensor) or not self.lr):
+                raise ExpressionError(
+                    f"a group has the learning rate {g.lr!r} beside the optimizer's {self.lr!r}: give numbers, the "
+                    "optimizer's above 0, whose ratio a schedule keeps",
+                    caller(),
+                )
+            groups.append(g if g.lr is None else replace(g, lr=lr * (g.lr / self.lr)))
+        other.lr, other.groups = lr, tuple(groups)
+        other._group = {p: g for g in groups for p in g.parameters}
+        return other
+
+    def decay_of(self, p: Parameter) -> float:
+        """The weight decay of a parameter."""
+        group = self._group.get(p)
+        return self.weight_decay if group is None or group.weight_decay is None else group.weight_decay
 
     @property
     def inputs(self) -> tuple[Placeholder, ...]:
         """Placeholders to be fed at every step."""
-        lr = self.lr
-        return (lr,) if isinstance(lr, Placeholder) and not isinstance(lr, Parameter) else ()
+        rates = [self.lr, *(g.lr for g in self.groups)]
+        fed = (r for r in rates if isinstance(r, Placeholder) and not isinstance(r, Parameter))
+        return tuple(dict.fromkeys(fed))
 
     def updates(self, parameters: Sequence[Parameter], gradients: Sequence[Tensor]) -> dict[Tensor, Tensor]:
         """Parameters and state mapped to the expressions of their new values; one gradient for each parameter."""
@@ -79,6 +155,8 @@ class Optimizer:
             raise ExpressionError(
                 f"{len(parameters)} parameters and {len(gradients)} gradients; give one each", caller()
             )
+        for p in self._group.keys() - set(parameters):
+            raise ExpressionError(f"parameter {p.name} of a group is not among those that are trained", caller())
         if self.clip is not None:
             gradients = clip_by_global_norm(gradients, self.clip)
         self.state = []
@@ -100,10 +178,6 @@ class Optimizer:
         self.state.append(state)
         return state
 
-    def rate(self, dtype: str) -> Rate:
-        """The learning rate as a factor for tensors of `dtype`."""
-        return _as(self.lr, dtype) if isinstance(self.lr, Tensor) else self.lr
-
 
 class SGD(Optimizer):
     """v = momentum v + g,  p = p - lr v;  nesterov: p = p - lr (g + momentum v).  g includes weight_decay p.
@@ -118,20 +192,21 @@ class SGD(Optimizer):
         weight_decay: float = 0.0,
         nesterov: bool = False,
         clip: float | None = None,
+        groups: Sequence[Group] = (),
     ):
-        super().__init__(lr, weight_decay, clip)
+        super().__init__(lr, weight_decay, clip, groups)
         if nesterov and not momentum:
             raise ExpressionError("nesterov needs a momentum above 0", caller())
         self.momentum, self.nesterov = momentum, nesterov
 
     def update(self, p: Parameter, g: Tensor, result: dict[Tensor, Tensor]) -> None:
-        if self.weight_decay:
-            g = g + self.weight_decay * p
+        if decay := self.decay_of(p):
+            g = g + decay * p
         if self.momentum:
             v = self.new_state(p.shape, p.dtype, f"{p.name}.momentum")
             result[v] = velocity = self.momentum * v + g
             g = g + self.momentum * velocity if self.nesterov else velocity
-        result[p] = p - self.rate(p.dtype) * g
+        result[p] = p - self.rate_of(p) * g
 
 
 class Adam(Optimizer):
@@ -150,8 +225,9 @@ class Adam(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         clip: float | None = None,
+        groups: Sequence[Group] = (),
     ):
-        super().__init__(lr, weight_decay, clip)
+        super().__init__(lr, weight_decay, clip, groups)
         self.betas, self.eps = betas, eps
 
     def prepare(self, result: dict[Tensor, Tensor]) -> None:
@@ -162,14 +238,14 @@ class Adam(Optimizer):
         self.first, self.second = (1.0 / (1.0 - dsl.exp(t * math.log(b))) for b in self.betas)
 
     def update(self, p: Parameter, g: Tensor, result: dict[Tensor, Tensor]) -> None:
-        lr, (b1, b2) = self.rate(p.dtype), self.betas
-        if self.weight_decay and not self.decoupled:
-            g = g + self.weight_decay * p
+        lr, decay, (b1, b2) = self.rate_of(p), self.decay_of(p), self.betas
+        if decay and not self.decoupled:
+            g = g + decay * p
         m, v = (self.new_state(p.shape, p.dtype, f"{p.name}.{n}") for n in ("m", "v"))
         result[m] = mean = b1 * m + (1.0 - b1) * g
         result[v] = square = b2 * v + (1.0 - b2) * (g * g)
         step = lr * _as(self.first, p.dtype)
-        kept = p - (lr * self.weight_decay) * p if self.weight_decay and self.decoupled else p
+        kept = p - (lr * decay) * p if decay and self.decoupled else p
         result[p] = kept - step * (mean / (dsl.sqrt(square * _as(self.second, p.dtype)) + self.eps))
 
 
@@ -188,8 +264,9 @@ class AdamW(Adam):
         eps: float = 1e-8,
         weight_decay: float = 0.01,
         clip: float | None = None,
+        groups: Sequence[Group] = (),
     ):
-        super().__init__(lr, betas, eps, weight_decay, clip)
+        super().__init__(lr, betas, eps, weight_decay, clip, groups)
 
 
 class RMSprop(Optimizer):
@@ -205,16 +282,17 @@ class RMSprop(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         clip: float | None = None,
+        groups: Sequence[Group] = (),
     ):
-        super().__init__(lr, weight_decay, clip)
+        super().__init__(lr, weight_decay, clip, groups)
         self.alpha, self.eps = alpha, eps
 
     def update(self, p: Parameter, g: Tensor, result: dict[Tensor, Tensor]) -> None:
-        if self.weight_decay:
-            g = g + self.weight_decay * p
+        if decay := self.decay_of(p):
+            g = g + decay * p
         v = self.new_state(p.shape, p.dtype, f"{p.name}.square")
         result[v] = square = self.alpha * v + (1.0 - self.alpha) * (g * g)
-        result[p] = p - self.rate(p.dtype) * (g / (dsl.sqrt(square) + self.eps))
+        result[p] = p - self.rate_of(p) * (g / (dsl.sqrt(square) + self.eps))
 
 
 publish(globals(), __all__)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from neoflow.expr import dsl
 from neoflow.expr import dtype as dt
 from neoflow.expr.dsl import Operand
 from neoflow.expr.ir import Expr
 from neoflow.expr.tensor import Tensor
+from neoflow.nn.form import training_form
 from neoflow.nn.tools import compute, describe, expect
 
 __all__ = ["dropout", "random_bits", "uniform"]
@@ -53,14 +57,16 @@ def uniform(shape: tuple[int, ...], seed: Tensor, stream: int = 0, dtype: object
     return dsl.cast(random_bits(shape, seed, stream) // 2**7, target) * 2.0**-24
 
 
-def dropout(x: Tensor, rate: float, seed: Tensor, stream: int = 0) -> Tensor:
+def dropout(x: Tensor, rate: float, seed: Tensor, stream: int = 0, state: Mapping[Any, Tensor] | None = None) -> Tensor:
     """Each element 0 with probability `rate`, else x / (1 - rate); in the shape of x.
 
     seed: a rank-0 integer tensor, new for each step; stream: one for each use in a network. The mask follows from
-    these two alone, so a step can be repeated to the bit. Source: Srivastava et al., 2014.
+    these two alone, so a step can be repeated to the bit. state: what a step sets so that its seed is a new one; see
+    `nn.state`. Its inference form (`nn.inference`) is x. Source: Srivastava et al., 2014.
     """
     expect(0.0 <= rate < 1.0, f"dropout: rate {rate!r} is not in [0, 1)")
     if not rate:
         return x
     bits, limit, scale = random_bits(x.shape, seed, stream), round(rate * PRIME), 1.0 / (1.0 - rate)
-    return dsl.lift(lambda e, b: dsl.select(b >= limit, e * scale, 0.0), (x, bits), "dropout")
+    dropped = dsl.lift(lambda e, b: dsl.select(b >= limit, e * scale, 0.0), (x, bits), "dropout")
+    return training_form(dropped, lambda: x, state)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import resource
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
 
 from neoflow.errors import NeoflowError
 from neoflow.pipeline import Compiled
@@ -90,9 +89,9 @@ def summarize(session: Session) -> Summary:
         stopped=history.stopped,
         epochs=trainer.position.epoch,
         steps=trainer.position.step,
-        accuracy=session.judged["accuracy"],
+        accuracy=session.judged.get("accuracy", math.nan),
         loss=history.epochs[-1].training["loss"] if history.epochs else history.losses[-1] if done else float("nan"),
-        test_loss=session.judged["loss"],
+        test_loss=session.judged.get("loss", math.nan),
         seconds=session.seconds,
         to_first_step=session.to_first_step,
         steps_per_second=(done - 1) / stepping if done > 1 else float("nan"),
@@ -122,6 +121,14 @@ def report_session(session: Session, path: Path | None = None) -> Summary:
     return replace(summary, report=str(path))
 
 
+def _outcome(summary: Summary) -> Fact:
+    """What the run came to: the accuracy of the test set where it was judged by one, else the loss."""
+    tested = "" if math.isnan(summary.test_loss) else f"test loss {summary.test_loss:.3g}{summary.floor_note}"
+    if math.isnan(summary.accuracy):
+        return Fact("Loss", f"{summary.loss:.3g}", tested)
+    return Fact("Test accuracy", f"{100 * summary.accuracy:.2f} %", f"loss {summary.loss:.3g}, {tested}")
+
+
 def make_report(session: Session, summary: Summary) -> tuple[Report, list[KernelTime]]:
     """What `neoflow.report.html` shows of a run, and the times of its calls: its step is profiled on the sample, the
     machine measured."""
@@ -129,18 +136,13 @@ def make_report(session: Session, summary: Summary) -> tuple[Report, list[Kernel
     step = trainer.step_function()
     compiled = step.compiled
     assert isinstance(compiled, Compiled)
-    rates = [np.float64(session.lr)] if len(step.inputs) > len(session.sample) else []
-    times = profile(step, [*session.sample, *rates])
+    times = profile(step, trainer.step_arrays(session.sample, session.lr))
     mib = 1 << 20
     held = f"{summary.parameter_bytes / mib:.1f} MiB parameters, {summary.temporary_bytes / mib:.1f} temporaries"
     facts = (
-        Fact(
-            "Test accuracy",
-            f"{100 * summary.accuracy:.2f} %",
-            f"loss {summary.loss:.3g}, test loss {summary.test_loss:.3g}{summary.floor_note}",
-        ),
+        _outcome(summary),
         Fact("Time", f"{summary.seconds:.1f} s", f"{summary.epochs} epochs, {summary.steps:,} steps"),
-        Fact("First step after", f"{summary.to_first_step:.1f} s", "from the start of the process"),
+        Fact("First step after", f"{summary.to_first_step:.1f} s", f"from {session.since}"),
         Fact("Steps a second", f"{summary.steps_per_second:.1f}", f"batches of {trainer.batch}"),
         Fact(
             "Kernels",

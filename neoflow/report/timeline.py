@@ -15,7 +15,7 @@ from typing import Any
 
 from neoflow.pipeline import Compiled
 from neoflow.runtime.function import KernelTime
-from neoflow.train.trainer import StepRecord
+from neoflow.train.records import StepRecord
 
 Event = dict[str, Any]
 _COMPILE, _RUN, _STEP = 1, 2, 3

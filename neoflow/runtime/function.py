@@ -116,6 +116,15 @@ class Function:
         """
         return self._executor.runs
 
+    def __repr__(self) -> str:
+        def told(tensors: Sequence[Tensor]) -> str:
+            return ", ".join(f"{t.name}: {t.dtype}{list(t.shape)}" for t in tensors)
+
+        graph, calls = self.compiled.graph, len(self.plan.calls)
+        updated = ", ".join(p.name for p, _ in graph.updates)
+        updates = f", updates {updated}" if updated else ""
+        return f"<Function ({told(self.inputs)}) -> [{told(graph.outputs)}]{updates}: {calls} kernel calls>"
+
     def __call__(self, *arrays: Any) -> list[np.ndarray]:
         """Run once. Raises `RuntimeFault` for wrong arrays and for indices that leave their table."""
         return self._sharing.run(self._use, lambda: self._turn(self._run, arrays))

@@ -38,7 +38,8 @@ _NAME = re.compile(r"step-(\d{8,18})\.(json|safetensors)")
 class Position:
     """Where a run stands: `step` steps and `epoch` whole epochs are behind it, `taken` batches of the next one.
 
-    data: the state of the batches, when they have one. totals: sums over them, by quantity.
+    data: the state of the batches, when they have one. totals: sums over them, by quantity, an incomplete one counting
+    for its share; weight: how many they are, counted so. watched: what early stopping knows.
     Nothing else is random: the order of the data follows from `data`, the learning rate from `step`.
     """
 
@@ -47,6 +48,8 @@ class Position:
     taken: int = 0
     data: dict[str, int] | None = None
     totals: dict[str, float] = field(default_factory=dict)
+    weight: float = 0.0
+    watched: dict[str, float] = field(default_factory=dict)
 
 
 def save_checkpoint(
@@ -191,10 +194,13 @@ def _position(path: Path, content: Mapping[str, Any]) -> Position:
     try:
         step, epoch, taken = (_count(content[n]) for n in ("step", "epoch", "taken"))
         data = None if content["data"] is None else {k: _count(v) for k, v in content["data"].items()}
-        totals = {k: float(v) for k, v in content["totals"].items()}
+        totals, watched = (
+            {k: float(v) for k, v in given.items()} for given in (content["totals"], content.get("watched", {}))
+        )
+        weight = float(content.get("weight", taken))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"checkpoint {path} says not where its run stood: {error!r}") from error
-    return Position(step, epoch, taken, data, totals)
+    return Position(step, epoch, taken, data, totals, weight, watched)
 
 
 def _count(value: object) -> int:

@@ -1,10 +1,20 @@
-"""What a person sees of a run: a moving bar on a terminal, one line an epoch elsewhere."""
+"""What a person sees of a run: a moving bar on a terminal, one line an epoch elsewhere; what is compiled, when slow."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TextIO
+
+from neoflow.trace import listening
+
+SLOW = 0.5
+"""Seconds after which a compilation is worth a line."""
+_AGAIN = 10.0
+"""Seconds from one such line to the next, where lines stay."""
 
 
 def format_values(values: Mapping[str, float]) -> str:
@@ -15,7 +25,10 @@ class Silent:
     """Shows nothing; what the other two do, in outline."""
 
     def start(self, epochs: int, steps: int | None, epoch: int, taken: int) -> None:
-        """A run begins (or continues) in `epoch` with `taken` of its `steps` batches done; None: not known."""
+        """A run begins (or continues) in `epoch` with `taken` of its `steps` steps done; None: not known."""
+
+    def compiling(self, text: str) -> None:
+        """What is being compiled now; "": no more."""
 
     def step(self, loss: float) -> None:
         """One step is done."""
@@ -33,9 +46,18 @@ class Lines(Silent):
     def __init__(self, file: TextIO):
         self.file = file
         self.epochs = 0
+        self._told = -_AGAIN
 
     def start(self, epochs: int, steps: int | None, epoch: int, taken: int) -> None:
         self.epochs = epochs
+
+    def compiling(self, text: str) -> None:
+        now = time.monotonic()
+        if not text:
+            self._told = -_AGAIN
+        elif now - self._told > _AGAIN:
+            self._told = now
+            print(text, file=self.file, flush=True)
 
     def epoch(self, number: int, values: Mapping[str, float], seconds: float) -> None:
         print(f"epoch {number}/{self.epochs}  {format_values(values)}  {seconds:.1f} s", file=self.file, flush=True)
@@ -44,27 +66,51 @@ class Lines(Silent):
 class Bar(Lines):
     """A bar for the current epoch under the lines of those that are done."""
 
+    def __init__(self, file: TextIO):
+        super().__init__(file)
+        self._bar: Any = None
+        self._status: Any = None
+
     def start(self, epochs: int, steps: int | None, epoch: int, taken: int) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         super().start(epochs, steps, epoch, taken)
-        self.console = Console(file=self.file)
         columns: list[Any] = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
-        columns += [TextColumn("loss {task.fields[loss]:.4g}"), TimeElapsedColumn()]
-        self.bar = Progress(*columns, console=self.console, transient=True, refresh_per_second=4)
-        self.task = self.bar.add_task(f"epoch {epoch + 1}/{epochs}", total=steps, completed=taken, loss=float("nan"))
-        self.bar.start()
+        columns += [TextColumn("{task.fields[note]}"), TimeElapsedColumn()]
+        self._bar = Progress(*columns, console=self._console(), transient=True, refresh_per_second=4)
+        self.task = self._bar.add_task(f"epoch {epoch + 1}/{epochs}", total=steps, completed=taken, note="")
+        self._bar.start()
+
+    def _console(self) -> Any:
+        from rich.console import Console
+
+        return Console(file=self.file)
+
+    def compiling(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.update(self.task, note=text)
+        elif not text:
+            if self._status is not None:
+                self._status.stop()
+            self._status = None
+        elif self._status is None:
+            self._status = self._console().status(text)
+            self._status.start()
+        else:
+            self._status.update(text)
 
     def step(self, loss: float) -> None:
-        self.bar.update(self.task, advance=1, loss=loss)
+        self._bar.update(self.task, advance=1, note=f"loss {loss:.4g}")
 
     def epoch(self, number: int, values: Mapping[str, float], seconds: float) -> None:
-        self.console.print(f"epoch {number}/{self.epochs}  {format_values(values)}  {seconds:.1f} s", highlight=False)
-        self.bar.reset(self.task, description=f"epoch {min(number + 1, self.epochs)}/{self.epochs}", loss=float("nan"))
+        line = f"epoch {number}/{self.epochs}  {format_values(values)}  {seconds:.1f} s"
+        self._bar.console.print(line, highlight=False)
+        self._bar.reset(self.task, description=f"epoch {min(number + 1, self.epochs)}/{self.epochs}", note="")
 
     def stop(self) -> None:
-        self.bar.stop()
+        for shown in (self._status, self._bar):
+            if shown is not None:
+                shown.stop()
 
 
 def reporter(show: bool, file: TextIO | None = None) -> Silent:
@@ -73,3 +119,37 @@ def reporter(show: bool, file: TextIO | None = None) -> Silent:
     if not show:
         return Silent()
     return Bar(file) if file.isatty() else Lines(file)
+
+
+@contextmanager
+def compiling(show: Silent, what: str) -> Iterator[None]:
+    """Within, what the compiler does is shown once it has taken `SLOW` seconds: the stage, and kernels of how many."""
+    lock, text, is_slow, is_over = threading.Lock(), f"compiling the {what}", False, False
+
+    def tell(stage: str, done: int, total: int) -> None:
+        nonlocal text
+        with lock:
+            count = f", {done} of {total} kernels" if total else ""
+            text = f"compiling the {what}: {stage}{count}"
+            if is_slow:
+                show.compiling(text)
+
+    def reveal() -> None:
+        nonlocal is_slow
+        with lock:
+            is_slow = not is_over
+            if is_slow:
+                show.compiling(text)
+
+    timer = threading.Timer(SLOW, reveal)
+    timer.daemon = True
+    timer.start()
+    try:
+        with listening(tell):
+            yield
+    finally:
+        timer.cancel()
+        with lock:
+            is_over = True
+            if is_slow:
+                show.compiling("")

@@ -15,15 +15,19 @@ from neoflow.errors import ConfigError
 from neoflow.models import build_model
 from neoflow.nn import optim
 from neoflow.train.arrange import Arranged, load_data
-from neoflow.train.trainer import Batch, History, StepRecord, Trainer
+from neoflow.train.feed import Batch
+from neoflow.train.records import History, StepRecord
+from neoflow.train.trainer import Trainer
 
 
 @dataclass(frozen=True)
 class Session:
-    """A run that has ended. seconds, to_first_step: from the start of the process (NaN where there was no step).
+    """A run that has ended. seconds, to_first_step: from the start of the process, or what `since` says; NaN where no
+    step was made.
 
-    judged: loss and accuracy of the test set. floor: the loss of the best predictor there can be, where the data are
-    known that well. sample: a batch as the step takes it. epoch: steps in one. lr: the highest learning rate.
+    judged: loss and accuracy of the test set, where it was judged. floor: the loss of the best predictor there can be,
+    where the data are known that well. sample: a batch as the step takes it. epoch: steps in one. lr: the highest
+    learning rate.
     """
 
     model: str
@@ -39,6 +43,7 @@ class Session:
     epoch: int
     lr: float
     checkpoint: Path | None
+    since: str = "the start of the process"
 
 
 def warmup_and_decay(lr: float, steps: int, warmup: int = 50) -> Callable[[int], float]:
@@ -81,6 +86,7 @@ def run_session(
         seed=seed,
         checkpoint=checkpoint,
         progress=progress,
+        batch_axis={t: model.batch_axis if t.rank > 1 else 0 for t in model.inputs},
     )
     if resume:
         trainer.resume()

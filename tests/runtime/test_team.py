@@ -172,7 +172,9 @@ def test_a_fault_ends_the_step_and_nothing_else():
     bad[17] = 50
     for _ in range(5):
         before = nf.get_value(total)
-        with pytest.raises(RuntimeFault, match=r"table is indexed in dimension 0 by `ids\[i\]` = 50 at i=17, but its extent"):
+        with pytest.raises(
+            RuntimeFault, match=r"table is indexed in dimension 0 by `ids\[i\]` = 50 at i=17, but its extent"
+        ):
             f(bad)
         assert nf.get_value(total) == before
         assert same(f(good), wanted)

@@ -258,7 +258,7 @@ def test_an_exception_at_any_moment_leaves_parameters_and_position_of_one_step(t
             except (Stop, KeyboardInterrupt):
                 signal.setitimer(signal.ITIMER_REAL, 0)
             stops += 1
-            if stops % 5 == 0 and not trainer._is_behind():
+            if stops % 5 == 0 and not trainer.begun.is_made:
                 trainer.save()
                 again = Softmax().trainer(nf.Trainer, checkpoint=tmp_path)
                 if checkpoints(tmp_path):
