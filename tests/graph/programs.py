@@ -93,9 +93,9 @@ def windows(seed: int) -> Case:
 
 
 def long_bodies(seed: int) -> Case:
-    """One body of a few hundred operations: a chain, some of it under conditions, with what is used again later."""
+    """One body, of every twelfth seed of hundreds of operations: a chain, partly under conditions, some of it used again."""
     make = _Maker(seed)
-    size, count = make.between(3, 7), make.between(26, 45)
+    size, count = make.between(3, 7), make.between(26, 45) if seed % 12 == 0 else make.between(1, 4)
     x = make.input(size + count)
 
     def body(i):
