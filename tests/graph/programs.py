@@ -93,7 +93,7 @@ def windows(seed: int) -> Case:
 
 
 def long_bodies(seed: int) -> Case:
-    """One body, of every twelfth seed of hundreds of operations: a chain, partly under conditions, some of it used again."""
+    """One body, for every twelfth seed of hundreds of operations: a chain, partly under conditions, some used again."""
     make = _Maker(seed)
     size, count = make.between(3, 7), make.between(26, 45) if seed % 12 == 0 else make.between(1, 4)
     x = make.input(size + count)
