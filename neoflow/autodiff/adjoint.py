@@ -28,6 +28,7 @@ from neoflow.errors import Location
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
+from neoflow.expr.deep import Walk, run
 from neoflow.expr.functions import ARG_REDUCERS
 from neoflow.expr.guards import Guards, conjuncts
 from neoflow.expr.ir import (
@@ -426,13 +427,20 @@ def _residue_moduli(solution: Solution, targets: tuple[Axis, ...]) -> dict[Axis,
 
 def _period(e: Expr, z: Axis) -> int:
     """A step of z after which `e` has grown by a constant."""
+    return run(_period_of(e, z))
+
+
+def _period_of(e: Expr, z: Axis) -> Walk[int]:
     if isinstance(e, Apply) and e.fn in ("floordiv", "mod"):
         divisor = int(e.args[1].value)  # type: ignore[attr-defined]
         terms, _ = affine.linear(e.args[0])
         if all(isinstance(a, Axis) for a in terms):
             return divisor // math.gcd(divisor, terms.get(z, 0))
-        return divisor * _period(e.args[0], z)
-    return math.lcm(1, *(_period(c, z) for c in e.children))
+        return divisor * (yield _period_of(e.args[0], z))
+    period = 1
+    for c in e.children:
+        period = math.lcm(period, (yield _period_of(c, z)))
+    return period
 
 
 def split_by_residue(

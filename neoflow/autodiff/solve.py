@@ -18,6 +18,7 @@ from flint import fmpz_mat
 
 from neoflow.expr import affine
 from neoflow.expr.check import implied
+from neoflow.expr.deep import Walk, run
 from neoflow.expr.ir import Apply, Axis, Const, Expr, substitute
 
 
@@ -91,34 +92,34 @@ class _System:
         return self._of_axis[a]
 
     def add_equation(self, index: Expr, target: Axis) -> None:
-        coefficients, constant = self.linear(index)
+        coefficients, constant = run(self.linear(index))
         self.equations.append((coefficients, constant, target))
 
-    def linear(self, e: Expr) -> tuple[dict[int, int], int]:
+    def linear(self, e: Expr) -> Walk[tuple[dict[int, int], int]]:
         terms, constant = affine.linear(e)
         result: dict[int, int] = {}
         for atom, k in terms.items():
-            v = self.atom(atom)
+            v = yield self.atom(atom)
             result[v] = result.get(v, 0) + k
         return result, constant
 
-    def atom(self, atom: Expr) -> int:
+    def atom(self, atom: Expr) -> Walk[int]:
         if isinstance(atom, Axis):
             return self.axis(atom)
         if isinstance(atom, Apply) and atom.fn in ("floordiv", "mod") and isinstance(atom.args[1], Const):
             x, divisor = atom.args[0], int(atom.args[1].value)
             if divisor > 0:
-                return self.digits(x, divisor)[0 if atom.fn == "floordiv" else 1]
+                return (yield self.digits(x, divisor))[0 if atom.fn == "floordiv" else 1]
         raise _NotQuasiAffine(str(atom))
 
-    def digits(self, x: Expr, divisor: int) -> tuple[int, int]:
+    def digits(self, x: Expr, divisor: int) -> Walk[tuple[int, int]]:
         """x = divisor * q + m, 0 <= m < divisor, as one more equation."""
         known = self._of_digits.get((x, divisor))
         if known is None:
             low, high = affine.bounds(x)
             if abs(low) >= affine.INF or abs(high) >= affine.INF:
                 raise _NotQuasiAffine(str(x))
-            coefficients, constant = self.linear(x)  # first, for what is not quasi-affine has no digits
+            coefficients, constant = yield self.linear(x)  # first, for what is not quasi-affine has no digits
             q = self.variable(Variable(None, low // divisor, high // divisor))
             m = self.variable(Variable(None, 0, divisor - 1))
             known = self._of_digits[(x, divisor)] = (q, m)

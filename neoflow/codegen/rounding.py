@@ -45,8 +45,12 @@ from neoflow.expr.ir import (
     substitute,
 )
 from neoflow.expr.tensor import Compute, Definition, Tensor, topological
+from neoflow.loops.sides import MOST_FACTORS
 
 WIDE = "float64"
+
+MOST_TERMS = 16
+"""Terms of what a selection is wrong by that are kept apart, so that sums of them stay contractions."""
 
 
 @dataclass(frozen=True)
@@ -157,10 +161,18 @@ def _if_doubt(error: Expr) -> Expr:
 
 
 def _factors(e: Expr) -> list[Expr]:
-    """The factors of a product, signs dropped."""
-    if isinstance(e, Apply) and e.fn == "mul":
-        return _factors(e.args[0]) + _factors(e.args[1])
-    return _factors(e.args[0]) if isinstance(e, Apply) and e.fn == "neg" else [e]
+    """The factors of a product, signs dropped, which a kernel takes in any order; of a longer one its operands."""
+    found: list[Expr] = []
+    stack = [e]
+    while stack:
+        if len(found) + len(stack) > MOST_FACTORS:
+            return list(e.children)
+        part = stack.pop()
+        if isinstance(part, Apply) and part.fn in ("mul", "neg"):
+            stack += reversed(part.args)
+        else:
+            found.append(part)
+    return found
 
 
 # ------------------------------------------------------------------------------------------------------ bodies
@@ -183,6 +195,9 @@ class _Body:
     def __init__(self, t: Compute, errors: dict[Tensor, Tensor | None], whole: set[Tensor]):
         self.t = t
         self.memo: dict[Expr, Expr | None] = {}
+        self.spreads: dict[Expr, Spread] = {}
+        self.magnitudes: dict[Expr, Expr] = {}
+        self.wholes: dict[Expr, bool] = {}
         self.whole = [s in whole for s in t.inputs]
         self.inputs = list(t.inputs)
         self.slots: list[Slot | None] = []
@@ -192,6 +207,17 @@ class _Body:
         self.gathered: dict[Expr, Read] = {}
         """reads of tensors made of what data-dependent reads find, and those reads"""
         self.body = rewrite(t.definition.body, self._looked_up)
+        for root in (*self.gathered.values(), self.body):
+            self._prepare(root)
+
+    def _prepare(self, root: Expr) -> None:
+        """Answer what is asked of each node before what is made of it asks: so nothing is too deep."""
+        for e in postorder(root):
+            if not isinstance(e, Axis | Scatter):
+                if dt.is_float(e.dtype):
+                    self.is_whole(e)
+                    self.magnitude(e)
+                self.error(e)
 
     def _slot(self, t: Tensor) -> Slot:
         self.inputs.append(t)
@@ -281,6 +307,11 @@ class _Body:
 
     def magnitude(self, e: Expr) -> Expr:
         """|e|, and 0 where it is infinite or NaN; a product where e is one, so that sums of it stay contractions."""
+        if e not in self.magnitudes:
+            self.magnitudes[e] = self._magnitude(e)
+        return self.magnitudes[e]
+
+    def _magnitude(self, e: Expr) -> Expr:
         match e:
             case Apply(fn="neg" | "abs"):
                 return self.magnitude(e.args[0])
@@ -293,6 +324,11 @@ class _Body:
         return _finite(e)
 
     def spread(self, e: Expr) -> Spread:
+        if e not in self.spreads:
+            self.spreads[e] = self._spread(e)
+        return self.spreads[e]
+
+    def _spread(self, e: Expr) -> Spread:
         match e:
             case Const():
                 value, eps = abs(float(e.value)), _work(e.dtype).eps
@@ -334,7 +370,10 @@ class _Body:
         if then.reach is not None or other.reach is not None:
             one, two = (_finite(x) if s.reach is None else s.reach for s, x in ((then, e.then), (other, e.other)))
             reach = Select(e.cond, one, two)
-        terms = self._present(self.error(e.cond), *chosen)
+        if len(chosen) > MOST_TERMS:
+            terms = self._present(self.error(e.cond), _total(chosen))
+        else:
+            terms = self._present(self.error(e.cond), *chosen)
         return Spread(terms, max(then.roundings, other.roundings), reach)
 
     def _product(self, factors: list[Expr]) -> Spread:
@@ -527,6 +566,11 @@ class _Body:
 
     def is_whole(self, e: Expr) -> bool:
         """Whether a float expression has integer values, since those it reads have."""
+        if e not in self.wholes:
+            self.wholes[e] = self._is_whole(e)
+        return self.wholes[e]
+
+    def _is_whole(self, e: Expr) -> bool:
         match e:
             case Const():
                 return math.isfinite(e.value) and float(e.value).is_integer()
@@ -572,12 +616,16 @@ def _if_large(size: Expr) -> Expr:
 
 def _substituted(e: Expr, axes: dict[Axis, Axis], kept: Expr) -> Expr:
     """`e` over other axes, but for the part `kept`."""
-    memo: dict[Expr, Expr] = {kept: kept}
-
-    def visit(node: Expr) -> Expr:
-        if node not in memo:
-            children = tuple(visit(c) for c in node.children)
-            memo[node] = axes[node] if isinstance(node, Axis) and node in axes else node.rebuild(children)
-        return memo[node]
-
-    return visit(e)
+    new: dict[Expr, Expr] = {kept: kept}
+    stack = [e]
+    while stack:
+        node = stack[-1]
+        waiting = [] if node in new else [c for c in node.children if c not in new]
+        if waiting:
+            stack += waiting
+            continue
+        stack.pop()
+        if node not in new:
+            moved = axes.get(node) if isinstance(node, Axis) else None
+            new[node] = node.rebuild(tuple(new[c] for c in node.children)) if moved is None else moved
+    return new[e]

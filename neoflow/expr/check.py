@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
 from neoflow.errors import ExpressionError, Location
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
+from neoflow.expr.deep import Walk, run
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.guards import Guards, conjuncts, guarded_reads
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Scatter, Select, postorder, substitute
-from neoflow.expr.memo import remembered
+from neoflow.expr.memo import from_below, remembered
 from neoflow.expr.printer import print_expr
 from neoflow.expr.tensor import Definition
 
@@ -26,6 +28,9 @@ _OPERATIONS = 10_000_000
 """Most steps of the library for one question: 10,000 take 0.6 ms (Zen 4)."""
 _POINTS = 1 << 20
 """Most points tried one by one for one question: 4 ms for a product of two axes (Zen 4), and 8 MiB a node."""
+
+_LONG = 1000
+"""Most nodes of an expression that the library is asked about, as a tree: its parser recurses."""
 
 
 class _Opaque(Exception):
@@ -36,7 +41,20 @@ _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "!="}
 
 
 def to_isl(e: Expr) -> str:
-    """The expression in the library's notation, axes as `a<ident>`; `_Opaque` for what it cannot say."""
+    """The expression in the library's notation, axes as `a<ident>`; `_Opaque` for what it cannot say, or too long."""
+    if _written(e) > _LONG:
+        raise _Opaque
+    return run(_isl(e))
+
+
+@from_below(attrgetter("children"))
+def _written(e: Expr) -> int:
+    """Nodes of an expression as `_isl` writes it out, up to `_LONG` and one more."""
+    times = 2 if isinstance(e, Apply) and e.fn == "abs" else 1
+    return min(_LONG, times * sum(map(_written, e.children))) + 1
+
+
+def _isl(e: Expr) -> Walk[str]:
     match e:
         case Const(dtype="bool"):
             return "0 = 0" if e.value else "0 = 1"
@@ -45,33 +63,40 @@ def to_isl(e: Expr) -> str:
         case Axis():
             return f"a{e.ident}"
         case Apply() if e.fn in _COMPARE and e.args[0].dtype == dt.INDEX:
-            return f"({to_isl(e.args[0])}) {_COMPARE[e.fn]} ({to_isl(e.args[1])})"
+            return f"({(yield _isl(e.args[0]))}) {_COMPARE[e.fn]} ({(yield _isl(e.args[1]))})"
         case Apply(fn="and" | "or"):
-            return f"(({to_isl(e.args[0])}) {e.fn} ({to_isl(e.args[1])}))"
+            return f"(({(yield _isl(e.args[0]))}) {e.fn} ({(yield _isl(e.args[1]))}))"
         case Apply(fn="not"):
-            return f"(not ({to_isl(e.args[0])}))"
+            return f"(not ({(yield _isl(e.args[0]))}))"
         case Apply() if e.dtype == dt.INDEX:
-            args = [to_isl(a) for a in e.args]
-            match e.fn:
-                case "add" | "sub":
-                    return f"({args[0]} {'+' if e.fn == 'add' else '-'} {args[1]})"
-                case "neg":
-                    return f"(-{args[0]})"
-                case "mul" if isinstance(e.args[0], Const) or isinstance(e.args[1], Const):
-                    return f"({args[0]} * {args[1]})"
-                case "floordiv" if isinstance(e.args[1], Const) and e.args[1].value > 0:
-                    return f"floor(({args[0]}) / {args[1]})"
-                case "mod" if isinstance(e.args[1], Const) and e.args[1].value > 0:
-                    return f"(({args[0]}) mod {args[1]})"
-                case "maximum" | "minimum":
-                    return f"{e.fn[:3]}({args[0]}, {args[1]})"
-                case "abs" | "relu":
-                    return f"max({args[0]}, {'-' + args[0] if e.fn == 'abs' else 0})"
+            args = []
+            for a in e.args:
+                args.append((yield _isl(a)))
+            return _isl_arithmetic(e, args)
         case Select() if e.dtype == dt.INDEX:
-            cond, then, other = (to_isl(c) for c in e.children)
+            cond, then, other = (yield _isl(e.cond)), (yield _isl(e.then)), (yield _isl(e.other))
             return f"(({cond}) ? ({then}) : ({other}))"
         case Cast(dtype=dt.INDEX, arg=Cast() as narrow) if affine.keeps_value(narrow):
-            return to_isl(narrow.arg)
+            return (yield _isl(narrow.arg))
+    raise _Opaque
+
+
+def _isl_arithmetic(e: Apply, args: list[str]) -> str:
+    match e.fn:
+        case "add" | "sub":
+            return f"({args[0]} {'+' if e.fn == 'add' else '-'} {args[1]})"
+        case "neg":
+            return f"(-{args[0]})"
+        case "mul" if isinstance(e.args[0], Const) or isinstance(e.args[1], Const):
+            return f"({args[0]} * {args[1]})"
+        case "floordiv" if isinstance(e.args[1], Const) and e.args[1].value > 0:
+            return f"floor(({args[0]}) / {args[1]})"
+        case "mod" if isinstance(e.args[1], Const) and e.args[1].value > 0:
+            return f"(({args[0]}) mod {args[1]})"
+        case "maximum" | "minimum":
+            return f"{e.fn[:3]}({args[0]}, {args[1]})"
+        case "abs" | "relu":
+            return f"max({args[0]}, {'-' + args[0] if e.fn == 'abs' else 0})"
     raise _Opaque
 
 
@@ -175,9 +200,10 @@ def check_bounds(
     )
 
 
+@from_below(attrgetter("children"))
 def _reads_data(index: Expr) -> bool:
     """A data-dependent index is checked at run time."""
-    return any(isinstance(e, Read) for e in postorder(index))
+    return isinstance(index, Read) or any(map(_reads_data, index.children))
 
 
 def _leaving(index: Expr, extent: int, guards: Guards) -> dict[Axis, int] | None:

@@ -15,11 +15,13 @@ from neoflow.graph.engine import Limits, Pass, run
 from neoflow.graph.facts import is_contraction, own_indices, points, reads_at_own_point
 from neoflow.graph.graph import Graph, make_graph, same_graph
 from neoflow.graph.known import Known, evaluate_constants
+from neoflow.graph.long import LONGEST, operations
 from neoflow.graph.passes import CANONICALIZE, PASSES, canonicalize, optimize
 from neoflow.graph.rewrite import Derivation, Match, Rewrite, Site, Step, sites
 
 __all__ = [
     "CANONICALIZE",
+    "LONGEST",
     "PASSES",
     "Derivation",
     "Editor",
@@ -35,6 +37,7 @@ __all__ = [
     "evaluate_constants",
     "is_contraction",
     "make_graph",
+    "operations",
     "optimize",
     "own_indices",
     "points",

@@ -90,10 +90,20 @@ class PadGuards(Rewrite):
 
 
 def factors(e: Expr) -> list[Expr]:
-    """The operands of a tree of products."""
-    if isinstance(e, Apply) and e.fn == "mul":
-        return factors(e.args[0]) + factors(e.args[1])
-    return [e]
+    """The operands of a tree of products, in the order of the text; equal ones once."""
+    found: dict[Expr, None] = {}
+    seen: set[Expr] = set()
+    stack = [e]
+    while stack:
+        e = stack.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        if isinstance(e, Apply) and e.fn == "mul":
+            stack += reversed(e.args)
+        else:
+            found[e] = None
+    return list(found)
 
 
 def _is_guarded(definition: Definition) -> bool:

@@ -6,10 +6,11 @@ from neoflow.graph.canonical import FoldConstants, ForwardCopies, HoistReduction
 from neoflow.graph.chains import ChainSums
 from neoflow.graph.engine import Pass, run
 from neoflow.graph.graph import Graph
+from neoflow.graph.long import SplitLong
 from neoflow.graph.padding import PadGuards
 from neoflow.graph.parts import ReadParts
 
-CANONICAL = (HoistReductions(), FoldConstants(), ForwardCopies(), MergeEqual())
+CANONICAL = (HoistReductions(), FoldConstants(), ForwardCopies(), MergeEqual(), SplitLong())
 
 CANONICALIZE = Pass("canonicalize", CANONICAL)
 PAD_GUARDS = Pass("pad guards", (PadGuards(),), after=CANONICAL)

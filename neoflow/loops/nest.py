@@ -15,6 +15,8 @@ from neoflow.errors import CodegenError
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Slot, postorder, rewrite, substitute
+from neoflow.expr.memo import from_below
+from neoflow.graph import reads_at_own_point
 from neoflow.partition.subgraph import Subgraph
 
 FIRST_FUSED = 1 << 20
@@ -129,6 +131,12 @@ def _index_roots(expressions: tuple[Expr, ...]) -> list[Expr]:
     return list(roots)
 
 
+def _operands(e: Expr) -> tuple[Expr, ...]:
+    """What integer arithmetic is of."""
+    return e.args if isinstance(e, Apply) and e.dtype == dt.INDEX else ()
+
+
+@from_below(_operands)
 def is_index(e: Expr) -> bool:
     """Whether `e` is integer arithmetic of axes and constants alone."""
     match e:
@@ -137,7 +145,7 @@ def is_index(e: Expr) -> bool:
         case Const():
             return e.dtype == dt.INDEX
         case Apply():
-            return e.dtype == dt.INDEX and all(is_index(a) for a in e.args)
+            return e.dtype == dt.INDEX and all(map(is_index, e.args))
     return False
 
 
@@ -207,8 +215,10 @@ def _bodies(subgraph: Subgraph) -> list[Expr]:
             if source - first == anchor:
                 return rounded(anchor_read)  # type: ignore[arg-type]
             producer = subgraph.nodes[source - first].definition
-            mapping: dict[Expr, Expr] = dict(zip(producer.axes, node.indices, strict=True))
-            return rounded(replaced(bodies[source - first], mapping))
+            inlined = bodies[source - first]
+            if not reads_at_own_point(node, producer.shape):
+                inlined = replaced(inlined, dict(zip(producer.axes, node.indices, strict=True)))
+            return rounded(inlined)
 
         return simplified(rewrite(own.definition.body, rule))
 

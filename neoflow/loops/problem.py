@@ -123,12 +123,11 @@ def differs_by_lane(expressions: tuple[Expr, ...], axis: Axis, anchor_varies: bo
     if not any(isinstance(n, Read) and n.indices and is_data_dependent(n) for n in nodes):
         return None
     varying: dict[Expr, bool] = {}
-
-    def varies(e: Expr) -> bool:
-        if e not in varying:
-            is_anchor = isinstance(e, Read) and not e.indices
-            varying[e] = axis in e.free or (anchor_varies and (is_anchor or any(varies(c) for c in e.children)))
-        return varying[e]
+    for e in expressions:
+        for n in postorder(e):
+            is_anchor = isinstance(n, Read) and not n.indices
+            follows = is_anchor or any(varying[c] for c in n.children)
+            varying[n] = axis in n.free or (anchor_varies and follows)
 
     todo, seen = [(e, False) for e in expressions], set()
     while todo:
@@ -137,16 +136,16 @@ def differs_by_lane(expressions: tuple[Expr, ...], axis: Axis, anchor_varies: bo
             continue
         seen.add((node, under))
         if isinstance(node, Read) and node.indices and is_data_dependent(node):
-            if any(not is_index(i) and varies(i) for i in node.indices):
+            if any(not is_index(i) and varying[i] for i in node.indices):
                 return "an index that is data differs from lane to lane"
             if under:
                 return "the condition of a read at an index that is data differs from lane to lane"
         match node:
             case Select():
-                branch = under or varies(node.cond)
+                branch = under or varying[node.cond]
                 todo += [(node.cond, under), (node.then, branch), (node.other, branch)]
             case Apply(fn="and" | "or"):
-                todo += [(node.args[0], under), (node.args[1], under or varies(node.args[0]))]
+                todo += [(node.args[0], under), (node.args[1], under or varying[node.args[0]])]
             case _:
                 todo += [(c, under) for c in node.children]
     return None

@@ -45,12 +45,19 @@ class Contraction:
 
 
 def factors_of(body: Expr) -> list[Expr]:
-    """The factors of a product; a negation is a factor -1."""
-    if isinstance(body, Apply) and body.fn == "mul":
-        return factors_of(body.args[0]) + factors_of(body.args[1])
-    if isinstance(body, Apply) and body.fn == "neg":
-        return [Const(-1.0, body.dtype), *factors_of(body.args[0])]
-    return [body]
+    """The factors of a product, a negation being a factor -1; of more than `MOST_FACTORS` the rest is left as it is."""
+    found: list[Expr] = []
+    stack = [body]
+    while stack and len(found) + len(stack) <= MOST_FACTORS:
+        e = stack.pop()
+        if isinstance(e, Apply) and e.fn == "mul":
+            stack += reversed(e.args)
+        elif isinstance(e, Apply) and e.fn == "neg":
+            found.append(Const(-1.0, body.dtype))
+            stack.append(e.args[0])
+        else:
+            found.append(e)
+    return found + stack[::-1]
 
 
 def _product(factors: list[Expr]) -> Expr:

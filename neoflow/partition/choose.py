@@ -13,7 +13,7 @@ from typing import Any
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.tensor import Compute, Tensor
-from neoflow.graph import is_contraction, points, reads_at_own_point
+from neoflow.graph import LONGEST, is_contraction, operations, points, reads_at_own_point
 from neoflow.partition.copies import instructions
 from neoflow.partition.facts import flops, is_move, is_view, reads_columns, reduces
 from neoflow.partition.graph_facts import Facts
@@ -52,6 +52,10 @@ MIN_ROW = 32
 
 MAX_ROW_BYTES = 1 << 16
 """What lies between the nodes of one row: about the first cache, two of them at most."""
+
+
+MAX_ROW_OPERATIONS = 16 * LONGEST
+"""Operations of all nests of a row kernel: each is a loop of its own."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +175,18 @@ def _many_results(facts: Facts, state: Kernels, merge: Merge) -> str | None:
     return f"the kernel has {MAX_NODES} results already"
 
 
+def _is_long(facts: Facts, state: Kernels, merge: Merge) -> str | None:
+    parts = [_operations(state, m) for m in state.merged(merge).members]
+    if sum(parts) <= LONGEST or max(parts) <= LONGEST // 2:
+        return None
+    return f"the kernel would have {sum(parts)} operations, more than {LONGEST}, half of them and more in one result"
+
+
+def _operations(state: Kernels, t: Compute) -> int:
+    """Of a result, with what is recomputed for it."""
+    return sum(operations(u.definition) for u in state.storage.closures[t])
+
+
 # ----------------------------------------------------------------------------------------- row kernels
 
 
@@ -186,6 +202,11 @@ def _row_is_a_column(facts: Facts, state: Kernels, merge: Merge) -> str | None:
         if reduces(m) and reads_columns(m.definition, merge.rows or 0):
             return "a row would be a column in memory: loops across rows are faster"
     return None
+
+
+def _rows_are_long(facts: Facts, state: Kernels, merge: Merge) -> str | None:
+    total = sum(_operations(state, m) for m in state.merged(merge).members)
+    return None if total <= MAX_ROW_OPERATIONS else f"the nests of a row would have {total} operations"
 
 
 def _row_is_short(facts: Facts, state: Kernels, merge: Merge) -> str | None:
@@ -212,9 +233,12 @@ OBJECTIONS = (
     Objection(INLINING.name, "many copies", _many_copies),
     Objection(EPILOGUES.name, "many outputs", _many_outputs),
     Objection(EPILOGUES.name, "many results", _many_results),
+    Objection(EPILOGUES.name, "it is long", _is_long),
     Objection(SIBLINGS.name, "many outputs", _many_outputs),
+    Objection(SIBLINGS.name, "it is long", _is_long),
     Objection(ROW_KERNELS.name, "a contraction has its own loops", _has_its_own_loops),
     Objection(ROW_KERNELS.name, "a row is a column", _row_is_a_column),
     Objection(ROW_KERNELS.name, "a row is short", _row_is_short),
     Objection(ROW_KERNELS.name, "a row is large", _row_is_large),
+    Objection(ROW_KERNELS.name, "rows are long", _rows_are_long),
 )

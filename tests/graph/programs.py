@@ -92,4 +92,22 @@ def windows(seed: int) -> Case:
     return make.case([nf.tanh(y) if make.chance(0.5) else y])
 
 
-PROGRAMS = (anything, sums, windows)
+def long_bodies(seed: int) -> Case:
+    """One body, for every twelfth seed of hundreds of operations: a chain, partly under conditions, some used again."""
+    make = _Maker(seed)
+    size, count = make.between(3, 7), make.between(26, 45) if seed % 12 == 0 else make.between(1, 4)
+    x = make.input(size + count)
+
+    def body(i):
+        e = kept = x[i]
+        for n in range(count):
+            e = nf.tanh(e) + x[i + n]
+            e = e if make.chance(0.8) else nf.select(x[i + n] < 0.0, e - kept, e)
+            kept = e if make.chance(0.05) else kept
+        return e
+
+    y = nf.compute((size,), body, name="y")
+    return Case([y, nf.sum(y * y)], make.feeds)
+
+
+PROGRAMS = (anything, sums, windows, long_bodies)

@@ -22,6 +22,8 @@ STORAGE = {"bool": "int8", "bfloat16": "uint16"}
 """How an element type lies in memory, where that is not its own name."""
 REGISTER = {"float16": "float32", "bfloat16": "float32"}
 """What an element type is computed in, where that is not its own name."""
+_NAMED_ALIKE = 256
+"""Statements in a row whose values have one name: the printer of TVM numbers what is named alike in quadratic time."""
 
 
 def integer(value: int) -> Value:
@@ -179,7 +181,8 @@ def kept(statements: list, value: Value, name: str = "t") -> Value:
 
 def held(statements: list, value: Value, name: str = "t") -> Value:
     """`value` through memory: TVM does not see through it, LLVM does."""
-    place = Registers(1, element_of(value), lanes_of(value), name)
+    block = len(statements) // _NAMED_ALIKE
+    place = Registers(1, element_of(value), lanes_of(value), f"{name}{block}_" if block else name)
     statements += [*place.allocate(), place.put(0, value)]
     return place.get(0)
 

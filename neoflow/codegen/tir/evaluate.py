@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from operator import attrgetter
 
 import numpy as np
 import tvm
@@ -19,9 +20,10 @@ from neoflow.codegen.tir.functions import apply_function, divide_index
 from neoflow.errors import CodegenError
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
+from neoflow.expr.deep import Walk, run
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, postorder
-from neoflow.expr.memo import remembered
+from neoflow.expr.memo import from_below
 from neoflow.kernel import Fault
 from neoflow.loops.nest import is_data_dependent, is_index, stride
 
@@ -31,6 +33,11 @@ Guard = Value | None
 
 _FOLDED = {f.name for f in FUNCTIONS.values() if f.arity == 2 and f.typing in ("arith", "real", "compare")}
 """Functions that TVM folds where an operand is a constant."""
+
+_ARITHMETIC = ("add", "sub", "neg", "mul", "floordiv", "mod")
+"""What an index is made of, apart from choices: the larger, the smaller."""
+_LEVELS, _CHOICES = 8, 4
+"""Conditions around a read, and choices inside an index, that are one expression of TVM: it recurses through them."""
 
 
 class Evaluator:
@@ -59,30 +66,29 @@ class Evaluator:
         self._lanes = lanes
         self._mask = mask
         self._memo: dict[tuple[Expr, int], Value] = {(e, 0): v for e, v in (given or {}).items()}
-        self._guards: list[Value] = []  # keeps guard objects alive while their ids are memo keys
+        self._guards: list[Value] = []  # keeps guard objects alive while their ids are keys
+        self._guard_levels: dict[int, int] = {}
         self._unsafe: dict[Expr, bool] = {}
 
     def value(self, e: Expr) -> Value:
         """`e` in its register type: a scalar when it does not depend on the lane axis."""
-        return self._value(e, None)
+        return run(self._value(e, None))
 
     def stored(self, e: Expr, element: str) -> Value:
         """`e` as it lies in memory, one value a lane."""
-        return to_storage(emit.widen(self._value(e, None), self._lanes), element)
+        return to_storage(emit.widen(self.value(e), self._lanes), element)
 
     def index(self, e: Expr) -> Value:
         """An integer expression of axes as int32."""
-        return self._index(affine.simplify(e))
+        return run(self._index(affine.simplify(e)))
 
-    def _value(self, e: Expr, guard: Guard) -> Value:
+    def _value(self, e: Expr, guard: Guard) -> Walk[Value]:
         if not self._is_unsafe(e):
             guard = None
         key = (e, id(guard) if guard is not None else 0)
         known = self._memo.get(key)
         if known is None:
-            if guard is not None:
-                self._guards.append(guard)
-            known = self._compute(e, guard)
+            known = yield from self._compute(e, guard)
             if not isinstance(e, Const | Axis):
                 known = (emit.bind if is_index(e) else emit.kept)(self.statements, known)
             self._memo[key] = known
@@ -98,46 +104,50 @@ class Evaluator:
             known = self._unsafe[e]
         return known
 
-    def _compute(self, e: Expr, guard: Guard) -> Value:
-        if is_index(e) and not isinstance(e, Const) and _is_narrow(affine.simplify(e)):
-            return tirx.Cast(emit.vector_type(dt.INDEX, emit.lanes_of(i := self.index(e))), i)
+    def _compute(self, e: Expr, guard: Guard) -> Walk[Value]:
+        if is_index(e) and not isinstance(e, Const) and _is_narrow(index := affine.simplify(e)):
+            narrow = yield self._index(index)
+            return tirx.Cast(emit.vector_type(dt.INDEX, emit.lanes_of(narrow)), narrow)
         match e:
             case Const():
                 return constant(e.value, e.dtype)
             case Read():
-                return self._read(e, guard)
+                return (yield from self._read(e, guard))
             case Apply(fn="and" | "or"):
-                first = self._value(e.args[0], guard)
+                first = yield self._value(e.args[0], guard)
                 holds = first if e.fn == "and" else tirx.Not(first)
-                second = self._value(e.args[1], self._both(guard, holds))
+                second = yield self._value(e.args[1], self._both(guard, holds))
                 return self._logic(tirx.And if e.fn == "and" else tirx.Or, first, second)
             case Apply():
-                return self._apply(e, guard)
+                return (yield from self._apply(e, guard))
             case Select():
-                condition = self._value(e.cond, guard)
-                then = self._value(e.then, self._both(guard, condition))
-                other = self._value(e.other, self._both(guard, tirx.Not(condition)))
+                condition = yield self._value(e.cond, guard)
+                then = yield self._value(e.then, self._both(guard, condition))
+                other = yield self._value(e.other, self._both(guard, tirx.Not(condition)))
                 condition, then, other = self._aligned(condition, then, other)
                 return tirx.Select(condition, then, other)
             case Cast():
-                return convert(self._value(e.arg, guard), e.dtype)
+                return convert((yield self._value(e.arg, guard)), e.dtype)
             case Reduce():
                 raise CodegenError("a reduction inside an expression reached the evaluator")
         raise TypeError(type(e).__name__)
 
-    def _apply(self, e: Apply, guard: Guard) -> Value:
+    def _apply(self, e: Apply, guard: Guard) -> Walk[Value]:
         if e.dtype == "bool" and all(is_index(a) and _is_narrow(affine.simplify(a)) for a in e.args):
-            args = [self.index(a) for a in e.args]
+            args = []
+            for a in e.args:
+                args.append((yield self._index(affine.simplify(a))))
         else:
-            args = [self._operand(e.fn, a, guard) for a in e.args]
+            args = []
+            for a in e.args:
+                args.append(self._operand(e.fn, a, (yield self._value(a, guard))))
             if len(args) == 2 and args[0].same_as(args[1]):  # TVM takes x - x for 0, infinity or not
                 args[1] = emit.held(self.statements, args[1])
         constant = isinstance(e.args[-1], Const)
         return apply_function(e.fn, self._aligned(*args), constant, self.statements)
 
-    def _operand(self, fn: str, e: Expr, guard: Guard) -> Value:
+    def _operand(self, fn: str, e: Expr, value: Value) -> Value:
         """A value to compute with: no constant from which TVM concludes what does not hold of NaN or of overflow."""
-        value = self._value(e, guard)
         known = isinstance(e, Const) and fn in _FOLDED and (dt.is_int(e.dtype) or e.value == 0)
         return emit.held(self.statements, value) if known else value
 
@@ -150,42 +160,49 @@ class Evaluator:
         return op(*self._aligned(a, b))
 
     def _both(self, guard: Guard, condition: Value) -> Guard:
-        return condition if guard is None else self._logic(tirx.And, guard, condition)
+        both, levels = condition, 1
+        if guard is not None:
+            both, levels = self._logic(tirx.And, guard, condition), self._guard_levels.get(id(guard), 1) + 1
+        if levels % _LEVELS == 0:
+            both = emit.kept(self.statements, both)
+        self._guards.append(both)
+        self._guard_levels[id(both)] = levels
+        return both
 
-    def _index(self, e: Expr) -> Value:
+    def _index(self, e: Expr) -> Walk[Value]:
         """Linear forms become a ramp, so that a vector of addresses with one step stays recognisable."""
         low, high = affine.bounds(e)
         if max(abs(low), abs(high)) >= 1 << 31:
             raise CodegenError(f"index `{e}` reaches {max(abs(low), abs(high))}: buffers hold fewer than 2^31 elements")
         if not _is_narrow(e):
-            wide = self._value(e, None)
+            wide = yield self._value(e, None)
             return tirx.Cast(emit.vector_type("int32", emit.lanes_of(wide)), wide)
         step = stride(e, self._lane_axis) if self._lane_axis is not None else 0
         if self._lane_axis is not None and step:
-            return emit.ramp(self._linear(e), step, self._lanes)
-        return self._linear(e) if step == 0 else self._vector_linear(e)
+            return emit.ramp((yield self._linear(e)), step, self._lanes)
+        return (yield (self._linear(e) if step == 0 else self._vector_linear(e)))
 
-    def _linear(self, e: Expr) -> Value:
+    def _linear(self, e: Expr) -> Walk[Value]:
         """`e` with the lane axis at its start."""
         terms, constant = affine.linear(e)
         total: Value | None = None
         for atom, coefficient in terms.items():
-            term = self._atom(atom, self._linear)
+            term = yield self._atom(atom, self._linear)
             term = term if coefficient == 1 else term * emit.integer(coefficient)
             total = term if total is None else total + term
         if total is None:
             return emit.integer(constant)
         return total + emit.integer(constant) if constant else total
 
-    def _vector_linear(self, e: Expr) -> Value:
+    def _vector_linear(self, e: Expr) -> Walk[Value]:
         terms, constant = affine.linear(e)
         total = emit.splat(constant, "int32", self._lanes)
         for atom, coefficient in terms.items():
-            term = emit.widen(self._atom(atom, self._vector_linear), self._lanes)
+            term = emit.widen((yield self._atom(atom, self._vector_linear)), self._lanes)
             total = total + term * emit.splat(coefficient, "int32", self._lanes)
         return total
 
-    def _atom(self, atom: Expr, inner: Callable[[Expr], Value]) -> Value:
+    def _atom(self, atom: Expr, inner: Callable[[Expr], Walk[Value]]) -> Walk[Value]:
         if isinstance(atom, Axis):
             start = self._env[atom]
             vector = atom is self._lane_axis and inner == self._vector_linear
@@ -195,20 +212,25 @@ class Evaluator:
         divisor = atom.args[-1]
         if atom.fn in ("floordiv", "mod") and isinstance(divisor, Const) and divisor.value > 0:
             low, _ = affine.bounds(atom.args[0])
-            return divide_index(atom.fn, inner(atom.args[0]), int(divisor.value), low, self.statements)
-        args = [inner(a) for a in atom.args]
+            dividend = yield inner(atom.args[0])
+            return divide_index(atom.fn, dividend, int(divisor.value), low, self.statements)
+        args = []
+        for a in atom.args:
+            value = yield inner(a)
+            deep = _levels(a) and _levels(a) % _CHOICES == 0  # TVM follows each choice into all that it chooses from
+            args.append(emit.held(self.statements, value) if deep else value)
         lanes = max(emit.lanes_of(a) for a in args)
         args = [emit.widen(a, lanes) for a in args]
         if atom.fn == "mul":
             return args[0] * args[1]
         return apply_function(atom.fn, args, isinstance(divisor, Const), self.statements)
 
-    def _read(self, read: Read, guard: Guard) -> Value:
+    def _read(self, read: Read, guard: Guard) -> Walk[Value]:
         buffer = self._buffers[read.slot]
         if is_data_dependent(read):
-            address = self._checked_address(read, guard)
+            address = yield self._address(read.source.shape, read.indices, read.slot, guard)
         else:
-            address = self._index(read.indices[0])
+            address = yield self._index(read.indices[0])
         if self._mask is not None and not self._is_invariant(read):
             guard = self._both(guard, self._mask)
         return from_storage(self._load(buffer, address, guard, math.prod(read.source.shape)), read.dtype)
@@ -233,26 +255,26 @@ class Evaluator:
         safe = tirx.Select(emit.widen(guard, lanes), address, emit.splat(0, "int32", lanes))
         return emit.load(buffer, safe)
 
-    def _checked_address(self, read: Read, guard: Guard) -> Value:
-        """The address of a data-dependent read, after a check of each index that is read from a tensor."""
-        return self.address(read.source.shape, read.indices, read.slot, guard)
-
-    def address(
-        self, shape: tuple[int, ...], indices: tuple[Expr, ...], value: int | None, guard: Guard = None
-    ) -> Value:
+    def address(self, shape: tuple[int, ...], indices: tuple[Expr, ...], value: int | None) -> Value:
         """The position of `indices` in a dense tensor, after a check of each index that is read from a tensor.
 
         value: the number of the tensor among the kernel's values; None for the one it writes.
         """
+        return run(self._address(shape, indices, value, None))
+
+    def _address(
+        self, shape: tuple[int, ...], indices: tuple[Expr, ...], value: int | None, guard: Guard
+    ) -> Walk[Value]:
+        """See `address`; under a guard."""
         address = emit.integer(0)
         varies = any(not is_index(i) and self._lane_axis in i.free for i in indices)
         if varies or (guard is not None and emit.lanes_of(guard) > 1):
             raise CodegenError(f"an index of {_named(value)} differs from lane to lane, which no schedule may ask for")
         for extent, index in zip(shape, indices, strict=True):
             if is_index(index):
-                position = self.index(index)
+                position = yield self._index(affine.simplify(index))
             else:
-                wide = self._value(index, guard)
+                wide = yield self._value(index, guard)
                 inside = tirx.And(wide >= tirx.const(0, dt.INDEX), wide < tirx.const(extent, dt.INDEX))
                 met = inside if guard is None else tirx.Or(inside, tirx.Not(guard))
                 if self._faults is None:
@@ -287,16 +309,20 @@ def _plus(a: Value, b: Value) -> Value:
     return tirx.Ramp(base, sum([v.stride for v in ramps[1:]], ramps[0].stride), lanes)
 
 
-@remembered
+@from_below(attrgetter("children"))
+def _levels(e: Expr) -> int:
+    """How many choices of an index lie inside each other."""
+    inside = max(map(_levels, e.children), default=0)
+    return inside + (isinstance(e, Apply) and e.fn not in _ARITHMETIC)
+
+
+@from_below(attrgetter("children"))
 def _is_narrow(e: Expr) -> bool:
     """Whether index arithmetic never leaves int32 on the way; where it does it is done as on data, in int64."""
-    for node in postorder(e):
-        low, high = affine.bounds(node)
-        if isinstance(node, Apply) and node.fn in ("floordiv", "mod"):
-            high = max(high, _shifted(node))
-        if low <= -(1 << 31) or high >= 1 << 31:
-            return False
-    return True
+    low, high = affine.bounds(e)
+    if isinstance(e, Apply) and e.fn in ("floordiv", "mod"):
+        high = max(high, _shifted(e))
+    return low > -(1 << 31) and high < 1 << 31 and all(map(_is_narrow, e.children))
 
 
 def _shifted(division: Apply) -> int:

@@ -1,0 +1,140 @@
+"""Long bodies become several computes, so that no kernel is too long to compile: its time is not linear in its length.
+
+A body is gone through in the order in which it is computed. Where `PIECE` operations have come together, what is
+still needed of them is stored: a chain of operations leaves one tensor, a tree as many as it is deep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from neoflow.expr import affine
+from neoflow.expr.close import define
+from neoflow.expr.functions import FUNCTIONS
+from neoflow.expr.ir import Apply, Binder, Expr, Read, Select, postorder, same
+from neoflow.expr.memo import remembered
+from neoflow.expr.recipe import Recipe, derived, stand_ins
+from neoflow.expr.tensor import Compute, Definition
+from neoflow.graph.edit import Editor
+from neoflow.graph.rewrite import Edit, Match, Rewrite
+from neoflow.verdict import Verdict
+
+LONGEST, PIECE = 256, 192
+"""Operations of a body that is left as it is, and of a piece of a longer one, which also reads other pieces.
+One kernel of so many is compiled in some 100 ms (two cores of Zen 4)."""
+
+NARROW = ("float16", "bfloat16")
+"""Types that are computed in a wider one: what is stored of them is rounded."""
+
+
+@dataclass(frozen=True)
+class SplitLong(Rewrite):
+    """A body of many operations is computed in pieces, each stored for the next.
+
+    y[i] = x[i] + x[i+1] + ... + x[i+9999]    ->    a[i] = x[i] + ... + x[i+127];  b[i] = a[i] + x[i+128] + ...
+    """
+
+    name: str = "split long bodies"
+
+    def match(self, editor: Editor, t: Compute) -> Iterator[Match]:
+        if operations(t.definition) > LONGEST and len(_stored(t.definition)) > 0:
+            yield Match((t,))
+
+    def legal(self, editor: Editor, match: Match) -> Verdict:
+        definition = match.tensors[0].definition
+        return Verdict(True, f"its {operations(definition)} operations are {len(_stored(definition)) + 1} computes")
+
+    def apply(self, editor: Editor, match: Match) -> Edit:
+        (t,) = match.tensors
+        (last,) = _in_pieces(t.definition).instantiate(editor.inputs(t), (t.name,))
+        assert last is not None
+        return {t: last}
+
+
+@remembered
+def operations(definition: Definition) -> int:
+    """Of one point of a body, roughly: instructions of its functions, one for a read; arithmetic of indices is free."""
+    body = definition.body
+    return sum(map(_operations, _computed(body))) + sum(isinstance(n, Read) for n in postorder(body))
+
+
+def _operations(e: Expr) -> int:
+    return FUNCTIONS[e.fn].instructions if isinstance(e, Apply) else 1
+
+
+@remembered
+def _stored(definition: Definition) -> frozenset[Expr]:
+    """The parts of a body that become tensors."""
+    body = definition.body
+    if isinstance(body, Binder):
+        return frozenset()
+    computed, safe = _computed(body), _safe(body)
+    nodes = [n for n in postorder(body) if n in computed]
+    piece: dict[Expr, int] = {}
+    """the number of the piece that a node is computed in"""
+    number = size = 0
+    for n in nodes:
+        own = _operations(n) + sum(isinstance(c, Read) for c in n.children)
+        if size + own > PIECE:
+            number, size = number + 1, 0
+        piece[n], size = number, size + own
+    return frozenset(c for n in nodes for c in n.children if piece.get(c, piece[n]) < piece[n] and c in safe)
+
+
+def _computed(body: Expr) -> set[Expr]:
+    """What is computed from data, apart from indices: reads and constants are no work."""
+    from_data: set[Expr] = set()
+    for n in postorder(body):
+        if isinstance(n, Read) or any(c in from_data for c in n.children):
+            from_data.add(n)
+    found: set[Expr] = set()
+    stack = [body]
+    while stack:
+        n = stack.pop()
+        if n not in found and n in from_data and not isinstance(n, Read):
+            found.add(n)
+            stack.extend(n.children)
+    return found
+
+
+def _safe(body: Expr) -> set[Expr]:
+    """What may be computed at every point and stored: what is read lies inside whatever the conditions around it."""
+    always: set[Expr] = set()
+    stack = [body]
+    while stack:
+        n = stack.pop()
+        if n not in always:
+            always.add(n)
+            is_choice = isinstance(n, Select) or (isinstance(n, Apply) and n.fn in ("and", "or"))
+            stack.extend(n.children[:1] if is_choice else n.children)
+    inside: set[Expr] = set()
+    for n in postorder(body):
+        if all(c in inside for c in n.children) and not (isinstance(n, Read) and not _is_inside(n)):
+            inside.add(n)
+    return {n for n in inside | always if n.dtype not in NARROW}
+
+
+def _is_inside(read: Read) -> bool:
+    ranges = zip(read.indices, read.source.shape, strict=True)
+    return all(low >= 0 and high < n for (low, high), n in ((affine.bounds(i), n) for i, n in ranges)) and not any(
+        isinstance(n, Read) for i in read.indices for n in postorder(i)
+    )
+
+
+@remembered
+def _in_pieces(definition: Definition) -> Recipe:
+    """The definition over its slots, each stored part a compute."""
+    inputs, stored = stand_ins(definition), _stored(definition)
+    new: dict[Expr, Expr] = {}
+    for e in postorder(definition.body):
+        children = tuple(new[c] for c in e.children)
+        if isinstance(e, Read):
+            new[e] = Read(inputs[e.slot], children)
+        else:
+            new[e] = e if same(e.children, children) else e.rebuild(children)
+        if e in stored:
+            axes = tuple(sorted(e.free, key=lambda a: a.ident))
+            name = derived(inputs[0].name, suffix="_part")
+            new[e] = Read(define(tuple(a.extent for a in axes), axes, new[e], name), axes)
+    return Recipe(inputs, (define(definition.shape, definition.axes, new[definition.body], "y"),))

@@ -1,0 +1,202 @@
+"""Deep programs: chains, long sums, nests. They run under a recursion limit that no walk by depth stays below."""
+
+import sys
+from functools import reduce
+
+import numpy as np
+import pytest
+
+import neoflow as nf
+from neoflow import pipeline
+from neoflow.codegen.rounding import error_bounds
+from neoflow.graph import Graph, make_graph
+from neoflow.loops import default_schedule
+from neoflow.trace import Trace
+
+pytestmark = pytest.mark.tvm
+
+ROOM = 200
+"""Frames that are left: more than the compiler needs for its own calls, fewer than any program here is deep."""
+SLOW = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded():
+    """What is imported on first use needs a deeper stack."""
+    x = nf.placeholder((2,), name="x")
+    nf.compile([nf.tanh(x)], inputs=[x])
+
+
+@pytest.fixture(autouse=True)
+def low_limit(loaded):
+    before, depth, frame = sys.getrecursionlimit(), 0, sys._getframe()
+    while frame is not None:
+        depth, frame = depth + 1, frame.f_back
+    sys.setrecursionlimit(depth + ROOM)
+    yield
+    sys.setrecursionlimit(before)
+
+
+def agrees(outputs, feeds, rtol=1e-5):
+    """Compiled and evaluated values, equal but for rounding."""
+    found = nf.compile(outputs, inputs=list(feeds))(*feeds.values())
+    for a, b in zip(found, nf.evaluate(outputs, feeds), strict=True):
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-6)
+
+
+def numbers(shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def chain_of_tensors(n):
+    x = nf.placeholder((19,), name="x")
+    return reduce(lambda y, _: nf.tanh(y), range(n), x), x
+
+
+def mixed_chain(n):
+    """A chain whose kernels are all different."""
+    x = nf.placeholder((19,), name="x")
+    steps = (nf.tanh, lambda y: y * 0.5, lambda y: nf.maximum(y, 0.25), lambda y: y + 1.0)
+    chosen = np.random.default_rng(1).integers(len(steps), size=n)
+    return reduce(lambda y, k: steps[k](y), chosen, x), x
+
+
+def chain_in_one_body(n):
+    x = nf.placeholder((19,), name="x")
+    return nf.compute((19,), lambda i: reduce(lambda e, _: nf.tanh(e), range(n), x[i]), name="y"), x
+
+
+def sum_in_one_body(n):
+    x = nf.placeholder((n + 7,), name="x")
+    return nf.compute((7,), lambda i: reduce(lambda e, k: e + x[i + k], range(1, n), x[i]), name="y"), x
+
+
+def sum_written(n):
+    x = nf.placeholder((n + 7,), name="x")
+    return nf.expr(f"y[i<7] = {' + '.join(f'x[i + {k}]' for k in range(n))}", x=x), x
+
+
+def nest_of_selects(n):
+    """Each condition chooses between a read and the rest, which reads as well."""
+    x = nf.placeholder((19,), name="x")
+
+    def body(i):
+        e = x[i]
+        for k in range(n):
+            e = nf.select(x[i] < k / n, e * 0.5, x[(k * 7) % 19] + 1.0)
+        return e
+
+    return nf.compute((19,), body, name="y"), x
+
+
+def deep_index(n):
+    """An index of n choices inside each other."""
+    x = nf.placeholder((19,), name="x")
+
+    def body(i):
+        e = i
+        for k in range(n):
+            e = nf.maximum(18 - e, k % 7)
+        return x[e]
+
+    return nf.compute((19,), body, name="y"), x
+
+
+@pytest.mark.parametrize(
+    ("make", "n"),
+    [
+        (chain_of_tensors, 300),
+        (mixed_chain, 300),
+        (chain_in_one_body, 300),
+        (sum_in_one_body, 300),
+        (nest_of_selects, 250),
+        (deep_index, 250),
+        pytest.param(chain_of_tensors, 2_000, marks=SLOW),
+        pytest.param(chain_of_tensors, 20_000, marks=SLOW),
+        pytest.param(mixed_chain, 2_000, marks=SLOW),
+        pytest.param(chain_in_one_body, 2_000, marks=SLOW),
+        pytest.param(sum_in_one_body, 10_000, marks=SLOW),
+        pytest.param(sum_in_one_body, 100_000, marks=SLOW),
+        pytest.param(sum_written, 2_000, marks=SLOW),
+        pytest.param(nest_of_selects, 1_000, marks=SLOW),
+    ],
+)
+def test_compiled(make, n):
+    y, x = make(n)
+    agrees([y], {x: numbers(x.shape)}, rtol=1e-4)
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(2_000, marks=SLOW)])
+def test_a_norm_and_a_penalty_over_many_parameters(count):
+    """SGD with the gradients clipped by their common norm, and a penalty on every parameter."""
+    x = nf.placeholder((3,), name="x")
+    start = [numbers((3,), seed) for seed in range(count)]
+    w = [nf.parameter((3,), name=f"w{n}", init=a) for n, a in enumerate(start)]
+    fit = reduce(lambda total, p: total + nf.sum(p * x), w, nf.sum(x))
+    penalty = reduce(lambda total, p: total + nf.sum(p * p), w[1:], nf.sum(w[0] * w[0]))
+    loss = fit + 0.01 * penalty
+    gradients = nf.grad(loss, w)
+    norm = nf.sqrt(reduce(lambda total, g: total + nf.sum(g * g), gradients[1:], nf.sum(gradients[0] * gradients[0])))
+    scale = 1.0 / nf.maximum(norm, 1.0)
+    step = nf.compile(
+        [loss, norm], inputs=[x], updates={p: p - 0.1 * (g * scale) for p, g in zip(w, gradients, strict=True)}
+    )
+    at = numbers((3,), count)
+    found, found_norm = step(at)
+    wide = np.array(start, np.float64)
+    gradient = at + 0.02 * wide
+    wanted_norm = np.sqrt((gradient**2).sum())
+    np.testing.assert_allclose(found, at.sum() + (wide * at).sum() + 0.01 * (wide**2).sum(), rtol=1e-4)
+    np.testing.assert_allclose(found_norm, wanted_norm, rtol=1e-5)
+    for p, before, g in zip(w[::37], wide[::37], gradient[::37], strict=True):
+        np.testing.assert_allclose(nf.get_value(p), before - 0.1 * g / max(wanted_norm, 1), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [chain_of_tensors, chain_in_one_body, sum_in_one_body, nest_of_selects])
+def test_printed_read_and_judged(make):
+    """Texts, explanations and bounds of rounding, of what is deeper than the stack."""
+    y, x = make(300)
+    graph = make_graph([y], [x])
+    assert Graph.from_text(graph.to_text()).to_text() == graph.to_text()
+    trace = Trace()
+    _, divided = pipeline.stages(graph, trace)
+    assert all(r.text() for r in trace.records)
+    for call in divided.calls:
+        _, outputs = call.subgraph.tensors()
+        assert len(error_bounds(outputs)) == len(outputs)
+    (bound,) = error_bounds([y])
+    (value,) = nf.evaluate([bound], {x: numbers(x.shape)}, dtype="float64")
+    assert value.shape == y.shape
+
+
+@pytest.mark.parametrize("make", [chain_of_tensors, chain_in_one_body, sum_in_one_body])
+def test_differentiated(make):
+    y, x = make(250)
+    (g,) = nf.vjp(y, [x])
+    agrees([g], {x: numbers(x.shape)}, rtol=1e-4)
+
+
+@pytest.mark.parametrize("make", [pytest.param(mixed_chain, marks=SLOW), chain_in_one_body, sum_in_one_body])
+def test_work_is_linear(make):
+    """Four times the operations take at most five times the calls of Python functions, up to the lowering."""
+
+    def calls(n):
+        count = 0
+
+        def note(frame, event, arg):
+            nonlocal count
+            count += event == "call"
+
+        before = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            y, x = make(n)
+            _, divided = pipeline.stages(make_graph([y], [x]), Trace())
+            for s in divided.subgraphs:
+                default_schedule(s, pipeline.resolve_target("cpu"))
+        finally:
+            sys.setprofile(before)
+        return count
+
+    few, many = calls(500), calls(2_000)
+    assert 2_000 < many < 5 * few
