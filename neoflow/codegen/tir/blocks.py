@@ -79,7 +79,7 @@ def in_blocks(
 def merged(steps: int) -> int:
     """How many terms `steps` of a loop come to at its accumulators: blocks, where there are many."""
     while steps > BLOCK:
-        steps = 2 * math.ceil(steps / BLOCK)
+        steps = math.ceil(steps / BLOCK)
     return steps
 
 
