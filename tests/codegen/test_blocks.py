@@ -90,17 +90,17 @@ def test_many_schedules_of_every_length_of_block(monkeypatch, length):
     monkeypatch.setattr(blocks, "BLOCK", length)
     cases = [c for d in ("float32", "float64") for c in named_cases(d)]
     cases = [c for c in cases if any(n.definition.has_reduction for n in c.subgraph.nodes)]
-    assert check([(c, sampled(c, 6, n)) for n, c in enumerate(cases)]) >= 300
+    assert check([(c, sampled(c, 2, n)) for n, c in enumerate(cases)]) >= 100
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LONG)
 def test_errors_grow_with_levels_by_any_schedule(name):
-    subgraph = LONG[name](3 * (1 << 19) + 96)
+    subgraph = LONG[name](3 * (1 << 17) + 96)
     problem, rng = problem_of(subgraph), np.random.default_rng(0)
-    schedules = list(dict.fromkeys(space(problem, TWO).sample(rng) for _ in range(24)))
+    schedules = list(dict.fromkeys(space(problem, TWO).sample(rng) for _ in range(10)))
     terms = np.prod([a.extent for a in subgraph.nodes[0].definition.body.axes])
-    assert len(schedules) >= 8
+    assert len(schedules) >= 5
     assert worst(subgraph, schedules, POWER.get(name, 1)) <= 2 * allowed(int(terms))  # splits are a level, too
 
 
