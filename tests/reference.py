@@ -136,6 +136,10 @@ def _log(x: float) -> float:
     return -math.inf if x == 0 else math.log(x)
 
 
+def _log1p(x: float) -> float:
+    return -math.inf if x == -1 else math.log1p(x)
+
+
 def _sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
 
@@ -195,6 +199,9 @@ _FUNCTIONS: dict[str, Callable[..., Number]] = {
     "round": _integral(lambda x: math.copysign(round(x), x)),
     "exp": _partial(math.exp),
     "log": _partial(_log),
+    "log1p": _partial(_log1p),
+    "expm1": _partial(math.expm1),
+    "stop_gradient": lambda x: x,
     "tanh": math.tanh,
     "sigmoid": _sigmoid,
     "sqrt": _partial(math.sqrt),

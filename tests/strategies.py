@@ -19,8 +19,8 @@ from neoflow.expr.printer import print_program
 from neoflow.expr.tensor import Compute, Tensor, topological
 from tests.chance import Chance
 
-UNARY = ("neg", "abs", "relu", "exp", "log", "tanh", "sigmoid", "sqrt", "rsqrt", "erf", "sin", "cos")
-JUMPS = ("floor", "ceil", "round", "sign")
+UNARY = ("neg", "abs", "relu", "exp", "log", "log1p", "expm1", "tanh", "sigmoid", "sqrt", "rsqrt", "erf", "sin", "cos")
+JUMPS = ("floor", "ceil", "round", "sign", "stop_gradient")
 BINARY = ("add", "sub", "mul", "div", "pow", "maximum", "minimum")
 REDUCERS = ("sum", "prod", "max", "min")
 
@@ -486,13 +486,18 @@ class _Maker(Chance):
         if fn == "exp":
             x, bound = (x, bound) if bound <= 2 else (dsl.tanh(x), 1.0)
             return dsl.exp(x), math.exp(bound)
+        if fn == "expm1":
+            x, bound = (x, bound) if bound <= 2 else (dsl.tanh(x), 1.0)
+            return dsl.expm1(x), math.exp(bound)
+        if fn == "log1p":
+            return dsl.log1p(dsl.tanh(x) * 0.75), 1.4
         if fn == "log":
             return dsl.log(x * x + 0.5), math.log(bound * bound + 1.7)
         if fn == "sqrt":
             return dsl.sqrt(x * x + 0.5), bound + 1
         if fn == "rsqrt":
             return dsl.rsqrt(x * x + 0.5), 1.5
-        grows = fn in ("neg", "abs", "relu", "floor", "ceil", "round")
+        grows = fn in ("neg", "abs", "relu", "floor", "ceil", "round", "stop_gradient")
         return dsl.scalar(fn, x), (bound + 1 if grows else 1.0)
 
     def binary(self, axes: list[Axis], depth: int) -> Value:

@@ -74,8 +74,11 @@ RULES: dict[str, Rule] = {
     "floor":   lambda x, y, g: (None,),
     "round":   lambda x, y, g: (None,),
     "ceil":    lambda x, y, g: (None,),
+    "stop_gradient": lambda x, y, g: (None,),
     "exp":     lambda x, y, g: (mul(g, y),),
     "log":     lambda x, y, g: (div(g, x[0]),),
+    "log1p":   lambda x, y, g: (div(g, add(const(1, g), x[0])),),
+    "expm1":   lambda x, y, g: (mul(g, fn("exp", x[0])),),                                      # y + 1 would cancel
     "tanh":    lambda x, y, g: (mul(g, sub(const(1, g), mul(y, y))),),
     "sigmoid": lambda x, y, g: (mul(g, mul(y, sub(const(1, g), y))),),
     "sqrt":    lambda x, y, g: (div(mul(const(0.5, g), g), y),),

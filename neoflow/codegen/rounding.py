@@ -12,7 +12,8 @@ from infinities and NaN have no rounding error: their class is certain, in whate
     a * b      (|a| + a') b' + |b| a' + eps |a b|
     f(a)       max(|f(a + a') - f(a)|, |f(a - a') - f(a)|) + k eps |f(a)|        f monotone, computed to k / 2 ulp
     a < b      doubt where |a - b| <= a' + b'
-    sum a      sum a' + eps (4 + min(n, 2 sqrt n)) sum |a|                       in any order
+    sum a      sum a' + eps (4 + min(n, 2 sqrt n, 2 l sqrt B)) sum |a|           in l levels of blocks of B terms
+    scatter    sum a' + eps (4 + min(n, 2 sqrt n)) sum |a|                       one after the other, in any order
 
 Source: Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.3 (running error analysis); Higham and
 Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019, theorem 2.4 (sums grow with sqrt n).
@@ -28,7 +29,7 @@ import ml_dtypes
 
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
-from neoflow.expr.functions import FUNCTIONS
+from neoflow.expr.functions import BLOCK, FUNCTIONS, levels
 from neoflow.expr.ir import (
     Apply,
     Axis,
@@ -274,7 +275,7 @@ class _Body:
         size, error = parts
         assert size is not None
         is_whole = self.is_whole(body.body)
-        summed = self._rounded(size, Spread((), _steps(points), None, points), error, _work(body.dtype), is_whole)
+        summed = self._rounded(size, Spread((), _in_a_row(points), None, points), error, _work(body.dtype), is_whole)
         if FORMATS[body.dtype] is not _work(body.dtype):
             summed = self._rounded(size, Spread((), 1), summed, FORMATS[body.dtype], is_whole)
         return self._made(summed, "bound")
@@ -593,9 +594,14 @@ def _work(dtype: str) -> Format:
     return FORMATS[WIDE if dtype == WIDE else "float32"]
 
 
-def _steps(count: int) -> int:
-    """Roundings of the sum of magnitudes that a sum of `count` terms amounts to."""
+def _in_a_row(count: int) -> int:
+    """Roundings of the sum of magnitudes that `count` terms added one after the other amount to."""
     return 4 + math.ceil(min(count, 2 * math.sqrt(count)))
+
+
+def _steps(count: int) -> int:
+    """The same of a sum of `count` terms in blocks."""
+    return min(_in_a_row(count), 4 + math.ceil(2 * levels(count) * math.sqrt(BLOCK)))
 
 
 def _is_open(e: Expr) -> bool:

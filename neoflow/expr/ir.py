@@ -96,7 +96,9 @@ if TYPE_CHECKING:
         """What `dsl` installs on expressions and tensors, declared for type checkers."""
 
         __slots__ = ()
-        __neg__: Callable[[], Any]
+
+        def __neg__(self) -> Any: ...
+
         __invert__: Callable[[], Any]
         __abs__: Callable[[], Any]
         __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _operator

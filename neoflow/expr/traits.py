@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS, REDUCERS
-from neoflow.expr.ir import Apply, Expr, Reduce, postorder
+from neoflow.expr.ir import Apply, Cast, Expr, Reduce, Select, postorder
+from neoflow.expr.memo import remembered
 
 
 def is_exact(e: Expr) -> bool:
@@ -19,3 +20,15 @@ def _is_exact_step(e: Expr) -> bool:
         case Reduce():
             return not dt.is_float(e.dtype) or REDUCERS[e.op].exact
     return True
+
+
+@remembered
+def flops(e: Expr) -> int:
+    """Rough cost of evaluating a body once: index arithmetic is free, a function costs what its row says."""
+    total = 0
+    for node in postorder(e):
+        if isinstance(node, Apply) and node.dtype != dt.INDEX and not all(a.dtype == dt.INDEX for a in node.args):
+            total += FUNCTIONS[node.fn].cost
+        elif isinstance(node, (Select, Cast)):
+            total += 1
+    return total

@@ -78,6 +78,7 @@ LAWS = (
     Law("x - -y -> x + y", "sub", _subtract_negated),
     Law("-(-x) -> x", "neg", lambda a, b: _negated(a)),
     Law("x / 1 -> x", "div", lambda a, b: a if _is(b, 1) else None),
+    Law("stop_gradient(x) -> x", "stop_gradient", lambda a, b: a),
     Law("x / 8 -> x * 0.125", "div", _times_reciprocal),
 )
 """Tried in order at every application of their function."""

@@ -6,6 +6,7 @@ from neoflow.graph.canonical import FoldConstants, ForwardCopies, HoistReduction
 from neoflow.graph.chains import ChainSums
 from neoflow.graph.engine import Pass, run
 from neoflow.graph.graph import Graph
+from neoflow.graph.hoist import HoistCostly, HoistLookups
 from neoflow.graph.long import SplitLong
 from neoflow.graph.padding import PadGuards
 from neoflow.graph.parts import ReadParts
@@ -14,10 +15,11 @@ CANONICAL = (HoistReductions(), FoldConstants(), ForwardCopies(), MergeEqual(), 
 
 CANONICALIZE = Pass("canonicalize", CANONICAL)
 PAD_GUARDS = Pass("pad guards", (PadGuards(),), after=CANONICAL)
+HOIST = Pass("hoist", (HoistCostly(), HoistLookups()), after=CANONICAL)
 CHAIN_SUMS = Pass("chain sums", (ChainSums(),), after=CANONICAL)
 READ_PARTS = Pass("read parts", (ReadParts(),), after=CANONICAL)
 
-PASSES = (CANONICALIZE, PAD_GUARDS, CHAIN_SUMS, READ_PARTS)
+PASSES = (CANONICALIZE, PAD_GUARDS, HOIST, CHAIN_SUMS, READ_PARTS)
 """Padding needs reductions at the root; sums become chains when nothing changes any more who reads a contraction; parts
 hide who reads the whole."""
 

@@ -4,22 +4,37 @@ from __future__ import annotations
 
 from neoflow.expr import dsl
 from neoflow.expr import dtype as dt
+from neoflow.expr.ir import Expr
 from neoflow.expr.tensor import Tensor
-from neoflow.nn.activation import logsumexp
+from neoflow.nn.activation import log_total, softplus
 from neoflow.nn.tools import compute, describe, expect, leading
 
-__all__ = ["cross_entropy", "margin_loss", "mse_loss"]
+__all__ = ["binary_cross_entropy_with_logits", "cross_entropy", "margin_loss", "mse_loss"]
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean over all samples of -log softmax(logits)[label]; logits [..., K], integer labels [...] -> []."""
     fits = logits.rank >= 2 and logits.shape[:-1] == labels.shape and dt.is_int(labels.dtype)
     expect(fits, f"cross_entropy takes logits[..., K] and integer labels[...], not {describe(logits, labels)}")
-    total = logsumexp(logits)
-    surprise = compute(
-        labels.shape, leading(labels.rank), lambda ix: total[ix] - logits[(*ix, labels[ix])], "cross_entropy"
+    largest, total = log_total(logits)
+
+    def surprise(ix: tuple[Expr, ...]) -> Expr:
+        return total[(*ix, 0)] - (logits[(*ix, labels[ix])] - largest[(*ix, 0)])
+
+    return dsl.mean(compute(labels.shape, leading(labels.rank), surprise, "cross_entropy"))
+
+
+def binary_cross_entropy_with_logits(logits: Tensor, target: Tensor) -> Tensor:
+    """Mean over all elements of -t log sigmoid(x) - (1 - t) log sigmoid(-x); logits x, targets t of one shape -> [].
+
+    As (1 - t) x + softplus(-x): no sigmoid is rounded to 0 or 1 before its logarithm is taken.
+    """
+    fits = logits.shape == target.shape and logits.dtype == target.dtype
+    expect(
+        fits,
+        f"binary_cross_entropy_with_logits takes two tensors of one shape and type, not {describe(logits, target)}",
     )
-    return dsl.mean(surprise)
+    return dsl.mean((1.0 - target) * logits + softplus(-logits))
 
 
 def margin_loss(lengths: Tensor, labels: Tensor, above: float = 0.9, below: float = 0.1, weight: float = 0.5) -> Tensor:

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 from neoflow.expr import affine, traits
 from neoflow.expr import dtype as dt
-from neoflow.expr.functions import FUNCTIONS
-from neoflow.expr.ir import Apply, Axis, Binder, Cast, Const, Expr, Read, Select, postorder
+from neoflow.expr.ir import Apply, Axis, Binder, Const, Expr, Read, Select, postorder
 from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Compute, Definition, Tensor
 
 
 def reduces(t: Tensor) -> bool:
     return isinstance(t, Compute) and isinstance(t.definition.body, Binder)
-
-
-@remembered
-def flops(e: Expr) -> int:
-    """Rough cost of evaluating a body once: index arithmetic is free, a function costs what its row says."""
-    total = 0
-    for node in postorder(e):
-        if isinstance(node, Apply) and node.dtype != dt.INDEX and not all(a.dtype == dt.INDEX for a in node.args):
-            total += FUNCTIONS[node.fn].cost
-        elif isinstance(node, (Select, Cast)):
-            total += 1
-    return total
 
 
 @remembered

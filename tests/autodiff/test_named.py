@@ -123,6 +123,9 @@ DERIVATIVES = {
     "round": lambda x: 0 * x,
     "exp": np.exp,
     "log": lambda x: 1 / x,
+    "log1p": lambda x: 1 / (1 + x),
+    "expm1": np.exp,
+    "stop_gradient": lambda x: 0 * x,
     "tanh": lambda x: 1 / np.cosh(x) ** 2,
     "sigmoid": lambda x: 1 / (2 + np.exp(x) + np.exp(-x)),
     "sqrt": lambda x: 0.5 / np.sqrt(x),
@@ -132,7 +135,7 @@ DERIVATIVES = {
     "cos": lambda x: -np.sin(x),
 }
 """By the textbook; at kinks by convention."""
-POSITIVE = ("log", "sqrt", "rsqrt")
+POSITIVE = ("log", "log1p", "sqrt", "rsqrt")
 
 
 def pointwise(y, x, values):

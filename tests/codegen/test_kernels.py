@@ -44,6 +44,9 @@ def test_elementwise_shapes(shape):
 
 FUNCTIONS = (
     "exp",
+    "expm1",
+    "log1p",
+    "stop_gradient",
     "tanh",
     "sigmoid",
     "erf",
@@ -65,7 +68,7 @@ FUNCTIONS = (
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(name, dtype):
     x = p(5, 21, dtype=dtype)
-    feeds = {x: k.random_array(x, 0.1, 3.0) if name in ("sqrt", "rsqrt", "log") else k.random_array(x)}
+    feeds = {x: k.random_array(x, 0.1, 3.0) if name in ("sqrt", "rsqrt", "log", "log1p") else k.random_array(x)}
     k.check(getattr(nf, name)(x), [x], feeds=feeds, scale=4.0)
 
 

@@ -332,6 +332,9 @@ def test_the_meaning_of_thousands_of_kernels_is_accepted():
 UNARY = (
     "exp",
     "log",
+    "log1p",
+    "expm1",
+    "stop_gradient",
     "tanh",
     "sigmoid",
     "sqrt",

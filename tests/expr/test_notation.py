@@ -179,7 +179,7 @@ def test_both_notations_give_the_same_definition(case):
     assert nf.expr(text, **bindings).definition is written.definition
 
 
-UNARY = "exp log tanh sigmoid sqrt rsqrt erf sin cos abs sign floor ceil relu logical_not"
+UNARY = "exp log log1p expm1 stop_gradient tanh sigmoid sqrt rsqrt erf sin cos abs sign floor ceil relu logical_not"
 BINARY = "maximum minimum pow equal not_equal logical_and logical_or"
 
 

@@ -110,4 +110,39 @@ def long_bodies(seed: int) -> Case:
     return Case([y, nf.sum(y * y)], make.feeds)
 
 
-PROGRAMS = (anything, sums, windows, long_bodies)
+def rotations(seed: int) -> Case:
+    """Parts that depend on fewer axes than what they are in, or on coarser indices, some of them guarded."""
+    make = _Maker(seed)
+    rows, width, batch = make.between(4, 9), 2 * make.between(8, 12), make.between(48, 64)
+    fine, coarse = make.input(rows, width), make.input(rows, width // 2)
+    x = make.input(batch, rows, width)
+    part = make.pick((lambda t, d: fine[t, d], lambda t, d: coarse[t, d // 2], lambda t, d: fine[0, d % 8] + 1.0))
+    function = make.pick((nf.cos, nf.exp, nf.tanh))
+
+    def body(b, t, d):
+        factor = function(part(t, d) * 0.5)
+        return x[b, t, d] * (nf.select(x[b, t, d] > 0, factor, 0.5) if make.chance(0.3) else factor)
+
+    return make.case([nf.compute((batch, rows, width), body)])
+
+
+def lookups(seed: int) -> Case:
+    """Contractions of what is found at indices from data, and gradients of them."""
+    make = _Maker(seed)
+    edges, nodes, inner, width = make.between(6, 12), make.between(3, 5), make.between(3, 6), make.between(8, 12)
+    table, weight = make.input(nodes, inner), make.input(inner, width)
+    ids = nf.placeholder((edges,), "int64", name="ids")
+    scale = make.input(edges, inner)
+    k = nf.axis(inner, "k")
+    scaled = make.chance(0.5)
+
+    def body(e, o):
+        found = table[ids[e], k] * scale[e, k] if scaled else table[ids[e], k]
+        return nf.sum(found * weight[k, o], axis=[k])
+
+    y = nf.compute((edges, width), body)
+    case = make.case([y])
+    return Case(case.roots, {**case.feeds, ids: make.rng.integers(0, nodes, edges)})
+
+
+PROGRAMS = (anything, sums, windows, long_bodies, rotations, lookups)

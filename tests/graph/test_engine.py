@@ -127,6 +127,7 @@ stopped: nothing is left to rewrite
 stopped: nothing is left to rewrite
 stopped: nothing is left to rewrite
 stopped: nothing is left to rewrite
+stopped: nothing is left to rewrite
 """
 
 

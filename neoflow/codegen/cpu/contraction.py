@@ -16,6 +16,7 @@ from neoflow.codegen.cpu.parts import Env
 from neoflow.codegen.cpu.results import Results
 from neoflow.codegen.cpu.tiling import Panel, Rows, tiling_of
 from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.blocks import cleared
 from neoflow.codegen.tir.frame import Buffers, Frame, points
 from neoflow.codegen.tir.phases import Phase, Phases, Scratch
 from neoflow.expr.ir import Axis
@@ -126,19 +127,18 @@ class _Lowering:
     def _tile(self, env: Env, rows: Rows, panel: Panel, left: Value, right: Value) -> list:
         """One tile of the output: `left` and `right` are where the operands are packed."""
         acc = emit.Registers(len(rows) * panel.vectors, self.element, self.panels.lanes)
-        zero = emit.splat(0.0, self.element)
-        out = [forget_registers(), *acc.allocate(), *(acc.put(n, zero) for n in range(acc.count))]
+        out = [forget_registers(), *cleared(acc)]
         right, left = emit.bind(out, right, "right"), emit.bind(out, left, "left")
         read_left, read_right = self.left.reader(out, env, rows, left), self.right.reader(out, env, panel, right)
 
-        def step(e: Env, k: Value) -> list:
+        def step(to: emit.Registers, e: Env, k: Value) -> list:
             body: list = []
             vectors = [emit.bind(body, read_right(body, e, k, v), "b") for v in range(panel.vectors)]
             for r in range(len(rows)):
                 a = emit.bind(body, emit.widen(read_left(body, e, k, r), acc.lanes), "a")
                 for v, b in enumerate(vectors, r * panel.vectors):
-                    body.append(acc.put(v, emit.fma(a, b, acc.get(v))))
+                    body.append(to.put(v, emit.fma(a, b, to.get(v))))
             return body
 
-        out += self.parts.each_point(env, self.parts.part(env), step, self.unroll)
+        out += self.parts.added(env, self.parts.part(env), acc, step, self.unroll)
         return out + self.results.store(env, rows, panel, acc)

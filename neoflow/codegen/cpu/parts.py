@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
+from neoflow.codegen.cpu.entry import forget_registers
 from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.blocks import Loop, in_blocks, under
 from neoflow.codegen.tir.frame import nested
 from neoflow.expr.ir import Axis
 from neoflow.loops.sides import block_lanes, size
@@ -20,6 +22,8 @@ Value = emit.Value
 Env = dict[Axis, Value]
 PointBody = Callable[[Env, Value], list]
 """Takes the axes' values and the number of the point they are."""
+SumBody = Callable[[emit.Registers, Env, Value], list]
+"""Takes accumulators before them."""
 
 
 def flat_number(first: Value, axes: Sequence[Axis], env: Env) -> Value:
@@ -93,15 +97,29 @@ class Parts:
         blocks = [block_lanes(a, lanes) for a in self.k]
         return [Run(a, block, size(self.k[n + 1 :])) for n, (a, block) in enumerate(zip(self.k, blocks, strict=True))]
 
-    def each_point(self, env: Env, span: Span, body: PointBody, unroll: int = 1) -> list:
-        """`body(env, k)` at every point k of the span; innermost axes up to `unroll` long are written out."""
+    def each_point(self, env: Env, span: Span, body: PointBody) -> list:
+        """`body(env, k)` at every point k of the span."""
+        return under(self._loops(span), lambda at: self._at(env, span, at, body))
+
+    def added(self, env: Env, span: Span, acc: emit.Registers, body: SumBody, unroll: int) -> list:
+        """`body(accumulators, env, k)` at every point k of the span, in blocks of them.
+
+        Innermost axes up to `unroll` long are written out. No accumulator of a block but the ones that it adds to keeps
+        its register.
+        """
+
+        def leaf(to: emit.Registers, at: list[Value]) -> list:
+            return self._at(env, span, at, lambda e, k: body(to, e, k))
+
+        return in_blocks(self._loops(span), acc, leaf, unroll, before=lambda: [forget_registers()])
+
+    def _loops(self, span: Span) -> list[Loop]:
+        return [Loop(span.length, self.length), *Loop.of([a.extent for a in self.k[1:]])]
+
+    def _at(self, env: Env, span: Span, at: list[Value], body: PointBody) -> list:
         first, *rest = self.k
-
-        def step(offset: Value) -> list:
-            at = {**env, first: span.start + offset}
-            return nested(rest, at, lambda e: body(e, flat_number(offset, rest, e)), unroll)
-
-        return emit.loop(span.length, step, "k")
+        here = {**env, first: span.start + at[0], **dict(zip(rest, at[1:], strict=True))}
+        return body(here, flat_number(at[0], rest, here))
 
     def each_block(self, env: Env, span: Span, run: Run, block: PointBody, point: PointBody) -> list:
         """The span with the run's axis innermost: `block(env, k)` where each begins, `point` at what is left."""

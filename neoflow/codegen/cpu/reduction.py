@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from tvm import tirx
 
 from neoflow.codegen.tir import emit
-from neoflow.codegen.tir.frame import Frame, Strip, nested, points
+from neoflow.codegen.tir.blocks import Loop, in_blocks, merged, under
+from neoflow.codegen.tir.frame import Frame, Strip, points
 from neoflow.codegen.tir.phases import Phase, Phases, Scratch
 from neoflow.codegen.tir.reducers import Reducer, State
 from neoflow.expr.ir import Axis
@@ -17,6 +19,8 @@ from neoflow.loops.schedule import Schedule
 Value = emit.Value
 Env = dict[Axis, Value]
 PlacesBody = Callable[[Env, list[Env], bool], list]
+StepBody = Callable[[State, Env], list]
+Leaf = Callable[[State, list[Value]], list]
 Finish = Callable[[Env, Value, list[Value], "Value | None"], list]
 
 
@@ -135,78 +139,103 @@ class _Lowering:
         mask = self.strip.tail_mask() if masked else None
         state = self.reducer.state(len(places), self.lanes)
 
-        def step(inner: Env) -> list:
+        def step(to: State, inner: Env) -> list:
             out: list = []
             for n, place in enumerate(places):
                 ev = self.frame.evaluator({**inner, **place}, self.lane_axis, self.lanes, mask=mask)
-                out += self.reducer.accumulate(state, n, ev)
+                out += self.reducer.accumulate(to, n, ev)
             return out
 
-        body = state.allocate() + self._over_reduced(env, part, step)
+        body = state.allocate() + self._over(self.reduced, env, part, state, step)
         for n, place in enumerate(places):
             body += finish(place, part, state.values(n), mask)
         return body
 
-    def _over_reduced(self, env: Env, part: Value, step: Callable[[Env], list]) -> list:
-        """Loops over the reduced axes, the first one over the range of this part."""
-        if not self.reduced:
-            return step(env)
-        first, *rest = self.reduced
+    def _over(
+        self, axes: tuple[Axis, ...], env: Env, part: Value, state: State, step: StepBody, terms: int = 1
+    ) -> list:
+        """`step` at every point of the first reduced axes, the very first one over the range of this part.
+
+        terms: how many a step takes into an accumulator.
+        """
+        if not axes:
+            return step(state, env)
+        first, *rest = axes
         start, length = self._range(part)
-        return emit.loop(length, lambda i: nested(rest, {**env, first: start + i}, step), "k")
+
+        def leaf(to: State, at: list[Value]) -> list:
+            return step(to, {**env, first: start + at[0], **dict(zip(rest, at[1:], strict=True))})
+
+        return self._accumulated([Loop(length, self.part), *Loop.of([a.extent for a in rest])], state, leaf, terms)
+
+    def _accumulated(self, loops: list[Loop], state: State, leaf: Leaf, terms: int = 1) -> list:
+        """`leaf` under the loops; in blocks where what it adds is rounded."""
+        if not self.reducer.is_rounded:
+            return under(loops, lambda at: leaf(state, at))
+        (acc,) = state.pieces
+        return in_blocks(loops, acc, lambda own, at: leaf(replace(state, pieces=(own,)), at), terms=terms)
 
     def _reduce_reduced_lanes(self, env: Env, finish: Finish, part: Value) -> list:
         state = self.reducer.state(self.unroll, self.lanes)
-        body = state.allocate() + self._over_outer_reduced(env, part, lambda e, s, n: self._run(state, e, s, n))
+        body = state.allocate() + self._over_vectors(env, part, state)
         folded = self.reducer.fold(state, body)
         return body + finish(env, part, folded, None)
 
-    def _over_outer_reduced(self, env: Env, part: Value, run: Callable[[Env, Value, int | Value], list]) -> list:
-        """`run(env, start, length)` along the lane axis under loops over the reduced axes before it."""
+    def _over_vectors(self, env: Env, part: Value, state: State) -> list:
+        """Vectors along the lane axis under loops over the reduced axes before it."""
         if not self.reduced:
-            return run(env, emit.integer(0), 1)
-        start, length = self._range(part)
+            return self._run(state, env, emit.integer(0), 1)
         *outer, last = self.reduced
         if not outer:
-            return run(env, start, length)
-        first, *middle = outer
-        inner = lambda e: run(e, emit.integer(0), last.extent)  # noqa: E731
-        return emit.loop(length, lambda i: nested(middle, {**env, first: start + i}, inner), "k")
+            return self._run(state, env, *self._range(part))
+        terms = merged(math.ceil(last.extent / (self.unroll * self.lanes))) + 2
+
+        def step(to: State, at: Env) -> list:
+            return self._run(to, at, emit.integer(0), last.extent)
+
+        return self._over(tuple(outer), env, part, state, step, terms)
 
     def _run(self, state: State, env: Env, start: Value, length: int | Value) -> list:
         """Vectors along the lane axis: groups of `unroll`, single ones, the masked tail."""
 
-        def vectors(base: Value, count: int, mask: Value | None = None) -> list:
+        def vectors(to: State, base: Value, count: int, mask: Value | None = None) -> list:
             out: list = []
             for n in range(count):
                 at = {**env, self.lane_axis: base + emit.integer(n * self.lanes)}
                 ev = self.frame.evaluator(at, self.lane_axis, self.lanes, mask=mask)
-                out += self.reducer.accumulate(state, n, ev, mask)
+                out += self.reducer.accumulate(to, n, ev, mask)
             return out
 
         def from_start(i: Value, step: int, first: Value) -> Value:
             return start + first + i * emit.integer(step)
 
         group, zero = self.unroll * self.lanes, emit.integer(0)
+
+        def in_groups(groups: int | Value, most: int) -> list:
+            def leaf(to: State, at: list[Value]) -> list:
+                return vectors(to, from_start(at[0], group, zero), self.unroll)
+
+            return self._accumulated([Loop(groups, most)], state, leaf)
+
         if isinstance(length, int):
             groups, singles, tail = length // group, length % group // self.lanes, length % self.lanes
-            body = emit.loop(groups, lambda i: vectors(from_start(i, group, zero), self.unroll), "g") if groups else []
+            body = in_groups(groups, groups) if groups else []
             if singles:
-                body += vectors(start + emit.integer(groups * group), singles)
+                body += vectors(state, start + emit.integer(groups * group), singles)
             if tail:
-                body += vectors(start + emit.integer(length - tail), 1, self.strip.tail_mask())
+                body += vectors(state, start + emit.integer(length - tail), 1, self.strip.tail_mask())
             return body
         body = []
         size = emit.bind(body, length, "n")
         groups = emit.bind(body, tirx.truncdiv(size, emit.integer(group)), "groups")
-        body += emit.loop(groups, lambda i: vectors(from_start(i, group, zero), self.unroll), "g")
+        body += in_groups(groups, self.part // group)
         done = groups * emit.integer(group)
         singles = tirx.truncdiv(size - done, emit.integer(self.lanes))
-        body += emit.loop(singles, lambda i: vectors(from_start(i, self.lanes, done), 1), "b")
+        body += emit.loop(singles, lambda i: vectors(state, from_start(i, self.lanes, done), 1), "b")
         if self.strip.tail:
             at = emit.integer(self.strip.blocks * self.lanes)
             last = tirx.EQ(start + size, emit.integer(self.lane_axis.extent))
-            body += emit.when(last, vectors(at, 1, self.strip.tail_mask()))
+            body += emit.when(last, vectors(state, at, 1, self.strip.tail_mask()))
         return body
 
     def _finish(self, env: Env, part: Value, values: list[Value], mask: Value | None) -> list:
@@ -240,16 +269,16 @@ class _Lowering:
             state = self.reducer.state(1, lanes)
             base = self._linear(at)
 
-            def step(p: Value, state: State = state, base: Value = base) -> list:
-                index = emit.ramp(p * emit.integer(self._size) + base, 1, lanes)
+            def leaf(to: State, part: list[Value], base: Value = base) -> list:
+                index = emit.ramp(part[0] * emit.integer(self._size) + base, 1, lanes)
                 loads: list = []
                 if mask is None:
                     found = [emit.load(b, index) for b in self.scratch]
                 else:
                     found = [emit.masked_load(loads, b, index, mask) for b in self.scratch]
-                return loads + self.reducer.merge(state, 0, found)
+                return loads + self.reducer.merge(to, 0, found)
 
-            body += state.allocate() + emit.loop(self.splits, step, "p")
+            body += state.allocate() + self._accumulated([Loop(self.splits, self.splits)], state, leaf)
             result = self.reducer.result(state.values(0))
             body += self.frame.write(at, lane_axis, lanes, result, mask)
         return body

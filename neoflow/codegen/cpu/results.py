@@ -9,6 +9,7 @@ from tvm import tirx
 from neoflow.codegen.cpu.parts import Env, flat_number
 from neoflow.codegen.cpu.tiling import Panel, Rows, Tiling, lanes_left
 from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.blocks import Loop, cleared, in_blocks
 from neoflow.codegen.tir.frame import Frame
 from neoflow.codegen.tir.phases import Scratch
 from neoflow.loops.nest import stride
@@ -114,11 +115,11 @@ class Results:
         def add(v: Value) -> list:
             acc = emit.Registers(1, self.element, lanes)
 
-            def one(p: Value) -> list:
-                index = emit.ramp(self._partial_row(env, p) + v * emit.integer(lanes), 1, lanes)
-                return [acc.put(0, acc.get(0) + emit.load(self.partial, index))]
+            def one(to: emit.Registers, part: list[Value]) -> list:
+                index = emit.ramp(self._partial_row(env, part[0]) + v * emit.integer(lanes), 1, lanes)
+                return [to.put(0, to.get(0) + emit.load(self.partial, index))]
 
-            out = [*acc.allocate(), acc.put(0, emit.splat(0.0, self.element)), *emit.loop(parts, one, "p")]
+            out = [*cleared(acc), *in_blocks(Loop.of([parts]), acc, one)]
             return [*out, emit.store(self.row, emit.ramp(v * emit.integer(lanes), 1, lanes), acc.get(0))]
 
         def write(panel: Panel) -> list:

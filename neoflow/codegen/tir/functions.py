@@ -10,6 +10,7 @@ from tvm import tirx
 
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.intrinsics import elementary
+from neoflow.codegen.tir.near_zero import NEAR_ZERO, near_zero
 from neoflow.expr.functions import FUNCTIONS
 
 Value = emit.Value
@@ -147,6 +148,7 @@ _TABLE: dict[str, Callable[..., Value]] = {
     "round": lambda x: emit.call("llvm.rint", x),
     "ceil": lambda x: emit.call("llvm.ceil", x),
     "sqrt": lambda x: emit.call("llvm.sqrt", x),
+    "stop_gradient": lambda x: x,
     "rsqrt": lambda x: _const(x, 1) / emit.call("llvm.sqrt", x),
     "pow": lambda x, y: emit.call("llvm.pow", x, y),
 }
@@ -201,6 +203,8 @@ def apply_function(fn: str, args: Sequence[Value], constant: bool, statements: l
     if fn in _FLOAT64:
         wide = emit.element_of(args[0]) == "float64"
         return _FLOAT64[fn](args[0]) if wide else elementary(fn, args[0], statements)
+    if fn in NEAR_ZERO:
+        return near_zero(fn, args[0], statements)
     if emit.element_of(args[0]) == "bool" and FUNCTIONS[fn].typing == "compare":  # TVM takes them for floats
         return apply_function(fn, [emit.flags(a) for a in args], constant, statements)
     if fn == "ne":

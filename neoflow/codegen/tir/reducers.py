@@ -54,6 +54,11 @@ class Reducer:
         pieces = tuple(emit.Registers(count, e, lanes) for e in self.elements)
         return State(pieces, self._neutral())
 
+    @property
+    def is_rounded(self) -> bool:
+        """Whether the error grows with the terms in a row, so that they are taken in blocks."""
+        return self._node.op == "sum" and dt.is_float(self._element)
+
     def _neutral(self) -> tuple[Value, ...]:
         if self._is_arg:  # loses to every key, and to equal ones by its position
             worst = -(1 << (31 if self.elements[0] == "int32" else 63))

@@ -11,6 +11,9 @@ import numpy as np
 from neoflow.expr.interp.analysis import Analysis, Guards
 from neoflow.expr.ir import Apply, Const, Expr, Select
 
+LONG = 1 << 14
+"""Terms from which float32 products are summed in float64: the library adds its blocks one after the other."""
+
 
 @dataclass(frozen=True)
 class Product:
@@ -110,7 +113,11 @@ def contract(a: np.ndarray, b: np.ndarray, dropped: list[int]) -> np.ndarray:
         shape = [math.prod(x.shape[d] for d in g) for g in groups]
         return x.transpose([d for g in groups for d in g] + rest).reshape(shape)
 
-    product = np.matmul(grouped(a, batch, left, inner), grouped(b, batch, inner, right))
+    x, y = grouped(a, batch, left, inner), grouped(b, batch, inner, right)
+    if x.dtype == np.float32 and x.shape[-1] > LONG:
+        product = np.matmul(x.astype(np.float64), y.astype(np.float64)).astype(np.float32)
+    else:
+        product = np.matmul(x, y)
     kept = batch + left + right
     shape = [max(a.shape[d], b.shape[d]) for d in kept]
     order = kept + [d for d in range(a.ndim) if d not in kept]
