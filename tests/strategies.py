@@ -20,7 +20,7 @@ from neoflow.expr.tensor import Compute, Tensor, topological
 from tests.chance import Chance
 
 UNARY = ("neg", "abs", "relu", "exp", "log", "log1p", "expm1", "tanh", "sigmoid", "sqrt", "rsqrt", "erf", "sin", "cos")
-JUMPS = ("floor", "ceil", "round", "sign", "stop_gradient")
+JUMPS = ("floor", "ceil", "round", "sign")
 BINARY = ("add", "sub", "mul", "div", "pow", "maximum", "minimum")
 REDUCERS = ("sum", "prod", "max", "min")
 
@@ -497,7 +497,7 @@ class _Maker(Chance):
             return dsl.sqrt(x * x + 0.5), bound + 1
         if fn == "rsqrt":
             return dsl.rsqrt(x * x + 0.5), 1.5
-        grows = fn in ("neg", "abs", "relu", "floor", "ceil", "round", "stop_gradient")
+        grows = fn in ("neg", "abs", "relu", "floor", "ceil", "round")
         return dsl.scalar(fn, x), (bound + 1 if grows else 1.0)
 
     def binary(self, axes: list[Axis], depth: int) -> Value:

@@ -107,6 +107,7 @@ def test_a_thread_may_read_inside_of_its_own_call():
     assert sharing.run(use, lambda: sharing.read(A, lambda: 3)) == 3
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # of JAX, where another test has imported it
 def test_a_child_of_fork_finds_no_lock_held():
     sharing = Sharing()
     use = sharing.join(A, A)
