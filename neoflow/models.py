@@ -55,9 +55,9 @@ class Found:
 
 def _folders(*beside: str) -> list[Path]:
     """A folder of the project, by its path: here, then beside the package; last the one that an installed wheel has."""
-    package = Path(neoflow.__file__).resolve().parent
-    in_wheel = package / "zoo" / "peers" if beside[-1] == "peers" else package / "zoo"
-    return list(dict.fromkeys((Path.cwd().joinpath(*beside), package.parent.joinpath(*beside), in_wheel)))
+    package = Path(neoflow.__file__).resolve().parents[1]
+    in_wheel = package.joinpath("neoflow_models", *beside[1:])
+    return list(dict.fromkeys((Path.cwd().joinpath(*beside), package.joinpath(*beside), in_wheel)))
 
 
 def list_models() -> list[Found]:

@@ -98,11 +98,13 @@ def line_chart(
     level: tuple[str, float] | None = None,
     epoch: int | None = None,
     beside: tuple[str, Sequence[tuple[int, float]]] | None = None,
+    may_be_log: bool = True,
 ) -> str:
     """Values by step, counted from 1: each faint, their moving mean strong; a title on hover.
 
     say: prints a value. top: the axis goes from 0 to it. level: a dashed line with its name. epoch: steps in one.
-    beside: another curve with its name, of as few points as a validation an epoch, or of another run.
+    beside: another curve with its name, of as few points as a validation an epoch, or of another run. may_be_log:
+    whether values that go over orders of magnitude are drawn by their logarithms.
     """
     named, others = beside or ("", ())
     others = [(s, v) for s, v in others if math.isfinite(v)]
@@ -111,7 +113,7 @@ def line_chart(
     reach = len(values) // 40
     mean = smoothed(values, reach)
     low, high = min(numbers), max(numbers)
-    is_log = top is None and low > 0 and high / low > _LOG_FROM
+    is_log = may_be_log and top is None and low > 0 and high / low > _LOG_FROM
     if is_log:
         low = max(low, min(v for _, v in mean) / 3)  # a single lucky batch does not stretch the axis
         y = Axis(low, high, _HEIGHT - _BOTTOM, _TOP, log_ticks(low, high), True)

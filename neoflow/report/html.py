@@ -119,7 +119,7 @@ def _curves(run: RunRecord, test_accuracy: float) -> str:
         )
         figures.append(f"<figure><figcaption>{escape(curve.name.capitalize())}</figcaption>{drawn}</figure>")
     if run.rates:
-        drawn = line_chart("learning rate", run.rates, _short, epoch=run.epoch)
+        drawn = line_chart("learning rate", run.rates, _short, epoch=run.epoch, may_be_log=False)
         figures.append(f"<figure><figcaption>Learning rate</figcaption>{drawn}</figure>")
     how = "Faint: each step's batch. Strong: the mean of the steps around it. Orange: after each epoch, on other data."
     return f'<section><h2>Training</h2><div class="pair">{"".join(figures)}</div><p class="note">{how}</p></section>'
