@@ -189,6 +189,8 @@ def test_train(run, folder):
     assert f"report: {folder / 'r' / 'tiny.html'}" in out and (folder / "r" / "tiny.html").is_file()
     assert run(*arguments)[0] == 1  # it has checkpoints of another run
     assert json.loads((folder / "neoflow-tiny.trace.json").read_text())["traceEvents"]
+    places = re.findall(r'<small class="place">(.*?):', (folder / "neoflow-tiny.html").read_text())
+    assert set(places) == {"tiny.py"}  # what the command adds, the updates, is at the line of what it updates
     status, out, _ = run("compare", "neoflow-tiny.html", folder / "r" / "tiny.html", "--output", "both.html")
     assert status == 0 and out == "both.html\n" and "tiny, two runs" in (folder / "both.html").read_text()
     status, _, err = run("compare", "neoflow-tiny.html", "models/tiny.py")

@@ -42,17 +42,20 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_COMMANDS = os.path.join(_ROOT, "commands") + os.sep
 uids = itertools.count()
 """The next is the `uid` of the next expression or tensor."""
 _interned: weakref.WeakValueDictionary[tuple, Any] = weakref.WeakValueDictionary()
 
 
 def caller() -> Location | None:
-    """File and line of the innermost frame outside the package: where the user wrote it."""
-    frame = sys._getframe(1)
+    """File and line of the innermost frame outside the package: where the user wrote it; None where a command did."""
+    frame, inside = sys._getframe(1), None
     while frame is not None and frame.f_code.co_filename.startswith(_ROOT):
-        frame = frame.f_back  # type: ignore[assignment]
-    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
+        frame, inside = frame.f_back, frame  # type: ignore[assignment]
+    if frame is None or (inside is not None and inside.f_code.co_filename.startswith(_COMMANDS)):
+        return None
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 class Node:
