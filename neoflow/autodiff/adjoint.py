@@ -22,7 +22,7 @@ import math
 
 import numpy as np
 
-from neoflow.autodiff import parts, rules
+from neoflow.autodiff import rules, slices
 from neoflow.autodiff.solve import Solution, solve
 from neoflow.errors import Location
 from neoflow.expr import affine
@@ -143,15 +143,17 @@ def _d(t: Tensor, suffix: str = "") -> str:
 
 
 def accumulate(terms: list[Tensor], name: str, where: Location | None = None) -> Tensor:
-    """Their sum, element by element, as one compute; parts that lie beside each other are put there, not added.
+    """Their sum, element by element, as one compute; slices that lie beside each other are put there, not added.
 
     where: what they are the cotangent of was written there.
     """
     if len(terms) == 1:
         return terms[0]
     axes = fresh_axes(terms[0].shape)
-    found = parts.beside_each_other(terms)
-    joined = [parts.joined(g, axes, lambda same: accumulate(same, name, where), terms[0].dtype) for g in found.values()]
+    found = slices.beside_each_other(terms)
+    joined = [
+        slices.joined(g, axes, lambda same: accumulate(same, name, where), terms[0].dtype) for g in found.values()
+    ]
     apart = {t for group in found.values() for t in group.terms}
     added = joined + [Read(t, axes) for t in terms if t not in apart]
     total = added[0]
@@ -208,19 +210,19 @@ def contributions(t: Compute, value: Tensor, g: Tensor, wanted: set[Tensor]) -> 
 def _term(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...], targets: tuple[Axis, ...]) -> Tensor | Expr:
     """The sum of e over the points of `domain` that read element `targets`: a tensor, or one point's expression.
 
-    Of a read at constant indices it is that of the part which is read, see `parts`. Else the cheapest of: gathering,
+    Of a read at constant indices it is that of the slice which is read, see `slices`. Else the cheapest of: gathering,
     by residue classes or not; storing sums over the axes the read does not use and gathering these, where windows are
     few and most places near a border; scattering, where the index is data.
     """
     source = tensor_of(read)
     name = _d(source)
-    constant = parts.constant_dims(read)
+    constant = slices.constant_dims(read)
     if constant:
-        inner = parts.part_read(read, constant)
+        inner = slices.slice_read(read, constant)
         own = fresh_axes(inner.source.shape)
-        part = _term(inner, e, guards, domain, own)
-        part = part if isinstance(part, Tensor) else define(inner.source.shape, own, part, name)
-        return parts.in_place(part, source.shape, constant, fresh_axes(source.shape), name)
+        sliced = _term(inner, e, guards, domain, own)
+        sliced = sliced if isinstance(sliced, Tensor) else define(inner.source.shape, own, sliced, name)
+        return slices.in_place(sliced, source.shape, constant, fresh_axes(source.shape), name)
     points = math.prod(a.extent for a in domain)
     solution = solve(read.indices, targets, domain, _idents)
     if solution.matches and source.size * solution.trips > _SCATTER_GAIN * (source.size + points):

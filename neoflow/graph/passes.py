@@ -9,7 +9,7 @@ from neoflow.graph.graph import Graph
 from neoflow.graph.hoist import HoistCostly, HoistLookups
 from neoflow.graph.long import SplitLong
 from neoflow.graph.padding import PadGuards
-from neoflow.graph.parts import ReadParts
+from neoflow.graph.slices import ReadSlices
 
 CANONICAL = (HoistReductions(), FoldConstants(), ForwardCopies(), MergeEqual(), SplitLong())
 
@@ -17,11 +17,11 @@ CANONICALIZE = Pass("canonicalize", CANONICAL)
 PAD_GUARDS = Pass("pad guards", (PadGuards(),), after=CANONICAL)
 HOIST = Pass("hoist", (HoistCostly(), HoistLookups()), after=CANONICAL)
 CHAIN_SUMS = Pass("chain sums", (ChainSums(),), after=CANONICAL)
-READ_PARTS = Pass("read parts", (ReadParts(),), after=CANONICAL)
+READ_SLICES = Pass("read slices", (ReadSlices(),), after=CANONICAL)
 
-PASSES = (CANONICALIZE, PAD_GUARDS, HOIST, CHAIN_SUMS, READ_PARTS)
-"""Padding needs reductions at the root; sums become chains when nothing changes any more who reads a contraction; parts
-hide who reads the whole."""
+PASSES = (CANONICALIZE, PAD_GUARDS, HOIST, CHAIN_SUMS, READ_SLICES)
+"""Padding needs reductions at the root; sums become chains when nothing changes any more who reads a contraction;
+slices hide who reads the whole."""
 
 
 def canonicalize(graph: Graph) -> Graph:

@@ -1,4 +1,4 @@
-"""A tensor read part by part: its gradient has the parts beside each other."""
+"""A tensor read slice by slice: its gradient has the slices beside each other."""
 
 import numpy as np
 
@@ -10,25 +10,25 @@ X = nf.placeholder((5, 4, 3), name="x")
 
 
 def gradient(*rows):
-    """Of a sum of functions of parts of X."""
-    parts = [nf.compute((3,), lambda j, n=n, at=at: nf.exp(X[(*at, j)]) * (n + 1.0)) for n, at in enumerate(rows)]
-    loss = nf.sum(sum(parts[1:], parts[0]))
+    """Of a sum of functions of slices of X."""
+    slices = [nf.compute((3,), lambda j, n=n, at=at: nf.exp(X[(*at, j)]) * (n + 1.0)) for n, at in enumerate(rows)]
+    loss = nf.sum(sum(slices[1:], slices[0]))
     nf.check_grad(loss, [X])
     return nf.grad(loss, [X])[0]
 
 
-def test_parts_are_put_beside_each_other():
+def test_slices_are_put_beside_each_other():
     dx = gradient((0, 1), (2, 3), (4, 0))
     assert sum(isinstance(n, Select) for n in postorder(dx.definition.body)) == 3
     assert {t.shape for t in dx.inputs} == {(3,)}
 
 
-def test_parts_at_one_place_are_added_first():
+def test_slices_at_one_place_are_added_first():
     dx = gradient((0, 1), (2, 3), (0, 1))
     assert sum(isinstance(n, Select) for n in postorder(dx.definition.body)) == 2
 
 
-def test_all_parts_need_no_zeros():
+def test_all_slices_need_no_zeros():
     x = nf.placeholder((3, 4), name="x")
     loss = nf.sum(nf.stack([nf.exp(x[n] * (n + 1.0)) for n in range(3)]))
     nf.check_grad(loss, [x])

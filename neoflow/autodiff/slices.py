@@ -1,9 +1,9 @@
-"""Cotangents of parts: a tensor read at constant indices gets a term that is zero everywhere else.
+"""Cotangents of slices: a tensor read at constant indices gets a term that is zero everywhere else.
 
-    y[i] = F(A[3, i])    ->    part[z] = g[z] * dF/dA(z),   dA[u, z] = select(u == 3, part[z], 0)
+    y[i] = F(A[3, i])    ->    s[z] = g[z] * dF/dA(z),   dA[u, z] = select(u == 3, s[z], 0)
 
-A recurrence written out reads one part after the other. Its terms are no sum over whole tensors, each zero but for one
-part, but the parts beside each other:
+A recurrence written out reads one slice after the other. Its terms are no sum over whole tensors, each zero but for one
+slice, but the slices beside each other:
 
     select(u == 0, p0[z], 0) + select(u == 1, p1[z], 0)    ->    select(u == 0, p0[z], select(u == 1, p1[z], 0))
 """
@@ -32,55 +32,55 @@ def constant_dims(read: Read) -> Place:
     return {d: int(i.value) for d, (i, n) in enumerate(pairs) if isinstance(i, Const) and n > 1}
 
 
-def part_read(read: Read, place: Place) -> Read:
-    """The read of the part at `place` as a tensor by itself."""
+def slice_read(read: Read, place: Place) -> Read:
+    """The read of the slice at `place` as a tensor by itself."""
     kept = [d for d in range(len(read.indices)) if d not in place]
     shape, name = tuple(read.source.shape[d] for d in kept), tensor_of(read).name
     return Read(Placeholder(shape, read.dtype, name, None), tuple(read.indices[d] for d in kept))
 
 
-def in_place(part: Tensor, shape: tuple[int, ...], place: Place, axes: tuple[Axis, ...], name: str) -> Compute:
-    """The tensor of `shape` that is `part` at `place`, and zero elsewhere."""
-    body = Select(_is_at(axes, place), Read(part, _others(axes, place)), Const(0, part.dtype))
+def in_place(sliced: Tensor, shape: tuple[int, ...], place: Place, axes: tuple[Axis, ...], name: str) -> Compute:
+    """The tensor of `shape` that is `sliced` at `place`, and zero elsewhere."""
+    body = Select(_is_at(axes, place), Read(sliced, _others(axes, place)), Const(0, sliced.dtype))
     return define(shape, axes, body, name)
 
 
 @dataclass
 class Group:
-    """Terms that are parts in the same dimensions: `parts` by the indices there."""
+    """Terms that are slices in the same dimensions: `slices` by the indices there."""
 
     dims: tuple[int, ...]
     terms: list[Tensor] = field(default_factory=list)
-    parts: dict[tuple[int, ...], list[Tensor]] = field(default_factory=dict)
+    slices: dict[tuple[int, ...], list[Tensor]] = field(default_factory=dict)
 
 
 def beside_each_other(terms: Sequence[Tensor]) -> dict[tuple[int, ...], Group]:
-    """Groups of two and more terms that are parts, by their dimensions."""
+    """Groups of two and more terms that are slices, by their dimensions."""
     found: dict[tuple[int, ...], Group] = {}
     for t in terms:
         place = _place(t.definition) if isinstance(t, Compute) else None
         if isinstance(t, Compute) and place is not None:
             group = found.setdefault(tuple(place), Group(tuple(place)))
             group.terms.append(t)
-            group.parts.setdefault(tuple(place.values()), []).append(t.inputs[0])
+            group.slices.setdefault(tuple(place.values()), []).append(t.inputs[0])
     return {dims: group for dims, group in found.items() if len(group.terms) > 1}
 
 
 def joined(group: Group, axes: tuple[Axis, ...], add: Callable[[list[Tensor]], Tensor], dtype: str) -> Expr:
-    """The element at `axes` of the tensor that has the parts of a group where they belong; `add` adds those at one."""
-    is_whole = len(group.parts) == math.prod(axes[d].extent for d in group.dims)
+    """The element at `axes` of the tensor that has the slices of a group where they belong; `add` adds those at one."""
+    is_whole = len(group.slices) == math.prod(axes[d].extent for d in group.dims)
     result: Expr | None = None if is_whole else Const(0, dtype)
-    for indices, found in reversed(group.parts.items()):
+    for indices, found in reversed(group.slices.items()):
         place = dict(zip(group.dims, indices, strict=True))
-        part = Read(add(found), _others(axes, place))
-        result = part if result is None else Select(_is_at(axes, place), part, result)
+        sliced = Read(add(found), _others(axes, place))
+        result = sliced if result is None else Select(_is_at(axes, place), sliced, result)
     assert result is not None
     return result
 
 
 @remembered
 def _place(definition: Definition) -> Place | None:
-    """Where the one part of a definition made by `in_place` lies; None for any other."""
+    """Where the one slice of a definition made by `in_place` lies; None for any other."""
     match definition.body:
         case Select(cond=cond, then=Read() as read, other=Const(value=0)):
             place: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Reads at constant indices as reads of the part that lies there: steps that read a part each are then one kernel."""
+"""Reads at constant indices as reads of the slice that lies there: steps that read a slice each are then one kernel."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Place = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class ReadParts(Rewrite):
-    """Computes that read one tensor at different constant first indices read its parts instead, which are memory of it.
+class ReadSlices(Rewrite):
+    """Computes that read a tensor at different constant first indices read its slices instead, which are memory of it.
 
     a[i] = x[3, i] * y[i];  b[i] = x[4, i] * y[i]
         ->  p[i] = x[3, i];  q[i] = x[4, i];  a[i] = p[i] * y[i];  b[i] = q[i] * y[i]
     """
 
-    name: str = "read parts"
+    name: str = "read slices"
 
     def match(self, editor: Editor, t: Compute) -> Iterator[Match]:
         if not isinstance(t.definition.body, Read) and self._places(editor, t):
@@ -41,16 +41,16 @@ class ReadParts(Rewrite):
     def apply(self, editor: Editor, match: Match) -> Edit:
         (t,) = match.tensors
         inputs = list(editor.inputs(t))
-        parts: dict[int, Slot] = {}
+        slices: dict[int, Slot] = {}
         places = self._places(editor, t)
         for slot, place in places.items():
-            part = _part(inputs[slot], place)
-            parts[slot] = Slot(len(inputs), part.shape, part.dtype)
-            inputs.append(part)
+            sliced = _slice(inputs[slot], place)
+            slices[slot] = Slot(len(inputs), sliced.shape, sliced.dtype)
+            inputs.append(sliced)
 
         def rule(e: Expr) -> Expr | None:
-            if isinstance(e, Read) and e.slot in places and e.source is not parts[e.slot]:
-                return Read(parts[e.slot], e.indices[len(places[e.slot]) :])
+            if isinstance(e, Read) and e.slot in places and e.source is not slices[e.slot]:
+                return Read(slices[e.slot], e.indices[len(places[e.slot]) :])
             return None
 
         return {t: build(t.shape, rewrite(t.definition.body, rule), tuple(inputs), t.name)}
@@ -96,7 +96,7 @@ def _shared(a: Place, b: Place) -> Place:
     return a[:n]
 
 
-def _part(source: Tensor, place: Place) -> Compute:
+def _slice(source: Tensor, place: Place) -> Compute:
     shape = source.shape[len(place) :]
     indices = tuple(affine.integer(n) for n in place) + own_indices(shape)
-    return build(shape, Read(Slot(0, source.shape, source.dtype), indices), (source,), f"{source.name}_part")
+    return build(shape, Read(Slot(0, source.shape, source.dtype), indices), (source,), f"{source.name}_slice")
