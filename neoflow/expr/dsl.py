@@ -228,7 +228,8 @@ def _unify(fn: str, args: tuple[Operand, ...]) -> tuple[Expr, ...]:
         exprs = [e if e.dtype == widest else Cast(widest, e, caller()) for e in exprs]
     elif len(dtypes) > 1:
         operands = " and ".join(f"`{e}` ({e.dtype})" for e in exprs)
-        raise fail(f"{fn} mixes {operands}; cast one: nf.cast(x, '{exprs[0].dtype}')")
+        wanted = builtins.max((e.dtype for e in exprs), key=lambda d: (dt.is_float(d), dt.is_int(d), dt.itemsize(d)))
+        raise fail(f"{fn} mixes {operands}; cast one: nf.cast(..., '{wanted}')")
     return tuple(exprs)
 
 

@@ -70,12 +70,12 @@ ERRORS = {
     # types
     "mixed widths": (
         lambda: nf.compute((4, 5), lambda i, j: x[i, j] * d[i, j]),
-        "* mixes `x[i, j]` (float32) and `d[i, j]` (float64); cast one: nf.cast(x, 'float32')",
+        "* mixes `x[i, j]` (float32) and `d[i, j]` (float64); cast one: nf.cast(..., 'float64')",
     ),
     "mixed widths of tensors": (lambda: x + d, "+ mixes `x[i, j]` (float32) and `d[i, j]` (float64)"),
     "float and integer": (
         lambda: nf.compute((5,), lambda i: v[i] + n[i]),
-        "+ mixes `v[i]` (float32) and `n[i]` (int32); cast one: nf.cast(x, 'float32')",
+        "+ mixes `v[i]` (float32) and `n[i]` (int32); cast one: nf.cast(..., 'float32')",
     ),
     "float and bool": (lambda: nf.compute((5,), lambda i: v[i] * flag[i]), "* mixes `v[i]` (float32) and `flag[i]`"),
     "integer and float number": (

@@ -326,7 +326,10 @@ ERRORS = {
     "y[i] = v[1:3]": ("slices are not part of index notation; name an index for each dimension", 9),
     "y[i] = a[i][0]": ("`a[i]` is no tensor and cannot be indexed", 7),
     "y[i] = v + 1": ("tensor v of shape (7,) stands where a scalar is needed; index it with 1 axes", 7),
-    "y[i] = v[i] * ids[0,0]": ("* mixes `v[i]` (float32) and `ids[0, 0]` (int32); cast one: nf.cast(x, 'float32')", 7),
+    "y[i] = v[i] * ids[0,0]": (
+        "* mixes `v[i]` (float32) and `ids[0, 0]` (int32); cast one: nf.cast(..., 'float32')",
+        7,
+    ),
     "y[i] = v[i] and 1": ("& takes conditions (bool), but `v[i]` is float32", 7),
     "y[i] = 3 and 4": ("`3 and 4` joins numbers; and, or, & and | join conditions", 7),
     "y[i] = v[i] @ v[i]": ("`v[i] @ v[i]` is not part of index notation; write sum(x[i, k] * w[k, j])", 7),
