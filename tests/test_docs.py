@@ -36,6 +36,25 @@ def test_the_guide_has_the_grammar_that_help_prints():
     assert shown == inspect.cleandoc("".join(grammar)) + "\n"
 
 
+def test_the_layout_names_every_module():
+    text = (ROOT / "docs" / "design.md").read_text()
+    rows = {name: set(re.findall(r"`(\w+)`", row)) for name, row in re.findall(r"^\| `(\w+)` \| (.*)\|$", text, re.M)}
+    package = Path(nf.__file__).parent
+    for path in sorted(package.glob("[a-z]*.py")):
+        assert path.name in text, path
+    for folder in sorted(p.parent for p in package.glob("*/__init__.py")):
+        inside = {p.stem for p in folder.iterdir() if (p.suffix == ".py" or (p / "__init__.py").exists())}
+        if folder.name not in ("commands", "text"):  # a row of its own in README and of the picture
+            assert rows[folder.name] >= inside - {"__init__"}, folder.name
+
+
+@pytest.mark.parametrize("page", ["docs/design.md", "docs/glossary.md", "CONTRIBUTING.md"])
+def test_files_that_are_named_are_there(page):
+    named = set(re.findall(r"`((?:\w+/)+\w+\.(?:py|ll|md))`", (ROOT / page).read_text()))
+    missing = {p for p in named if "NAME" not in p and not any((top / p).exists() for top in (ROOT, ROOT / "neoflow"))}
+    assert named and not missing
+
+
 def test_the_site_is_built_and_its_reference_has_every_public_name(tmp_path):
     """No link in it leads nowhere: `--strict`."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
