@@ -210,7 +210,7 @@ def test_explain_prints_each_stage(run):
         "pad guards",
         "hoist",
         "chain sums",
-        "read parts",
+        "read slices",
         "partition",
         "order",
         "schedules",
