@@ -26,9 +26,21 @@ def work(found):
     return sum(instructions(node.definition) for call in found.calls for node in call.subgraph.nodes)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_kernels_and_their_sizes_grow_with_the_steps(name):
-    few, more, most = (divided(name, steps) for steps in (12, 24, 48))
+EQUAL = [name for name in PROGRAMS if name != "soft_dtw_in_place"]
+LARGE = ("soft_dtw", "soft_dtw_in_place", "scan")
+"""Programs of more than a kernel a step, of which few steps are much already."""
+
+
+def drawn(names, small, steps):
+    """So many steps of each, fewer of what is large unless the slow tests are run."""
+    first = [(name, small if name in LARGE else steps) for name in names]
+    rest = [pytest.param(name, steps, marks=pytest.mark.slow) for name in names if name in LARGE]
+    return pytest.mark.parametrize(("name", "steps"), [*first, *rest])
+
+
+@drawn(PROGRAMS, 6, 12)
+def test_kernels_and_their_sizes_grow_with_the_steps(name, steps):
+    few, more, most = (divided(name, n * steps) for n in (1, 2, 4))
     for measure in (lambda p: len(p.calls), work):
         first, second = measure(more) - measure(few), measure(most) - measure(more)
         assert 0 < second <= 2.5 * first + 10
@@ -36,12 +48,9 @@ def test_kernels_and_their_sizes_grow_with_the_steps(name):
     assert max(sizes[:-1]) <= 40 + 2 * MAX_NODES
 
 
-EQUAL = [name for name in PROGRAMS if name != "soft_dtw_in_place"]
-
-
-@pytest.mark.parametrize("name", EQUAL)
-def test_equal_steps_are_equal_kernels(name):
-    assert len(divided(name, 40).subgraphs) <= 24
+@drawn(EQUAL, 28, 40)
+def test_equal_steps_are_equal_kernels(name, steps):
+    assert len(divided(name, steps).subgraphs) <= 24
 
 
 def test_what_would_grow_says_why_it_does_not():
@@ -55,9 +64,9 @@ def compiled_and_exact(program):
     return f(*program.feeds.values()), nf.evaluate(program.outputs, program.feeds, dtype="float64")
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_values_and_gradients(name):
-    program = PROGRAMS[name](9)
+@drawn(PROGRAMS, 7, 9)
+def test_values_and_gradients(name, steps):
+    program = PROGRAMS[name](steps)
     for found, exact in zip(*compiled_and_exact(program), strict=True):
         np.testing.assert_allclose(found, exact, rtol=2e-4, atol=2e-5 * max(1.0, np.abs(exact).max()))
 

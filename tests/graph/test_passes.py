@@ -1,5 +1,7 @@
 """The laws of every rewrite and every pass, from the table: values stay, the end is an end, a replay gives the same."""
 
+from functools import lru_cache
+
 import numpy as np
 import pytest
 
@@ -11,20 +13,27 @@ ROWS = (*PASSES, *(Pass(f"only {r}", (r,)) for r in REWRITES))
 """every pass, and every rewrite alone, on what the passes before it left and on what was written"""
 
 
+@lru_cache(len(PROGRAMS) * 12)
+def written(program, seed):
+    """A program, the graph of it as written and after each of the passes, and the values of these graphs."""
+    case = program(seed)
+    graphs = [make_graph(case.roots, list(case.feeds))]
+    for row in PASSES:
+        graphs.append(run(graphs[-1], row)[0])
+    return case, graphs, {g.digest: case.values(g.outputs) for g in graphs}
+
+
 def law(row, seed):
     """How often the rewrites of a row applied."""
     steps = []
     for program in PROGRAMS:
-        case = program(seed)
-        graph = make_graph(case.roots, list(case.feeds))
-        starts = [graph]
-        for earlier in PASSES[: PASSES.index(row)] if row in PASSES else PASSES[:1]:
-            graph, _ = run(graph, earlier)
-            starts.append(graph)
-        for start in starts:
+        case, graphs, known = written(program, seed)
+        starts = graphs[: PASSES.index(row) + 1] if row in PASSES else graphs[:2]
+        for start in {g.digest: g for g in starts}.values():
             after, derivation = run(start, row)
             after.check()
-            for a, b in zip(case.values(after.outputs), case.values(start.outputs), strict=True):
+            found = case.values(after.outputs) if derivation.steps else known[start.digest]
+            for a, b in zip(found, known[start.digest], strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9, err_msg=f"{row.name}, {program}, seed {seed}")
             editor = Editor(after.roots)
             left = [site.rewrite for t in editor.computes() for site in sites(editor, row.rewrites, t)]
