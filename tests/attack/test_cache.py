@@ -319,7 +319,10 @@ def test_nothing_needs_temporary_files(disks):
         assert (found.outcome, found.built, found.warnings) == ("right", built, ())
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO, errno.EMFILE])
+NUMBERS = [pytest.param(n, marks=pytest.mark.slow) for n in (errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE)]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, *NUMBERS])
 @pytest.mark.parametrize("name", ["open", "write", "rename", "utime", "unlink", "fstat", "read"])
 def test_any_call_that_fails_from_some_moment_on(small, monkeypatch, number, name):
     """It may say so once for reading and once for writing, and whatever it gives is right."""

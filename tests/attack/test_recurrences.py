@@ -27,15 +27,15 @@ def work(found):
 
 
 EQUAL = [name for name in PROGRAMS if name != "soft_dtw_in_place"]
-LARGE = ("soft_dtw", "soft_dtw_in_place", "scan")
+LARGE = ("soft_dtw_in_place", "scan")
 """Programs of more than a kernel a step, of which few steps are much already."""
 
 
 def drawn(names, small, steps):
-    """So many steps of each, fewer of what is large unless the slow tests are run."""
-    first = [(name, small if name in LARGE else steps) for name in names]
-    rest = [pytest.param(name, steps, marks=pytest.mark.slow) for name in names if name in LARGE]
-    return pytest.mark.parametrize(("name", "steps"), [*first, *rest])
+    """So many steps of each; unless the slow tests are run, fewer of what is large and none of what is like it."""
+    few = [(name, small if name in LARGE else steps) for name in names if name != "soft_dtw"]
+    more = [pytest.param(name, steps, marks=pytest.mark.slow) for name in names if name in (*LARGE, "soft_dtw")]
+    return pytest.mark.parametrize(("name", "steps"), [*few, *more])
 
 
 @drawn(PROGRAMS, 6, 12)
