@@ -6,16 +6,16 @@ still needed of them is stored: a chain of operations leaves one tensor, a tree 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from neoflow.expr import affine
 from neoflow.expr.close import define
 from neoflow.expr.functions import FUNCTIONS
-from neoflow.expr.ir import Apply, Binder, Expr, Read, Select, postorder, same
+from neoflow.expr.ir import Apply, Axis, Binder, Expr, Read, Select, Source, postorder, rewrite, same
 from neoflow.expr.memo import remembered
 from neoflow.expr.recipe import Recipe, derived, stand_ins
-from neoflow.expr.tensor import Compute, Definition
+from neoflow.expr.tensor import Compute, Definition, Placeholder
 from neoflow.graph.edit import Editor
 from neoflow.graph.rewrite import Edit, Match, Rewrite
 from neoflow.verdict import Verdict
@@ -136,5 +136,41 @@ def _in_pieces(definition: Definition) -> Recipe:
         if e in stored:
             axes = tuple(sorted(e.free, key=lambda a: a.ident))
             name = derived(inputs[0].name, suffix="_part")
-            new[e] = Read(define(tuple(a.extent for a in axes), axes, new[e], name), axes)
-    return Recipe(inputs, (define(definition.shape, definition.axes, new[definition.body], "y"),))
+            new[e] = Read(define(tuple(a.extent for a in axes), axes, _of_runs(new[e], inputs), name), axes)
+    whole = _of_runs(new[definition.body], inputs)
+    return Recipe(inputs, (define(definition.shape, definition.axes, whole, "y"),))
+
+
+def _of_runs(piece: Expr, inputs: Sequence[Placeholder]) -> Expr:
+    """The piece over the runs of its inputs that it reads, which are memory of them: so pieces that differ in where
+    they read are one kernel.
+
+    a[i] + x[i+96] + ... + x[i+191]    ->    r[j] = x[j+96];  a[i] + r[i] + ... + r[i+95]
+    """
+    known, ends = set(inputs), dict[Source, tuple[int, int]]()
+    for e in postorder(piece):
+        if isinstance(e, Read) and e.source in known and e.indices:
+            low, high = affine.bounds(e.indices[0])
+            first, last = ends.get(e.source, (low, high))
+            ends[e.source] = min(first, low), max(last, high)
+    runs: dict[Source, tuple[int, Compute]] = {}
+    for source, (low, high) in ends.items():
+        if isinstance(source, Placeholder) and 0 <= low and high < source.shape[0] and high - low + 1 < source.shape[0]:
+            runs[source] = low, _run(source, low, high - low + 1)
+
+    def rule(e: Expr) -> Expr | None:
+        if isinstance(e, Read) and e.source in runs:
+            low, run = runs[e.source]
+            first = affine.simplify(Apply("sub", (e.indices[0], affine.integer(low))))
+            return Read(run, (first, *e.indices[1:]))
+        return None
+
+    return rewrite(piece, rule) if runs else piece
+
+
+def _run(source: Placeholder, low: int, length: int) -> Compute:
+    """`length` elements of the first dimension, from `low` on."""
+    shape = (length, *source.shape[1:])
+    axes = tuple(Axis(d, n) for d, n in enumerate(shape))
+    first = affine.simplify(Apply("add", (axes[0], affine.integer(low))))
+    return define(shape, axes, Read(source, (first, *axes[1:])), derived(source.name, suffix="_run"))
