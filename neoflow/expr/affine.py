@@ -218,7 +218,7 @@ def over_axes(form: Linear) -> dict[Axis, int]:
 def from_linear(form: Linear) -> Expr:
     """The expression of a linear form: positive terms first, axes in the order of their binding."""
     terms, constant = form
-    ordered = sorted(terms.items(), key=_term_order)
+    ordered = sorted(terms.items(), key=_term_order) if len(terms) > 1 else list(terms.items())
     ordered = [t for t in ordered if t[1] > 0] + [t for t in ordered if t[1] < 0]
     result: Expr | None = None
     if constant > 0 and (not ordered or ordered[0][1] < 0):
@@ -240,6 +240,9 @@ def from_linear(form: Linear) -> Expr:
 MOST_NODES = 1 << 16
 """Nodes of an index, written out as a tree: a canonical form orders trees."""
 
+LONG = 1024
+"""Nodes of an index from which a law is not followed that makes it longer by a quarter: it would again and again."""
+
 
 @from_below(attrgetter("children"))
 def written_nodes(e: Expr) -> int:
@@ -259,7 +262,8 @@ def simplify(e: Expr) -> Expr:
             return e.rebuild(tuple(simplify(i) for i in e.indices))
         case Apply() if e.dtype == dt.INDEX:
             args = tuple(simplify(a) for a in e.args)
-            return _simplify_apply(e.fn, args, e)
+            found, nodes = _simplify_apply(e.fn, args, e), 1 + sum(map(written_nodes, args))
+            return found if written_nodes(found) <= max(LONG, nodes * 5 // 4) else Apply(e.fn, args, e.where)
         case Apply() if e.dtype == "bool" and all(a.dtype in (dt.INDEX, "bool") for a in e.args):
             return _simplify_condition(e.fn, tuple(simplify(a) for a in e.args), e)
         case Select():

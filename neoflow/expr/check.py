@@ -31,6 +31,8 @@ _POINTS = 1 << 20
 
 _LONG = 1000
 """Most nodes of an expression that the library is asked about, as a tree: its parser recurses."""
+_DIVISION = 50
+"""As many nodes a division counts: of twenty inside each other the library asks more than a second."""
 
 
 class _Opaque(Exception):
@@ -51,7 +53,8 @@ def to_isl(e: Expr) -> str:
 def _written(e: Expr) -> int:
     """Nodes of an expression as `_isl` writes it out, up to `_LONG` and one more."""
     times = 2 if isinstance(e, Apply) and e.fn == "abs" else 1
-    return min(_LONG, times * sum(map(_written, e.children))) + 1
+    own = _DIVISION if isinstance(e, Apply) and e.fn in ("floordiv", "mod") else 1
+    return min(_LONG, times * sum(map(_written, e.children)) + own - 1) + 1
 
 
 def _isl(e: Expr) -> Walk[str]:

@@ -35,7 +35,7 @@ import struct
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from neoflow.errors import ExpressionError, Location
 from neoflow.expr import dtype as dt
@@ -139,10 +139,15 @@ class Expr(Operators):
         )
 
 
+_NONE: frozenset[Axis] = frozenset()
+
+
 def _union(args: tuple[Expr, ...]) -> frozenset[Axis]:
-    if len(args) == 1:
-        return args[0].free
-    return frozenset().union(*(a.free for a in args)) if args else frozenset()
+    free: frozenset[Axis] = _NONE
+    for a in args:
+        if a.free is not free and not a.free <= free:
+            free = free | a.free if free else a.free
+    return free
 
 
 class Const(Expr):
@@ -214,6 +219,9 @@ class Read(Expr):
     indices: tuple[Expr, ...]
 
     def __new__(cls, source: Source, indices: tuple[Expr, ...], where: Location | None = None) -> Read:
+        known = _interned.get((cls, source, indices, where))
+        if known is not None:
+            return cast("Read", known)
         fields = {"source": source, "indices": indices, "dtype": source.dtype, "weak": source.weak, "where": where}
         node = intern(cls, (source, indices, where), {**fields, "free": _union(indices)})
         return node
@@ -238,6 +246,9 @@ class Apply(Expr):
     args: tuple[Expr, ...]
 
     def __new__(cls, fn: str, args: tuple[Expr, ...], where: Location | None = None) -> Apply:
+        known = _interned.get((cls, fn, args, where))
+        if known is not None:
+            return cast("Apply", known)
         decides = FUNCTIONS[fn].typing in ("compare", "logic")
         dtype = "bool" if decides else args[0].dtype
         weak = not decides and all(a.weak for a in args)
@@ -354,39 +365,46 @@ class Scatter(Binder):
 
 def same(a: tuple[Node, ...], b: tuple[Node, ...]) -> bool:
     """Whether two tuples hold the same objects (`==` on expressions and tensors builds a comparison)."""
-    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+    if len(a) != len(b):
+        return False
+    for x, y in zip(a, b, strict=True):  # noqa: SIM110
+        if x is not y:
+            return False
+    return True
 
 
 def postorder(root: Expr) -> Iterator[Expr]:
     """Every distinct node under `root`, children first."""
-    seen: set[Expr] = set()
-    stack: list[tuple[Expr, bool]] = [(root, False)]
+    seen: set[int] = set()
+    open_nodes: list[Expr] = []
+    stack: list[Expr | None] = [root]
+    """None: the last of `open_nodes` has all its children behind it"""
     while stack:
-        node, done = stack.pop()
-        if done:
-            yield node
+        node = stack.pop()
+        if node is None:
+            yield open_nodes.pop()
         elif node.uid not in seen:
-            seen.add(node.uid)  # type: ignore[arg-type]
-            stack.append((node, True))
-            stack.extend((c, False) for c in reversed(node.children))
+            seen.add(node.uid)
+            children = node.children
+            if children:
+                open_nodes.append(node)
+                stack.append(None)
+                stack.extend(children[::-1])
+            else:
+                yield node
 
 
 def rewrite(root: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
     """Rebuild `root` bottom-up: each node over its rewritten children, then replaced by `rule` of it unless None."""
     new: dict[int, Expr] = {}
-    stack = [root]
-    while stack:
-        node = stack[-1]
-        waiting = [c for c in node.children if c.uid not in new]
-        if waiting:
-            stack.extend(reversed(waiting))
-            continue
-        stack.pop()
-        if node.uid not in new:
-            children = tuple([new[c.uid] for c in node.children])
-            rebuilt = node if same(node.children, children) else node.rebuild(children)
-            replaced = rule(rebuilt)
-            new[node.uid] = rebuilt if replaced is None else replaced
+    for node in postorder(root):
+        before = node.children
+        rebuilt = node
+        if before:
+            children = tuple([new[c.uid] for c in before])
+            rebuilt = node if same(before, children) else node.rebuild(children)
+        replaced = rule(rebuilt)
+        new[node.uid] = rebuilt if replaced is None else replaced
     return new[root.uid]
 
 

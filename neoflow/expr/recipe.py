@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from neoflow.errors import Location
-from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor, topological
+from neoflow.expr.tensor import Compute, Constant, Definition, Placeholder, Tensor, topological
 
 
 class Name(str):
@@ -32,7 +32,7 @@ def derived(name: str, prefix: str = "", suffix: str = "") -> str:
 
 @dataclass(frozen=True)
 class Recipe:
-    """`outputs` as computes over `inputs`; an output may be None where there is nothing to give."""
+    """`outputs` as computes over `inputs` and constants; an output may be None where there is nothing to give."""
 
     inputs: tuple[Placeholder, ...]
     outputs: tuple[Tensor | None, ...]
@@ -53,7 +53,7 @@ class Recipe:
 
         for t in topological([o for o in self.outputs if o is not None]):
             if isinstance(t, Compute):
-                inputs = tuple(actual[i] for i in t.inputs)
+                inputs = tuple(i if isinstance(i, Constant) else actual[i] for i in t.inputs)
                 actual[t] = Compute(t.definition, inputs, name(t), t.axis_names, where)
         return tuple(None if o is None else actual[o] for o in self.outputs)
 

@@ -117,9 +117,11 @@ def make_graph(
     for t in inputs:
         if not isinstance(t, Placeholder) or isinstance(t, Parameter):
             raise GraphError(f"{t.name} is among the inputs but is no placeholder", t.where)
-    for n, t in enumerate(inputs):
-        if any(t is other for other in inputs[:n]):
+    seen: set[Tensor] = set()
+    for t in inputs:
+        if t in seen:
             raise GraphError(f"{t.name} is among the inputs twice; a call has one array for each", t.where)
+        seen.add(t)
     for p in updates or {}:
         if not isinstance(p, Parameter):
             raise GraphError(f"{p.name} is updated but is no parameter (nf.parameter)", p.where)

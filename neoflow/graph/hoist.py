@@ -112,6 +112,7 @@ def _costly(definition: Definition) -> tuple[_Part, ...]:
     inner = [a for a in definition.reduction_axes if a.extent > 1]
     inner = inner or [a for a in definition.axes if a.extent > 1][-1:]
     body = body.body if isinstance(body, Reduce) else body
+    coarsest = _coarsest(body)
     found: dict[Expr, _Part] = {}
     stack, seen = [body], set[Expr]()
     while stack:
@@ -119,14 +120,26 @@ def _costly(definition: Definition) -> tuple[_Part, ...]:
         if e in seen or isinstance(e, Read) or not e.free:
             continue
         seen.add(e)
-        if isinstance(e, Apply) and dt.is_float(e.dtype) and not e.free.isdisjoint(inner) and flops(e) >= COSTLY:
+        fewest = REPEATS * math.prod(coarsest[a] for a in e.free)
+        if fewest <= total and isinstance(e, Apply) and dt.is_float(e.dtype) and not e.free.isdisjoint(inner):
             part = _part(e)
-            if REPEATS * part.points <= total:
+            if flops(e) >= COSTLY and REPEATS * part.points <= total:
                 found[e] = part
                 continue
         is_choice = isinstance(e, Select) or (isinstance(e, Apply) and e.fn in ("and", "or"))
         stack += e.children[:1] if is_choice else e.children
     return tuple(found.values())
+
+
+def _coarsest(body: Expr) -> dict[Axis, int]:
+    """The fewest values that any part of a body can take from each axis: those of one `//` or `%`, or of the axis."""
+    found: dict[Axis, int] = {}
+    for e in postorder(body):
+        if isinstance(e, Axis):
+            found.setdefault(e, e.extent)
+        elif isinstance(e, Apply) and e.fn in ("floordiv", "mod") and isinstance(e.args[0], Axis):
+            found[e.args[0]] = min(found[e.args[0]], affine.bounds(e)[1] + 1)
+    return found
 
 
 @dataclass(frozen=True)

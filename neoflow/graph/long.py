@@ -6,16 +6,19 @@ still needed of them is stored: a chain of operations leaves one tensor, a tree 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from neoflow.expr import affine
+from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
 from neoflow.expr.functions import FUNCTIONS
-from neoflow.expr.ir import Apply, Binder, Expr, Read, Select, postorder, same
+from neoflow.expr.ir import Apply, Axis, Binder, Const, Expr, Read, Select, postorder, rewrite, same
 from neoflow.expr.memo import remembered
 from neoflow.expr.recipe import Recipe, derived, stand_ins
-from neoflow.expr.tensor import Compute, Definition
+from neoflow.expr.tensor import Compute, Constant, Definition, Tensor, tensor_of
 from neoflow.graph.edit import Editor
 from neoflow.graph.rewrite import Edit, Match, Rewrite
 from neoflow.verdict import Verdict
@@ -26,6 +29,9 @@ One kernel of so many is compiled in some 100 ms (two cores of Zen 4)."""
 
 NARROW = ("float16", "bfloat16")
 """Types that are computed in a wider one: what is stored of them is rounded."""
+
+TABLED = ("float32", "float64")
+"""Types of the numbers in a body that may become the elements of a tensor."""
 
 
 @dataclass(frozen=True)
@@ -69,16 +75,26 @@ def _stored(definition: Definition) -> frozenset[Expr]:
     body = definition.body
     if isinstance(body, Binder):
         return frozenset()
-    computed, safe = _computed(body), _safe(body)
+    computed, safe, read = _computed(body), _safe(body), {e for e, _ in _numbers(definition)}
     nodes = [n for n in postorder(body) if n in computed]
+    own = [_operations(n) + sum(isinstance(c, Read) for c in n.children) + (n in read) for n in nodes]
     piece: dict[Expr, int] = {}
     """the number of the piece that a node is computed in"""
+    begins: list[int] = []
+    """where what is computed for a node alone begins"""
     number = size = 0
-    for n in nodes:
-        own = _operations(n) + sum(isinstance(c, Read) for c in n.children)
-        if size + own > PIECE:
-            number, size = number + 1, 0
-        piece[n], size = number, size + own
+    for at, n in enumerate(nodes):
+        begin = at
+        while begin and any(c is nodes[begin - 1] for c in n.children):
+            begin = begins[begin - 1]
+        begins.append(begin)
+        if size + own[at] > PIECE:
+            last = begins[at - 1] if at and any(c is nodes[at - 1] for c in n.children) else at
+            number, size = number + 1, sum(own[last:at])
+            if size > PIECE // 4:
+                last, size = at, 0
+            piece.update(dict.fromkeys(nodes[last:at], number))
+        piece[n], size = number, size + own[at]
     return frozenset(c for n in nodes for c in n.children if piece.get(c, piece[n]) < piece[n] and c in safe)
 
 
@@ -126,15 +142,71 @@ def _is_inside(read: Read) -> bool:
 def _in_pieces(definition: Definition) -> Recipe:
     """The definition over its slots, each stored part a compute."""
     inputs, stored = stand_ins(definition), _stored(definition)
+    numbers = _numbers(definition)
+    table = Constant(np.array([c.value for _, c in numbers], dt.NUMPY[definition.body.dtype]), "numbers")
+    place = {e: n for n, (e, _) in enumerate(numbers)}
+    cut = (*inputs, table) if numbers else inputs
     new: dict[Expr, Expr] = {}
     for e in postorder(definition.body):
         children = tuple(new[c] for c in e.children)
-        if isinstance(e, Read):
+        if e in place:
+            number = Read(table, (affine.integer(place[e]),))
+            new[e] = e.rebuild(tuple(number if isinstance(c, Const) else c for c in children))
+        elif isinstance(e, Read):
             new[e] = Read(inputs[e.slot], children)
         else:
             new[e] = e if same(e.children, children) else e.rebuild(children)
         if e in stored:
             axes = tuple(sorted(e.free, key=lambda a: a.ident))
             name = derived(inputs[0].name, suffix="_part")
-            new[e] = Read(define(tuple(a.extent for a in axes), axes, new[e], name), axes)
-    return Recipe(inputs, (define(definition.shape, definition.axes, new[definition.body], "y"),))
+            new[e] = Read(define(tuple(a.extent for a in axes), axes, _of_runs(new[e], cut), name), axes)
+    whole = _of_runs(new[definition.body], cut)
+    return Recipe(inputs, (define(definition.shape, definition.axes, whole, "y"),))
+
+
+@remembered
+def _numbers(definition: Definition) -> tuple[tuple[Expr, Const], ...]:
+    """Sums and products with a number each, in the order of the body, when the numbers are many: then they are read
+    from a tensor, so that pieces that differ in them are one kernel."""
+    found: list[tuple[Expr, Const]] = []
+    for e in postorder(definition.body):
+        if isinstance(e, Apply) and e.fn in ("add", "sub", "mul") and e.dtype == definition.body.dtype in TABLED:
+            constants = [a for a in e.args if isinstance(a, Const)]
+            found += [(e, c) for c in constants if len(constants) == 1]
+    return tuple(found) if len({c for _, c in found}) * PIECE > operations(definition) else ()
+
+
+def _of_runs(piece: Expr, inputs: Sequence[Tensor]) -> Expr:
+    """The piece over the runs of its inputs that it reads, which are memory of them: so pieces that differ in where
+    they read are one kernel.
+
+    a[i] + x[i+96] + ... + x[i+191]    ->    r[j] = x[j+96];  a[i] + r[i] + ... + r[i+95]
+    """
+    known, ends = set(inputs), dict[Tensor, tuple[int, int]]()
+    for e in postorder(piece):
+        if isinstance(e, Read) and e.source in known and e.indices:
+            low, high = affine.bounds(e.indices[0])
+            source = tensor_of(e)
+            first, last = ends.get(source, (low, high))
+            ends[source] = min(first, low), max(last, high)
+    runs: dict[Tensor, tuple[int, Compute]] = {}
+    for source, (low, high) in ends.items():
+        if low >= 0 and high < source.shape[0] and high - low + 1 < source.shape[0]:
+            runs[source] = low, _run(source, low, high - low + 1)
+
+    def rule(e: Expr) -> Expr | None:
+        if isinstance(e, Read) and e.source in runs:
+            low, run = runs[tensor_of(e)]
+            first = affine.simplify(Apply("sub", (e.indices[0], affine.integer(low))))
+            return Read(run, (first, *e.indices[1:]))
+        return None
+
+    return rewrite(piece, rule) if runs else piece
+
+
+def _run(source: Tensor, low: int, length: int) -> Compute:
+    """`length` elements of the first dimension, from `low` on."""
+    shape = (length, *source.shape[1:])
+    axes = tuple(Axis(d, n) for d, n in enumerate(shape))
+    first = affine.simplify(Apply("add", (axes[0], affine.integer(low))))
+    return define(shape, axes, Read(source, (first, *axes[1:])), derived(source.name, suffix="_run"))

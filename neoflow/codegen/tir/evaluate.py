@@ -29,6 +29,9 @@ from neoflow.loops.nest import is_data_dependent, is_index, stride
 
 Value = emit.Value
 Guard = Value | None
+_CONTEXTS = 2
+"""Conditions under which one expression is computed again: from then on its reads are guarded by their own addresses,
+as conditions around what branches share would multiply."""
 
 
 _FOLDED = {f.name for f in FUNCTIONS.values() if f.arity == 2 and f.typing in ("arith", "real", "compare")}
@@ -69,6 +72,10 @@ class Evaluator:
         self._guards: list[Value] = []  # keeps guard objects alive while their ids are keys
         self._guard_levels: dict[int, int] = {}
         self._unsafe: dict[Expr, bool] = {}
+        self._by_address: dict[Expr, bool] = {}
+        self._contexts: dict[Expr, int] = {}
+        self._own: Value = tirx.const(1, "bool")
+        """stands for a guard: each read by its own address"""
 
     def value(self, e: Expr) -> Value:
         """`e` in its register type: a scalar when it does not depend on the lane axis."""
@@ -85,9 +92,12 @@ class Evaluator:
     def _value(self, e: Expr, guard: Guard) -> Walk[Value]:
         if not self._is_unsafe(e):
             guard = None
+        elif guard is not None and self._contexts.get(e, 0) >= _CONTEXTS and self._is_by_address(e):
+            guard = self._own
         key = (e, id(guard) if guard is not None else 0)
         known = self._memo.get(key)
         if known is None:
+            self._contexts[e] = self._contexts.get(e, 0) + 1
             known = yield from self._compute(e, guard)
             if not isinstance(e, Const | Axis):
                 known = (emit.bind if is_index(e) else emit.kept)(self.statements, known)
@@ -102,6 +112,16 @@ class Evaluator:
                 unsafe = any(self._unsafe[c] for c in node.children)
                 self._unsafe[node] = unsafe or (isinstance(node, Read) and not _is_inside(node))
             known = self._unsafe[e]
+        return known
+
+    def _is_by_address(self, e: Expr) -> bool:
+        """Whether no index in `e` is data: what is read there is checked where it is read, and only there."""
+        known = self._by_address.get(e)
+        if known is None:
+            for node in postorder(e):
+                below = all(self._by_address[c] for c in node.children)
+                self._by_address[node] = below and not (isinstance(node, Read) and is_data_dependent(node))
+            known = self._by_address[e]
         return known
 
     def _compute(self, e: Expr, guard: Guard) -> Walk[Value]:
@@ -160,6 +180,8 @@ class Evaluator:
         return op(*self._aligned(a, b))
 
     def _both(self, guard: Guard, condition: Value) -> Guard:
+        if guard is self._own:
+            return guard
         both, levels = condition, 1
         if guard is not None:
             both, levels = self._logic(tirx.And, guard, condition), self._guard_levels.get(id(guard), 1) + 1
@@ -231,6 +253,10 @@ class Evaluator:
             address = yield self._address(read.source.shape, read.indices, read.slot, guard)
         else:
             address = yield self._index(read.indices[0])
+        if guard is self._own:
+            kind, lanes, size = emit.element_of(address), emit.lanes_of(address), math.prod(read.source.shape)
+            first, behind = emit.splat(0, kind, lanes), emit.splat(size, kind, lanes)
+            guard = None if _is_inside(read) else tirx.And(address >= first, address < behind)
         if self._mask is not None and not self._is_invariant(read):
             guard = self._both(guard, self._mask)
         return from_storage(self._load(buffer, address, guard, math.prod(read.source.shape)), read.dtype)
