@@ -1,9 +1,10 @@
 """Operators with parts that depend on less than the whole, and with indices from data, beside PyTorch.
 
-    python -m benchmarks.operators [--rounds 7] [--count]
+    python -m benchmarks.operators [--rounds 7] [--count] [--write]
 
 Each line: operations of the value and of value and gradients, as written and after the passes over the graph; then, but
 with `--count`, the times of `benchmarks.gallery` (ratios above 1: neoflow is faster) and the largest relative error.
+`--write` puts the times into RESULTS.md.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import neoflow as nf
 from benchmarks.gallery.__main__ import Case, make_case, measure
 from benchmarks.gallery.operators import Operator, Tensors, rotary_embedding
 from benchmarks.gallery.operators import _rotary_embedding as rotary_peer
+from benchmarks.results import write
 from neoflow.expr.count import count_ops
 from neoflow.graph import make_graph, optimize
+from neoflow.report.machine import processor
 
 
 def tensor_product(b: int = 256, p: int = 9, c: int = 32, o: int = 32, t: int = 51) -> tuple[nf.Tensor, Tensors]:
@@ -98,14 +101,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--count", action="store_true", help="operations alone")
+    parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
+    lines = [
+        "| operator, value and gradients | neoflow ms | PyTorch ms | PyTorch / neoflow | error |",
+        "|---|--:|--:|--:|--:|",
+    ]
     for operator in OPERATORS:
         case = make_case(operator)
         for what, roots in (("value", 1), ("value and gradients", len(case.roots))):
             before, after = operations(case, roots)
             print(f"{operator.name}, {what}: {before / 1e6:.1f} -> {after / 1e6:.1f} million operations", flush=True)
         if not options.count:
-            print(measure(operator, options.rounds, compiled=False), flush=True)
+            lines.append(measure(operator, options.rounds, compiled=False))
+            print(lines[-1], flush=True)
+    if options.write:
+        how = f"{processor()}, PyTorch {torch.__version__} as installed; `python -m benchmarks.operators --write`"
+        write("operators", "Operators with parts that depend on less, and with indices from data", how, lines)
 
 
 if __name__ == "__main__":
