@@ -35,13 +35,11 @@ def tensor_product_peer(x: torch.Tensor, z: torch.Tensor, w: torch.Tensor, left:
     return torch.einsum("btc,bt,tco->bo", x[:, left], z, w)
 
 
-def deformable_convolution(b: int = 4, c: int = 32, o: int = 32, h: int = 28, w: int = 28) -> tuple[nf.Tensor, Tensors]:
-    """A 3x3 convolution whose taps are bilinear samples at learned offsets, clamped to the border."""
-    x, kernel = nf.placeholder((b, c, h, w), name="x"), nf.placeholder((o, c, 9), name="kernel")
-    offset = nf.placeholder((b, 2, 9, h, w), name="offset")
-    channel, tap = nf.axis(c, "c"), nf.axis(9, "k")
+def _sampled(x: nf.Tensor, offset: nf.Tensor):
+    """The bilinear samples of x at offsets from a tap's place, clamped to the border, as an expression of indices."""
+    h, w = x.shape[2:]
 
-    def sample(n: nf.Tensor, p: nf.Tensor, q: nf.Tensor):
+    def sample(n: nf.Tensor, channel: nf.Tensor, tap: nf.Tensor, p: nf.Tensor, q: nf.Tensor):
         row = offset[n, 0, tap, p, q] + nf.cast(p + tap // 3 - 1, "float32")
         column = offset[n, 1, tap, p, q] + nf.cast(q + tap % 3 - 1, "float32")
         top, left = nf.floor(row), nf.floor(column)
@@ -56,9 +54,29 @@ def deformable_convolution(b: int = 4, c: int = 32, o: int = 32, h: int = 28, w:
         lower = (1.0 - after) * element(1, 0) + after * element(1, 1)
         return (1.0 - below) * upper + below * lower
 
+    return sample
+
+
+def _deformable_inputs(b: int, c: int, o: int, h: int, w: int) -> Tensors:
+    shapes = {"x": (b, c, h, w), "offset": (b, 2, 9, h, w), "kernel": (o, c, 9)}
+    return tuple(nf.placeholder(shape, name=name) for name, shape in shapes.items())
+
+
+def deformable_convolution(b: int = 4, c: int = 32, o: int = 32, h: int = 28, w: int = 28) -> tuple[nf.Tensor, Tensors]:
+    """A 3x3 convolution whose taps are bilinear samples at learned offsets, clamped to the border; as one body."""
+    x, offset, kernel = _deformable_inputs(b, c, o, h, w)
+    sample, channel, tap = _sampled(x, offset), nf.axis(c, "c"), nf.axis(9, "k")
     y = nf.compute(
-        (b, o, h, w), lambda n, f, p, q: nf.sum(sample(n, p, q) * kernel[f, channel, tap], axis=[channel, tap])
+        (b, o, h, w), lambda n, f, p, q: nf.sum(sample(n, channel, tap, p, q) * kernel[f, channel, tap], [channel, tap])
     )
+    return y, (x, offset, kernel)
+
+
+def deformable_in_two(b: int = 4, c: int = 32, o: int = 32, h: int = 28, w: int = 28) -> tuple[nf.Tensor, Tensors]:
+    """The same, its samples a tensor of their own, so that its gradients are sums of sums."""
+    x, offset, kernel = _deformable_inputs(b, c, o, h, w)
+    samples = nf.compute((b, c, 9, h, w), _sampled(x, offset))
+    y = nf.expr("y[n,f,p,q] = sum(s[n,c,k,p,q] * w[f,c,k])", s=samples, w=kernel)
     return y, (x, offset, kernel)
 
 
@@ -88,6 +106,8 @@ OPERATORS = (
              {"b": 5, "p": 3, "c": 7, "o": 9, "t": 5}, {"left": "p"}),
     Operator("deformable convolution", "Dai et al., Deformable convolutional networks, 2017", deformable_convolution,
              deformable_peer, {"b": 2, "c": 5, "o": 8, "h": 5, "w": 6}),
+    Operator("deformable convolution in two steps", "the same", deformable_in_two, deformable_peer,
+             {"b": 2, "c": 5, "o": 8, "h": 5, "w": 6}),
 )  # fmt: skip
 
 
