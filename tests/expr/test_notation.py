@@ -454,3 +454,14 @@ def test_the_package_is_the_function():
 
     assert callable(neoflow.expr)
     assert neoflow.expr("y[i] = v[i]", v=v).shape == (7,)
+
+
+@pytest.mark.parametrize("join", [" < ", " and "])
+def test_long_chains_of_conditions_are_refused(join):
+    v = nf.placeholder((7,), name="v")
+    term = "v[i]" if join == " < " else "(v[i] < 1.0)"
+    conditions = join.join([term] * 1002)
+    with pytest.raises(nf.ExpressionError, match=r"a chain of 100[12] conditions is too long: at most 1000"):
+        nf.expr(f"y[i] = 1.0 if {conditions} else 0.0", v=v)
+    allowed = join.join([term] * 1000)
+    assert nf.expr(f"y[i] = 1.0 if {allowed} else 0.0", v=v).shape == (7,)

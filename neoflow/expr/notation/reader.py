@@ -19,6 +19,8 @@ from neoflow.expr.notation.syntax import BINDER_NAMES, REDUCER_NAMES, elements, 
 from neoflow.expr.notation.text import Parsed, Source
 from neoflow.expr.tensor import Tensor
 
+_CONDITIONS = 1000
+"""Most comparisons in a chain, and conditions joined by one `and` or `or`: they take about half a second."""
 _BITS = 1024
 """Most bits of an integer that numbers of a text make: what a float can hold."""
 _NAMES = 20
@@ -212,6 +214,7 @@ class Reader:
             case ast.UnaryOp():
                 return self._unary(node, (yield self.walk(node.operand)))
             case ast.BoolOp():
+                self._few(node, len(node.values))
                 result = yield self.walk(node.values[0])
                 for other in node.values[1:]:
                     result = self._binary(node, type(node.op), result, (yield self.walk(other)))
@@ -302,7 +305,13 @@ class Reader:
             return self.build(node, dsl.logical_not if isinstance(node.op, ast.Not) else dsl.bitwise_not, a)
         return a if isinstance(node.op, ast.UAdd) else self.build(node, operator.neg, a)
 
+    def _few(self, node: ast.AST, conditions: int) -> None:
+        """Each condition of a chain holds under all before it: the time to look at them grows with their square."""
+        if conditions > _CONDITIONS:
+            self.fail(node, f"a chain of {conditions} conditions is too long: at most {_CONDITIONS}")
+
     def _compare(self, node: ast.Compare) -> Walk[Expr | Number]:
+        self._few(node, len(node.ops))
         terms = yield from self._walks((node.left, *node.comparators))
         result: Expr | Number | None = None
         for op, a, b in zip(node.ops, terms, terms[1:], strict=False):
