@@ -21,6 +21,7 @@ from tests.chance import Chance
 
 UNARY = ("neg", "abs", "relu", "exp", "log", "log1p", "expm1", "tanh", "sigmoid", "sqrt", "rsqrt", "erf", "sin", "cos")
 JUMPS = ("floor", "ceil", "round", "sign")
+STOPS = ("stop_gradient",)
 BINARY = ("add", "sub", "mul", "div", "pow", "maximum", "minimum")
 REDUCERS = ("sum", "prod", "max", "min")
 
@@ -64,6 +65,8 @@ class Limits:
     """integer computes among the tensors, and comparisons and argmax of data"""
     jumps: bool = True
     """discontinuous functions: floor, ceil, sign, comparisons of data, argmax as an index"""
+    stops: bool = True
+    """with these, what has no gradient by definition, and other differences"""
     unary: tuple[str, ...] = UNARY
     binary: tuple[str, ...] = BINARY
     reducers: tuple[str, ...] = REDUCERS
@@ -481,7 +484,7 @@ class _Maker(Chance):
         return (dsl.tanh if self.chance(0.5) else dsl.sin)(e * float(f"{8 / bound:.2g}")), 1.0
 
     def unary(self, axes: list[Axis], depth: int) -> Value:
-        fn = self.pick(self.limits.unary + (JUMPS if self.limits.jumps else ()))
+        fn = self.pick(self.limits.unary + (JUMPS + STOPS * self.limits.stops if self.limits.jumps else ()))
         x, bound = self.settled(self.expression(axes, depth - 1))
         if fn == "exp":
             x, bound = (x, bound) if bound <= 2 else (dsl.tanh(x), 1.0)
@@ -497,7 +500,7 @@ class _Maker(Chance):
             return dsl.sqrt(x * x + 0.5), bound + 1
         if fn == "rsqrt":
             return dsl.rsqrt(x * x + 0.5), 1.5
-        grows = fn in ("neg", "abs", "relu", "floor", "ceil", "round")
+        grows = fn in ("neg", "abs", "relu", "floor", "ceil", "round", "stop_gradient")
         return dsl.scalar(fn, x), (bound + 1 if grows else 1.0)
 
     def binary(self, axes: list[Axis], depth: int) -> Value:

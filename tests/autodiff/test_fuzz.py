@@ -16,7 +16,7 @@ def judge(seeds, make, **limits) -> tuple[Counts, Counts]:
     torch.set_num_threads(1)
     differences, autograd = Counts(), Counts()
     for seed in seeds:
-        case = make(random_program(seed, jumps=seed % 2 == 1, **limits))
+        case = make(random_program(seed, jumps=seed % 2 == 1, stops=False, **limits))
         if case is not None:
             autograd += compare_with_torch(case)
             differences += compare_with_differences(case, SAMPLES, np.random.default_rng(seed))

@@ -27,7 +27,7 @@ def test_every_differentiable_function_has_a_derivative():
 
 
 def test_random_programs_use_every_function_of_floats():
-    drawn = {*strategies.UNARY, *strategies.JUMPS, *strategies.BINARY}
+    drawn = {*strategies.UNARY, *strategies.JUMPS, *strategies.STOPS, *strategies.BINARY}
     assert drawn == {f.name for f in FUNCTIONS.values() if f.typing in ("arith", "real")}
     assert set(strategies.REDUCERS) == set(REDUCERS)
 
