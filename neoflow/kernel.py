@@ -17,11 +17,16 @@ class Entry:
     """One phase of a kernel: the C function `void symbol(void **pointers, int thread, int begin, int end)`.
 
     It does the tasks from `begin` to `end` out of `tasks`; pieces of them may run side by side where `is_parallel`.
+
+    On a GPU it is `__global__ void symbol(T *pointer, ...)`, launched with `tasks` blocks of `threads` threads, each
+    block with `shared_bytes` of dynamic shared memory.
     """
 
     symbol: str
     tasks: int
     is_parallel: bool
+    threads: int = 1
+    shared_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from neoflow.text import read_record, write_record
 @dataclass(frozen=True)
 class Target:
     """A machine: `mcpu` as LLVM names it, `threads` of the pool, width of a vector register, level-2 cache of
-    a core, how many vector multiply-adds it starts in a cycle.
+    a core, how many vector multiply-adds it starts in a cycle. Of a GPU, kind "cuda" or "nvptx", `mcpu` is its
+    architecture, and the rest follows from that (`neoflow.architectures`).
 
     Its `str` is part of every cache key.
     """
@@ -30,6 +31,11 @@ class Target:
         return self.vector_bytes // (8 if dtype in ("float64", "int64") else 4)
 
     @property
+    def device(self) -> str:
+        """What its templates are for: "cpu" or "gpu"."""
+        return "gpu" if self.kind in ("cuda", "nvptx") else "cpu"
+
+    @property
     def registers(self) -> int:
         """Vector registers the instruction set names."""
         return 32 if self.vector_bytes == 64 else 16
@@ -44,6 +50,8 @@ class Target:
         return read_record(cls, text, "target")
 
     def __str__(self) -> str:
+        if self.device == "gpu":
+            return f"{self.kind}({self.mcpu})"
         sizes = f"vector={self.vector_bytes}, l2={self.l2_bytes}, fma={self.fma_units}"
         return f"{self.kind}({self.mcpu}, threads={self.threads}, {sizes})"
 

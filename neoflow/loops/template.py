@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 from neoflow.errors import ScheduleError, shown
 from neoflow.loops import contraction, map, reduction, rows, scatter, tile
+from neoflow.loops.gpu import map as gpu_map
 from neoflow.loops.knob import Chosen, Knob, Range, completed
 from neoflow.loops.nest import ScatterNest, nest_of, scatter_of
 from neoflow.loops.problem import Measures, NestProblem
@@ -35,11 +36,16 @@ def _no_inner(_: Any, __: Chosen) -> tuple[NestProblem, ...]:
     return ()
 
 
+def _always(_: Any, __: Target) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class Template(Generic[P]):
     """A form of kernels: the problems it is for, the decisions to make, in order; `codegen` has a lowering a target.
 
-    inner: the problems inside that have schedules of their own.
+    inner: the problems inside that have schedules of their own. is_usable: whether it is a choice without a search.
+    device: of the targets it is for.
     """
 
     name: str
@@ -48,6 +54,8 @@ class Template(Generic[P]):
     knobs: tuple[Knob[P], ...]
     measures: Callable[[P, Target, Chosen], Measures]
     inner: Callable[[P, Chosen], tuple[NestProblem, ...]] = _no_inner
+    is_usable: Callable[[P, Target], bool] = _always
+    device: str = "cpu"
 
 
 TEMPLATES: dict[str, Template] = {
@@ -56,8 +64,16 @@ TEMPLATES: dict[str, Template] = {
         Template("rows", RowProblem, rows.fits, rows.KNOBS, rows.measures, rows.problems),
         Template("scatter", ScatterNest, scatter.fits, scatter.KNOBS, scatter.measures),
         Template("map", NestProblem, map.fits, map.KNOBS, map.measures),
-        Template("contraction", NestProblem, contraction.fits, contraction.KNOBS, tile.measures),
+        Template(
+            "contraction",
+            NestProblem,
+            contraction.fits,
+            contraction.KNOBS,
+            tile.measures,
+            is_usable=contraction.is_usable,
+        ),
         Template("reduction", NestProblem, reduction.fits, reduction.KNOBS, reduction.measures),
+        Template("gpu_map", NestProblem, map.fits, gpu_map.KNOBS, gpu_map.measures, device="gpu"),
     )
 }
 INNER = ("map", "reduction")
@@ -91,12 +107,15 @@ def fits(template: str, problem: Problem) -> Verdict:
 _FORMS: dict[type, str] = {RowProblem: "row kernel", ScatterNest: "scatter", NestProblem: "kernel of one nest"}
 
 
-def usual_template(problem: Problem, target: Target, allowed: tuple[str, ...] = tuple(TEMPLATES)) -> str:
-    """The first template that fits; a contraction only where lanes can go along one of its sides."""
-    fitting = [name for name in allowed if fits(name, problem).ok]
-    if fitting[0] == "contraction" and isinstance(problem, NestProblem) and not contraction.is_usable(problem, target):
-        return fitting[1]
-    return fitting[0]
+def templates_of(target: Target) -> tuple[str, ...]:
+    """The names of the templates for a target's device, in the order of preference."""
+    return tuple(t.name for t in TEMPLATES.values() if t.device == target.device)
+
+
+def usual_template(problem: Problem, target: Target, allowed: tuple[str, ...] | None = None) -> str:
+    """The first template that fits and is a choice without a search."""
+    fitting = (name for name in allowed or templates_of(target) if fits(name, problem).ok)
+    return next(name for name in fitting if TEMPLATES[name].is_usable(problem, target))
 
 
 # --- defaults
@@ -153,6 +172,8 @@ def legal(problem: Problem, schedule: Schedule, target: Target) -> Verdict:
     if not fitting.ok:
         return fitting
     row = TEMPLATES[schedule.template]
+    if row.device != target.device:
+        return Verdict(False, f"template {row.name!r} is for a {row.device}, the target is {target}")
     declared = _as_declared(row, schedule)
     if not declared.ok:
         return declared

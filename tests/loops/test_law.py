@@ -6,6 +6,7 @@ import pytest
 import neoflow as nf
 from neoflow import codegen
 from neoflow.codegen.cpu.templates import LOWERINGS
+from neoflow.codegen.gpu.templates import LOWERINGS as GPU_LOWERINGS
 from neoflow.errors import CodegenError, ScheduleError
 from neoflow.loops import TEMPLATES, Schedule, complete, default_schedule, legal, problem_of, space
 from neoflow.runtime.device.cpu import empty
@@ -156,8 +157,9 @@ def test_a_bug_in_a_lowering_is_no_illegal_schedule(monkeypatch):
 
 
 def test_each_template_has_a_lowering_and_each_target_a_package():
-    assert set(LOWERINGS) == set(TEMPLATES)
+    for device, lowerings in (("cpu", LOWERINGS), ("gpu", GPU_LOWERINGS)):
+        assert set(lowerings) == {t.name for t in TEMPLATES.values() if t.device == device}
     x = nf.placeholder((8,))
     [case] = cases("x", [x + 1.0], {x: np.zeros(8, np.float32)})
-    with pytest.raises(CodegenError, match="no code for a target of kind 'abacus'; there is for cpu"):
+    with pytest.raises(CodegenError, match="no code for a target of kind 'abacus'; there is for cpu, cuda"):
         codegen.lower(case.subgraph, default_schedule(case.subgraph, TWO), Target("abacus", threads=2), "f")

@@ -11,6 +11,7 @@ import tvm
 from tvm import tirx
 from tvm.tirx import stmt as ts
 
+from neoflow.codegen.tir.dialect import dialect
 from neoflow.errors import CodegenError
 from neoflow.kernel import Fault
 
@@ -64,11 +65,11 @@ def ramp(base: Value, step: int, lanes: int) -> Value:
     return base if lanes == 1 else tirx.Ramp(base, integer(step), lanes)
 
 
-def buffer(size: int, element: str, name: str, alignment: int | None = None) -> tirx.Buffer:
+def buffer(size: int, element: str, name: str, alignment: int | None = None, scope: str = "global") -> tirx.Buffer:
     """A flat buffer of `size` elements, aligned to one element unless said otherwise."""
     storage = STORAGE.get(element, element)
     bytes_each = tvm.DataType(storage).bits // 8
-    return tirx.decl_buffer((size,), storage, name, data_alignment=alignment or bytes_each)
+    return tirx.decl_buffer((size,), storage, name, data_alignment=alignment or bytes_each, scope=scope)
 
 
 def load(source: tirx.Buffer, index: Value) -> Value:
@@ -98,7 +99,7 @@ def masked_store(target: tirx.Buffer, index: Value, value: Value, mask: Value) -
 
 def call(name: str, *args: Value) -> Value:
     """The LLVM intrinsic `name`, lane by lane, with the type of its last argument."""
-    return tirx.call_llvm_pure_intrin(str(args[-1].ty.dtype), name, *args)
+    return dialect().call(name, *args)
 
 
 def fma(a: Value, b: Value, c: Value) -> Value:
@@ -258,8 +259,8 @@ class Faults:
 
     def check(self, condition: Value, fault: Fault) -> ts.Stmt:
         """Note `fault` unless `condition` holds."""
-        code = integer(self._found.setdefault(fault, len(self._found) + 1))
-        return ts.IfThenElse(tirx.Not(condition), store(self.status, integer(0), code), None)
+        code = self._found.setdefault(fault, len(self._found) + 1)
+        return ts.IfThenElse(tirx.Not(condition), dialect().note(self.status, code), None)
 
 
 class Registers:
@@ -268,7 +269,8 @@ class Registers:
     def __init__(self, count: int, element: str, lanes: int, name: str = "acc") -> None:
         self.lanes, self.element, self.count = lanes, element, count
         bytes_each = lanes * tvm.DataType(element).bits // 8
-        self._parts = [buffer(lanes, element, f"{name}{n}", alignment=bytes_each) for n in range(count)]
+        scope = dialect().registers
+        self._parts = [buffer(lanes, element, f"{name}{n}", bytes_each, scope) for n in range(count)]
 
     def allocate(self) -> list:
         return [on_stack(part) for part in self._parts]

@@ -16,6 +16,7 @@ import tvm
 from tvm import tirx
 
 from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.dialect import dialect
 from neoflow.codegen.tir.functions import apply_function, divide_index
 from neoflow.errors import CodegenError
 from neoflow.expr import affine
@@ -46,7 +47,8 @@ _LEVELS, _CHOICES = 8, 4
 class Evaluator:
     """Emits expressions at one point: `statements` grows, `value(e)` gives what `e` is there.
 
-    buffers: kernel inputs by value number.  env: axes to int32 scalars, the start for the lane axis.
+    buffers: kernel inputs by value number.  env: axes to int32 scalars, the start for the lane axis, which is a
+    multiple of the lanes where the dialect asks for it.
     given: values known already (the anchor's result).  mask: lanes that exist, when not all do.  faults: where the
     checks of data-dependent indices go; without it there may be none.
     """
@@ -201,8 +203,17 @@ class Evaluator:
             return tirx.Cast(emit.vector_type("int32", emit.lanes_of(wide)), wide)
         step = stride(e, self._lane_axis) if self._lane_axis is not None else 0
         if self._lane_axis is not None and step:
-            return emit.ramp((yield self._linear(e)), step, self._lanes)
+            lanes = emit.ramp((yield self._linear(e)), step, self._lanes)
+            return lanes if step != 1 or self._is_whole(e) else emit.held(self.statements, lanes)
         return (yield (self._linear(e) if step == 0 else self._vector_linear(e)))
+
+    def _is_whole(self, e: Expr) -> bool:
+        """Whether neighbours of this address may be one access of the device: vectors start at multiples of lanes."""
+        if dialect().any_address:
+            return True
+        terms, constant = affine.linear(e)
+        others = [c for atom, c in terms.items() if atom is not self._lane_axis]
+        return all(c % self._lanes == 0 for c in (*others, constant))
 
     def _linear(self, e: Expr) -> Walk[Value]:
         """`e` with the lane axis at its start."""
@@ -271,7 +282,7 @@ class Evaluator:
         lanes = emit.lanes_of(address)
         if lanes == 1 and emit.lanes_of(guard) > 1:  # one element for all lanes: it is inside where any lane is
             address, lanes = tirx.Broadcast(address, emit.lanes_of(guard)), emit.lanes_of(guard)
-        contiguous = isinstance(address, tirx.Ramp) and int(address.stride.value) == 1
+        contiguous = isinstance(address, tirx.Ramp) and int(address.stride.value) == 1 and dialect().any_address
         if contiguous and (emit.lanes_of(guard) > 1 or lanes > size):
             return emit.masked_load(self.statements, buffer, address, emit.widen(guard, lanes))
         if contiguous:

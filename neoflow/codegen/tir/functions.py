@@ -9,6 +9,7 @@ import tvm
 from tvm import tirx
 
 from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.dialect import dialect
 from neoflow.codegen.tir.intrinsics import elementary
 from neoflow.codegen.tir.near_zero import NEAR_ZERO, near_zero
 from neoflow.expr.functions import FUNCTIONS
@@ -24,20 +25,17 @@ def _is_float(x: Value) -> bool:
     return emit.element_of(x).startswith("float")
 
 
-_WIDER = {"int32": "int64", "int64": "int128"}
-
-
 def _wrapping(operation: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
     """The operation on floats, or on integers that wrap around.
 
-    TVM promises LLVM that 32 and 64 bits do not overflow; in twice the width, which LLVM takes back, that is so.
+    TVM promises that 32 and 64 bits do not overflow; in a wider or unsigned type, which LLVM takes back, that is so.
     """
 
     def apply(a: Value, b: Value) -> Value:
-        lanes, element = emit.lanes_of(a), emit.element_of(a)
-        if element not in _WIDER:
+        lanes, element, wider = emit.lanes_of(a), emit.element_of(a), dialect().wider
+        if element not in wider:
             return operation(a, b)
-        wide = emit.vector_type(_WIDER[element], lanes)
+        wide = emit.vector_type(wider[element], lanes)
         return tirx.Cast(emit.vector_type(element, lanes), operation(tirx.Cast(wide, a), tirx.Cast(wide, b)))
 
     return apply
@@ -91,7 +89,7 @@ def _libm(name: str) -> Callable[[Value], Value]:
     """One call of the C library a lane; only for a scalar."""
 
     def apply(x: Value) -> Value:
-        return tirx.call_pure_extern(emit.element_of(x), name, x)
+        return dialect().library(name, x)
 
     return apply
 

@@ -1,0 +1,66 @@
+"""TIR functions to CUDA C++, by TVM; and that to machine code, by nvcc."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import tvm
+from tvm import tirx
+
+from neoflow.codegen.gpu.kernel import Lowered
+from neoflow.errors import CodegenError
+from neoflow.target import Target
+
+HERE = Path(__file__).parent
+_FIRST = 'extern "C" __global__'
+_HALF = """#include <cuda_fp16.h>
+struct __align__(8) half4 {
+  half x, y, z, w;
+  __device__ half4() {}
+  __device__ half4(half x, half y, half z, half w) : x(x), y(y), z(z), w(w) {}
+};
+static __device__ half4 make_half4(half x, half y, half z, half w) { return half4(x, y, z, w); }
+"""
+
+
+def lowered_module(kernels: Sequence[Lowered], target: Target) -> tvm.IRModule:
+    """The functions of kernels, as the code generators take them."""
+    machine, t = _tvm_target(target), tirx.transform
+    functions = {n: f.with_attr("target", machine) for k in kernels for n, f in k.functions}
+    passes = [t.FlattenBuffer(), t.StmtSimplify(), t.LowerIntrin()]
+    return tvm.transform.Sequential(passes)(tvm.IRModule(functions))
+
+
+@lru_cache(maxsize=8)
+def _tvm_target(target: Target) -> tvm.target.Target:
+    key = "arch" if target.kind == "cuda" else "mcpu"
+    return tvm.target.Target({"kind": target.kind, key: target.mcpu})
+
+
+def cuda_source(kernels: Sequence[Lowered], target: Target) -> str:
+    """The kernels as CUDA C++, whole but for the headers of CUDA."""
+    module = tvm.get_global_func("target.build.cuda")(lowered_module(kernels, target), _tvm_target(target))
+    text = str(module.inspect_source("cuda"))
+    text = text[text.index(_FIRST) :]
+    half = _HALF if "half" in text else ""
+    return f"{half}{(HERE / 'math.cuh').read_text()}\n{text}"
+
+
+FLAGS = ("--fmad=false", "-std=c++17")
+"""A product and a sum are one operation only where the kernel says so; division and square root are rounded."""
+
+
+def cubin(source: str, target: Target) -> bytes:
+    """Machine code of CUDA C++ for the target's architecture, by nvcc. Raises `CodegenError`."""
+    with tempfile.TemporaryDirectory(prefix="neoflow-") as folder:
+        given, made = Path(folder, "kernel.cu"), Path(folder, "kernel.cubin")
+        given.write_text(source)
+        command = ["nvcc", "-cubin", f"-arch={target.mcpu}", *FLAGS, "-o", str(made), str(given)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise CodegenError(f"nvcc does not compile a kernel for {target.mcpu}:\n{done.stderr[-2000:]}")
+        return made.read_bytes()

@@ -1,0 +1,67 @@
+"""What a lowering for a GPU gives: launches one after the other, and the scratch between them.
+
+The threads of a block are numbered along x alone, and so are the blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import tvm
+from tvm import tirx
+from tvm.tirx import stmt as ts
+
+from neoflow.codegen.tir import emit
+
+Value = emit.Value
+
+
+@dataclass(frozen=True)
+class Grid:
+    """`body(block, thread)` by every thread of every block. shared_bytes: dynamic shared memory of a block."""
+
+    blocks: int
+    threads: int
+    body: Callable[[Value, Value], list]
+    shared_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Grids:
+    """The launches of a kernel in order, and memory that they share."""
+
+    grids: tuple[Grid, ...]
+    scratch: tuple[tirx.Buffer, ...] = ()
+
+
+def shared(size: int, element: str, name: str) -> tirx.Buffer:
+    """A buffer of the threads of a block, aligned to 16 bytes."""
+    return emit.buffer(size, element, name, 16, "shared")
+
+
+def barrier() -> ts.Stmt:
+    """All threads of the block wait for each other, and see what each has stored before."""
+    return ts.Evaluate(tirx.call_intrin("void", "tirx.tvm_storage_sync", tvm.ir.StringImm("shared")))
+
+
+def statements(grid: Grid) -> ts.Stmt:
+    """What a kernel's function does."""
+    block, thread = tirx.Var("block", "int32"), tirx.Var("thread", "int32")
+    body = emit.sequence(grid.body(block, thread))
+    return _bound(block, "blockIdx.x", grid.blocks, _bound(thread, "threadIdx.x", grid.threads, body))
+
+
+def _bound(variable: tirx.Var, tag: str, extent: int, body: ts.Stmt) -> ts.Stmt:
+    """The variable is the index of this tag: IterVar type 1 is a thread index."""
+    axis = tirx.IterVar(tvm.ir.Range(0, extent), variable, 1, tag)
+    return ts.AttrStmt(axis, "thread_extent", emit.integer(extent), body)
+
+
+def strided(total: int, thread: Value, threads: int, body: Callable[[Value], list], name: str = "n") -> list:
+    """`body` of every number below `total`, shared by the threads of a block: thread, thread + threads, ..."""
+    rounds, rest = divmod(total, threads)
+    out = emit.loop(rounds, lambda r: body(r * emit.integer(threads) + thread), name) if rounds else []
+    if rest:
+        out += emit.when(thread < emit.integer(rest), body(emit.integer(rounds * threads) + thread))
+    return out

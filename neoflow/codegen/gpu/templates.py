@@ -1,0 +1,25 @@
+"""How each template becomes launches on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from neoflow.codegen.gpu.grid import Grids
+from neoflow.codegen.gpu.map import lower_map
+from neoflow.codegen.tir.frame import Buffers, Frame
+from neoflow.loops import Schedule
+from neoflow.loops.problem import NestProblem
+
+Lowering = Callable[[Any, Schedule, Buffers], Grids]
+"""Takes a problem of the template's type and a schedule that is legal for it."""
+
+
+def _of_nest(lower: Callable[[Frame, Schedule], Grids]) -> Lowering:
+    def lowered(problem: NestProblem, schedule: Schedule, buffers: Buffers) -> Grids:
+        return lower(buffers.frame(problem.fused(schedule)), schedule)
+
+    return lowered
+
+
+LOWERINGS: dict[str, Lowering] = {"gpu_map": _of_nest(lower_map)}

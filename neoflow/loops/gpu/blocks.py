@@ -1,0 +1,42 @@
+"""What the templates for GPUs share: blocks of threads, vectors of an access, how many blocks fill the device."""
+
+from __future__ import annotations
+
+from neoflow.architectures import THREADS_A_BLOCK, WARP, architecture
+from neoflow.expr import dtype as dt
+from neoflow.expr.ir import Expr, postorder
+from neoflow.loops.knob import Range
+from neoflow.loops.nest import is_index
+from neoflow.target import Target
+
+ACCESS_BYTES = 16
+"""The widest access of a thread."""
+USUAL_THREADS = 256
+"""Threads of a block without a search: eight warps hide each other's latency, and four such blocks fill sm_75."""
+WAVES = 4
+"""How often each processor's threads are replaced, at least, before a thread does more than one piece: the last ones
+to finish are late by less."""
+
+
+def threads() -> Range:
+    """Threads of a block: whole warps, in powers of two."""
+    powers = tuple(1 << n for n in range(WARP.bit_length() - 1, THREADS_A_BLOCK.bit_length()))
+    return Range(powers, f"powers of two from a warp to the {THREADS_A_BLOCK} that a block may have")
+
+
+def access_lanes(expressions: tuple[Expr, ...]) -> int:
+    """Elements of the widest type among these that an access takes; 1 with a type that is not accessed in vectors."""
+    dtypes = {n.dtype for e in expressions for n in postorder(e) if not is_index(n)} - {"bool"}
+    stored = {e.dtype for e in expressions}
+    if not dtypes <= set(_IN_VECTORS) or "bool" in stored or not dtypes:
+        return 1
+    return min(ACCESS_BYTES // max(4, dt.itemsize(d)) for d in dtypes)
+
+
+_IN_VECTORS = ("float32", "float64", "int32", "float16", "bfloat16")
+
+
+def waves(target: Target) -> int:
+    """Threads that fill the device `WAVES` times."""
+    found = architecture(target)
+    return WAVES * found.processors * found.threads
