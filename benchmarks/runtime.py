@@ -70,7 +70,7 @@ def emptied(compiled: Compiled) -> Function:
     lowered = {count: empty_kernel(count) for count in arguments.values()}
     library = device().load(codegen.build(list(lowered.values()), compiled.target))
     kernels = [load_kernel(lowered[arguments[n]].code, library) for n in range(len(compiled.plan.kernels))]
-    return Function(compiled, kernels, parameter_store(), compiled.target.threads)
+    return Function(compiled, kernels, parameter_store(), device(), compiled.target.threads)
 
 
 def mark(value: float, limit: float) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neoflow.errors import CodegenError
+from neoflow.errors import ConfigError
 from neoflow.target import Target
 
 WARP = 32
@@ -77,6 +77,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     )
 }  # fmt: skip
 NEWEST = "sm_90"
+GPU_KINDS = ("cuda", "nvptx")
+"""Of targets: through CUDA C++, and through LLVM."""
 
 
 def architecture(target: Target) -> Architecture:
@@ -87,9 +89,9 @@ def architecture(target: Target) -> Architecture:
 def gpu_target(kind: str, name: str) -> Target:
     """The target of a kind, "cuda" or "nvptx", for the architecture of a name: "sm_80".
 
-    Raises `CodegenError` for an architecture that there is no row for.
+    Raises `ConfigError` for an architecture that there is no row for.
     """
     found = ARCHITECTURES.get(name)
     if found is None:
-        raise CodegenError(f"there is no GPU architecture {name!r}; there are {', '.join(ARCHITECTURES)}")
+        raise ConfigError(f"there is no GPU architecture {name!r}; there are {', '.join(ARCHITECTURES)}")
     return Target(kind, name, 1, 16, found.l2_bytes, 1)

@@ -14,6 +14,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from neoflow import codegen, config
+from neoflow.architectures import GPU_KINDS, NEWEST, gpu_target
 from neoflow.codegen.keys import request_key
 from neoflow.errors import CodegenError, ConfigError
 from neoflow.expr.ir import caller
@@ -23,12 +24,19 @@ from neoflow.kernel import Code, Kernel, kernel_symbol
 from neoflow.loops import Schedule, default_schedule
 from neoflow.machine import available_cores
 from neoflow.nn.form import unkept
-from neoflow.partition import KernelCall, Partition, Subgraph, order_calls, partition
+from neoflow.partition import (
+    KernelCall,
+    Partition,
+    Subgraph,
+    object_for_gpu,
+    object_to,
+    order_calls,
+    partition,
+)
 from neoflow.runtime.cache import KernelCache
-from neoflow.runtime.device import Memory
+from neoflow.runtime.device import Device, Library, Memory
 from neoflow.runtime.device.cpu import CPU, Cpu
-from neoflow.runtime.device.library import Library
-from neoflow.runtime.executor import Loaded, load_kernel, run_kernel
+from neoflow.runtime.executor import Loaded, load_kernel, run_on
 from neoflow.runtime.function import Function
 from neoflow.runtime.parameters import STORE, ParameterStore
 from neoflow.runtime.plan import Plan, make_plan
@@ -81,18 +89,23 @@ def _cache(settings: config.Config) -> KernelCache:
     return KernelCache(settings.cache_dir, settings.cache_bytes)
 
 
-_libraries: WeakValueDictionary[str, Library] = WeakValueDictionary()
-"""Loaded modules by the hash of their content, as long as something uses them."""
+_libraries: WeakValueDictionary[tuple[int, str], Any] = WeakValueDictionary()
+"""Loaded modules by device and by the hash of their content, as long as something uses them."""
 
 
-def _library(module: Module) -> Library:
-    library = _libraries.get(module.name)
+def _library(place: Device, module: Module) -> Library:
+    library = _libraries.get((id(place), module.name))
     if library is None:
-        library = _libraries[module.name] = CPU.load(module.library)
+        library = _libraries[id(place), module.name] = place.load(module.library)
     return library
 
 
-def device() -> Cpu:
+def device(target: Target | None = None) -> Device:
+    """What code for a target runs on, ready: the CPU when None. Raises `RuntimeFault` when it is not there."""
+    return cpu() if target is None or target.device == "cpu" else gpu()
+
+
+def cpu() -> Cpu:
     """The CPU, ready to run kernels: its thread team comes from the cache, or is compiled."""
 
     def team() -> bytes:
@@ -109,21 +122,36 @@ def device() -> Cpu:
     return CPU
 
 
+@lru_cache(maxsize=1)
+def gpu() -> Device:
+    """The GPU of this machine. Raises `RuntimeFault` when there is none that this process may use."""
+    from neoflow.runtime.device.cuda import Cuda, CudaDriver  # imported here: who has no GPU needs nothing of it
+
+    return Cuda(CudaDriver())
+
+
 def parameter_store() -> ParameterStore:
-    """Where parameters live, on a device that is ready."""
-    device()
+    """Where parameters live, at first on the CPU."""
+    cpu()
     return STORE
 
 
 def resolve_target(target: str) -> Target:
-    """The target of a name. Raises `ConfigError` for one there is not (yet)."""
-    if target != "cpu":
-        raise ConfigError(f"target {target!r} is not there yet; there is 'cpu'")
-    return cpu_target(config.load().threads)
+    """The target of a name: "cpu", this machine; "cuda" or "nvptx", its GPU or, where there is none, the newest
+    architecture; "cuda:sm_80", that architecture. Raises `ConfigError` for any other."""
+    kind, colon, name = target.partition(":")
+    if target == "cpu":
+        return cpu_target(config.load().threads)
+    if kind in GPU_KINDS and bool(name) == bool(colon):
+        return gpu_target(kind, name or NEWEST)
+    raise ConfigError(
+        f"there is no target {target!r}; there are cpu, {', '.join(GPU_KINDS)} and cuda:sm_80 and the like"
+    )
 
 
-def stages(graph: Graph, trace: Trace) -> tuple[Graph, Partition]:
-    """The rewriting stages: from the graph as written to its division into kernels."""
+def stages(graph: Graph, trace: Trace, target: Target | None = None) -> tuple[Graph, Partition]:
+    """The rewriting stages: from the graph as written to its division into kernels, for a CPU unless said otherwise."""
+    choose = object_to if target is None or target.device == "cpu" else object_for_gpu
 
     for row in PASSES:
         rewriting = partial(run, graph, row, tick=trace.tick)
@@ -133,7 +161,7 @@ def stages(graph: Graph, trace: Trace) -> tuple[Graph, Partition]:
             graph, _ = trace.run("constants", evaluating, _constants_summary, _constants_text, _size(graph))
     kernels = trace.run(
         "partition",
-        lambda: partition(graph, tick=trace.tick),
+        lambda: partition(graph, choose=choose, tick=trace.tick),
         lambda p: f"{len(p.calls)} kernel calls of {len(p.subgraphs)} distinct subgraphs",
         _partition_text,
         _size(graph),
@@ -186,7 +214,7 @@ def compile_program(
     written = trace.run(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
     )
-    graph, divided = stages(written, trace)
+    graph, divided = stages(written, trace, machine)
     calls, in_place = trace.run(
         "order",
         lambda: order_calls(graph, divided),
@@ -297,7 +325,7 @@ def _build(
     return found, sum(len(codes) for codes, _ in builds)
 
 
-def _check(kernel: Kernel, module: Module, loaded: Loaded, settings: config.Config) -> None:
+def _check(kernel: Kernel, module: Module, loaded: Loaded, place: Device, settings: config.Config) -> None:
     """Compare a kernel with NumPy, unless that was done for this very code; a wrong one leaves the cache.
 
     Raises `CodegenError` with the kernel, the draw and the worst element.
@@ -310,7 +338,7 @@ def _check(kernel: Kernel, module: Module, loaded: Loaded, settings: config.Conf
         return
 
     def run(arrays: Sequence[Memory]) -> None:
-        run_kernel(device(), loaded, arrays, kernel.target.threads)
+        run_on(place, loaded, arrays, kernel.target.threads)
 
     try:
         certificate = verify(kernel.subgraph, run, f"kernel {kernel.symbol}")
@@ -323,11 +351,12 @@ def _check(kernel: Kernel, module: Module, loaded: Loaded, settings: config.Conf
 def bind(compiled: Compiled) -> Function:
     """Load the kernels and bind them to memory."""
     settings, placed = config.load(), list(zip(compiled.kernels, compiled.modules, strict=True))
-    loaded = [load_kernel(module.codes[k.key], _library(module)) for k, module in placed]
+    place = device(compiled.target)
+    loaded = [load_kernel(module.codes[k.key], _library(place, module)) for k, module in placed]
     if settings.check:
         for found in zip(compiled.kernels, compiled.modules, loaded, strict=True):
-            _check(*found, settings)
-    return Function(compiled, loaded, parameter_store(), compiled.target.threads)
+            _check(*found, place, settings)
+    return Function(compiled, loaded, parameter_store(), place, compiled.target.threads)
 
 
 def compile(

@@ -14,7 +14,7 @@ from neoflow.text import read_record, write_record
 class Target:
     """A machine: `mcpu` as LLVM names it, `threads` of the pool, width of a vector register, level-2 cache of
     a core, how many vector multiply-adds it starts in a cycle. Of a GPU, kind "cuda" or "nvptx", `mcpu` is its
-    architecture, and the rest follows from that (`neoflow.architectures`).
+    architecture, and the rest follows from that (`neoflow.architectures`). `device` is "cpu" or "gpu".
 
     Its `str` is part of every cache key.
     """

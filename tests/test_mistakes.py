@@ -161,7 +161,7 @@ MISTAKES = {
     "nf.compile([loss], [x], {'w': w})": (ArgumentError, "compile: updates has the key 'w', which is not a Tensor"),
     "nf.compile([loss], [x], {x: w})": (GraphError, "x is updated but is no parameter (nf.parameter)"),
     "nf.compile([loss], [x], [(w, w)])": (ArgumentError, "a list; it takes a dict of Tensor or None"),
-    "nf.compile([loss], [x], target='gpu')": (ConfigError, "target 'gpu' is not there yet"),
+    "nf.compile([loss], [x], target='gpu')": (ConfigError, "there is no target 'gpu'"),
     # layers, losses, optimizers
     "F.linear(x)": (ArgumentError, "linear() missing 1 required positional argument: 'w'"),
     "F.linear(x, 'w')": (ArgumentError, "linear: w is 'w', a str; it takes a Tensor"),

@@ -16,6 +16,7 @@ NUMPY: dict[str, np.dtype] = {
     "int8": np.dtype(np.int8),
     "bool": np.dtype(np.bool_),
 }
+NAMES: dict[np.dtype, str] = {dtype: name for name, dtype in NUMPY.items()}
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTS = ("int8", "int16", "int32", "int64")
 INDEX = "int64"

@@ -15,6 +15,7 @@ it pays: rows in `choose`. Tests: `tests/partition/test_rules.py`, whose laws go
 """
 
 from neoflow.partition.calls import Decision, KernelCall, Partition, View
+from neoflow.partition.choose import object_for_gpu, object_to
 from neoflow.partition.engine import RULES, partition
 from neoflow.partition.order import order_calls
 from neoflow.partition.overwrite import can_overwrite, is_shared
@@ -33,6 +34,8 @@ __all__ = [
     "View",
     "can_overwrite",
     "is_shared",
+    "object_for_gpu",
+    "object_to",
     "order_calls",
     "partition",
 ]

@@ -16,10 +16,10 @@ from neoflow.expr.tensor import Compute, Tensor
 from neoflow.expr.traits import flops
 from neoflow.graph import LONGEST, is_contraction, operations, points, reads_at_own_point
 from neoflow.partition.copies import instructions
-from neoflow.partition.facts import is_move, is_view, reads_columns, reduces
+from neoflow.partition.facts import contiguous_offset, is_move, is_view, reads_columns, reduces
 from neoflow.partition.graph_facts import Facts
 from neoflow.partition.kernels import Kernels, Merge
-from neoflow.partition.rules import EPILOGUES, INLINING, ROW_KERNELS, SIBLINGS
+from neoflow.partition.rules import EPILOGUES, INLINING, ROW_KERNELS, SIBLINGS, VIEWS
 from neoflow.partition.storage import Storing
 
 COSTLY = 10
@@ -76,6 +76,21 @@ def object_to(rule: str, facts: Facts, state: Any, candidate: Any) -> str | None
     """The first objection to a legal candidate of a rule."""
     found = (o.raised(facts, state, candidate) for o in OBJECTIONS if o.rule == rule)
     return next((sentence for sentence in found if sentence is not None), None)
+
+
+def object_for_gpu(rule: str, facts: Facts, state: Any, candidate: Any) -> str | None:
+    """The first objection where kernels access memory in vectors that begin at multiples of their length."""
+    offset = contiguous_offset(candidate.definition) if rule in (VIEWS.name, INLINING.name) else None
+    if offset is not None and offset * dt.itemsize(candidate.dtype) % ACCESS_BYTES:
+        if rule == VIEWS.name:
+            return f"it would begin at byte {offset * dt.itemsize(candidate.dtype)}, no multiple of {ACCESS_BYTES}"
+        if state.looked_up(candidate):
+            return "it is looked up at indices from data, and is no view"
+    return object_to(rule, facts, state, candidate)
+
+
+ACCESS_BYTES = 16
+"""What a thread of a GPU loads or stores at once at most."""
 
 
 # ----------------------------------------------------------------------------------------- inlining

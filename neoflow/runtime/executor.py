@@ -36,20 +36,35 @@ _COPY_BYTES = 1 << 16
 def run_kernel(device: Device, kernel: Loaded, arrays: Sequence[Memory], threads: int) -> None:
     """Run one kernel on its inputs and outputs. Raises `RuntimeFault` when an index is out of range."""
     spaces = [device.allocate((max(w.total(threads), 1),), "int8") for w in kernel.code.workspaces]
-    status = np.zeros(1, np.int32)
-    memory = [*arrays, *spaces, *([status] if kernel.code.faults else [])]
+    status = device.status(1)
+    memory = [*arrays, *spaces, *([status.memory] if kernel.code.faults else [])]
     table = np.array([device.address(m) for m in memory], np.int64)
     word = 0 if kernel.code.faults else None
     launches = [
-        Launch(address, 0, entry.tasks, entry.is_parallel, word)
+        Launch(address, 0, entry.tasks, entry.is_parallel, word, None, len(memory), entry.threads, entry.shared_bytes)
         for entry, address in zip(kernel.code.entries, kernel.addresses, strict=True)
     ]
     device.launch(device.record(launches, table, status, threads))
     device.synchronize()
-    if status[0]:
-        fault = kernel.code.faults[status[0] - 1]
+    if code := int(status.read()[0]):
+        fault = kernel.code.faults[code - 1]
         name = "the scatter's target" if fault.value is None else f"input {fault.value}"
         raise RuntimeFault(f"index out of range: {name} has extent {fault.extent} there")
+
+
+def run_on(device: Device, kernel: Loaded, arrays: Sequence[np.ndarray], threads: int) -> None:
+    """Run one kernel on NumPy's arrays, wherever it runs: they hold what it has made of them."""
+    if device.is_host:
+        run_kernel(device, kernel, arrays, threads)
+        return
+    memory = [device.allocate(a.shape, dt.NAMES[a.dtype]) for a in arrays]
+    for there, array in zip(memory, arrays, strict=True):
+        device.copy(there, array)
+    try:
+        run_kernel(device, kernel, memory, threads)
+    finally:
+        for there, array in zip(memory, arrays, strict=True):
+            device.copy(array, there)
 
 
 class OutOfRange(RuntimeFault):
@@ -87,9 +102,9 @@ class Executor:
         layout = _Layout(plan, kernels, device)
         self._launches, self._places, self._failing = layout.launches, layout.places, layout.failing
         self._table = np.array(layout.table, np.int64)
-        self._status = np.zeros(len(layout.failing), np.int32)
+        self._status = device.status(len(layout.failing))
         for n, place in enumerate(layout.status_places):
-            self._table[place] = device.address(self._status) + n * self._status.itemsize
+            self._table[place] = device.address(self._status.memory) + n * dt.itemsize("int32")
         for number, array in enumerate(self.arrays):
             if array is not None:
                 self._point(number, device.address(array))
@@ -119,7 +134,7 @@ class Executor:
 
     def _launch(self, recording: Recording) -> None:
         if self._failing:
-            self._status.fill(0)  # a fault is never judged when another exception comes before that
+            self._status.clear()  # a fault is never judged when another exception comes before that
         self.device.launch(recording)
         self._judge()
 
@@ -138,11 +153,12 @@ class Executor:
         if not self._failing:
             return
         self.device.synchronize()
-        if not self._status.any():
+        words = self._status.read()
+        if not words.any():
             return
-        at = int(np.flatnonzero(self._status)[0])
+        at = int(np.flatnonzero(words)[0])
         call = self.plan.calls[self._failing[at]]
-        fault = self.plan.kernels[call.kernel].faults[self._status[at] - 1]
+        fault = self.plan.kernels[call.kernel].faults[words[at] - 1]
         what = f"index out of range: {self._named(call, fault)} has extent {fault.extent} there"
         raise OutOfRange(f"kernel {call.name} failed: {what}", self._changed(self._failing[at]))
 
@@ -216,7 +232,11 @@ class _Layout:
             self.status_places.append(self._refer(()))
             self.table.append(0)
         for entry, address in zip(kernel.code.entries, kernel.addresses, strict=True):
-            self.launches.append(Launch(address, first, entry.tasks, entry.is_parallel, status, n))
+            count = len(self.table) - first
+            launch = Launch(
+                address, first, entry.tasks, entry.is_parallel, status, n, count, entry.threads, entry.shared_bytes
+            )
+            self.launches.append(launch)
 
     def _copy(self, source: int, target: int) -> None:
         b = self.plan.buffers[target]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -14,16 +12,14 @@ from neoflow.boundary import publish_methods
 from neoflow.errors import RuntimeFault
 from neoflow.expr import dtype as dt
 from neoflow.expr.interp import find_fault
-from neoflow.expr.tensor import Placeholder, Tensor
+from neoflow.expr.tensor import Tensor
 from neoflow.graph import Graph
-from neoflow.runtime.arrays import array_of, converted, is_bare
 from neoflow.runtime.constants import constant_memory
+from neoflow.runtime.device import Device
+from neoflow.runtime.exchange import OnDevice, OnHost
 from neoflow.runtime.executor import Executor, Loaded, OutOfRange
-from neoflow.runtime.memory import ALIGNMENT
 from neoflow.runtime.parameters import ParameterStore
 from neoflow.runtime.plan import Plan
-
-log = logging.getLogger("neoflow")
 
 
 @dataclass(frozen=True)
@@ -61,22 +57,12 @@ class Compilation(Protocol):
 T = TypeVar("T")
 
 
-def _references(array: np.ndarray | None) -> tuple[int, int]:
-    """How often an array and the memory under it (the base of its views) are held: more than at first means outside."""
-    return (0, 0) if array is None else (sys.getrefcount(array), sys.getrefcount(array.base))
-
-
-def _layout(array: Any) -> tuple[dict[str, Any], np.dtype]:
-    """Where an array lies in memory, in what order, and what: all that can be changed in place but its values."""
-    return array.__array_interface__, array.dtype
-
-
 class Function:
     """What `nf.compile` gives: `f(array, ...) -> [ndarray, ...]`.
 
     Arrays: NumPy or anything with DLPack on the CPU, of the placeholder's shape and dtype (`runtime.arrays` says what
     else); what is not contiguous and aligned to 64 bytes is copied. Results are the caller's: their memory is used
-    again only once nobody holds it.
+    again only once nobody holds it. A program for a GPU copies them there and back.
     Updates are written to the parameters at the end of a call, all of them or none: an exception from outside (Ctrl-C)
     finds the call not begun or done, and `runs` tells which. Threads may call functions that share parameters: none
     reads them while another writes (`runtime.sharing`).
@@ -87,6 +73,7 @@ class Function:
         compiled: Compilation,
         kernels: Sequence[Loaded],
         store: ParameterStore,
+        device: Device,
         threads: int,
     ):
         plan = self.plan = compiled.plan
@@ -94,19 +81,17 @@ class Function:
         self.compiled = compiled
         self.inputs = compiled.graph.inputs
         self.parameters = compiled.graph.parameters
-        memory = [store.memory(p) for p in self.parameters]
-        constants = [constant_memory(store.device, c) for c in compiled.graph.constants]
+        self._store, self._device = store, device
+        self._moves = store.moves
+        memory = [store.memory(p, device) for p in self.parameters]
+        constants = [constant_memory(device, c) for c in compiled.graph.constants]
         written = frozenset(id(p) for p, _ in compiled.graph.updates)
         updated = [n for n, p in zip(plan.parameters, self.parameters, strict=True) if id(p) in written]
-        self._executor = Executor(plan, kernels, memory, constants, store.device, threads, updated)
+        self._executor = Executor(plan, kernels, memory, constants, device, threads, updated)
         self._sharing = store.sharing
         self._use = self._sharing.join(frozenset(map(id, self.parameters)), written)
         self._is_inside = False
-        self._copied: set[str] = set()
-        self._bound: dict[int, tuple[dict[str, Any], np.dtype]] = {}
-        """by the number of an input that is taken as it is: where its array lay, and of what dtype it was"""
-        self._held: dict[int, tuple[int, int]] = {}
-        self._fresh = [n for n, b in enumerate(plan.buffers) if b.kind == "output"]
+        self._exchange = (OnHost if device.is_host else OnDevice)(self._executor, self.inputs)
 
     @property
     def runs(self) -> int:
@@ -138,6 +123,8 @@ class Function:
             )
         self._is_inside = True
         try:
+            if self._moves != self._store.moves:
+                self._moves = self._store.settle(self.parameters, self._device)
             self._bind(arrays)
             return action()
         finally:
@@ -165,45 +152,11 @@ class Function:
         if len(arrays) != len(self.inputs):
             names = ", ".join(t.name for t in self.inputs)
             raise RuntimeFault(f"the program takes {len(self.inputs)} arrays ({names}), got {len(arrays)}")
-        bound = self._executor.arrays
-        for number, t, value in zip(self.plan.inputs, self.inputs, arrays, strict=True):
-            if value is not bound[number] or _layout(value) != self._bound.get(number):
-                array = self._accept(t, value)
-                self._executor.bind(number, array)
-                self._bound[number] = _layout(array)
-        for number in self._fresh:
-            if self._held.get(number) != _references(bound[number]):
-                b = self.plan.buffers[number]
-                self._executor.bind(number, self._executor.device.allocate(b.shape, b.dtype))
-                self._held[number] = _references(bound[number])
+        self._exchange.bind(arrays)
 
     def results(self) -> list[np.ndarray]:
         """What the last call returned, or would have, had no exception come in between."""
-        results = [self._executor.arrays[n] for n in self.plan.outputs]
-        return [r for r in results if r is not None]
-
-    def _accept(self, t: Placeholder, value: Any) -> np.ndarray:
-        """`value` as an aligned contiguous array of the placeholder's shape and dtype, copied only when needed."""
-        what = f"input {t.name}"
-        array = array_of(value, what, t.where)
-        if array.shape != t.shape:
-            raise RuntimeFault(f"{what} has shape {t.shape}, the array {array.shape}", t.where)
-        if is_bare(value):
-            array = converted(array, t.dtype, what, t.where)
-        if array.dtype != dt.NUMPY[t.dtype]:
-            raise RuntimeFault(
-                f"{what} is {t.dtype}, the array {array.dtype}; convert it: array.astype('{t.dtype}')", t.where
-            )
-        if array.flags.c_contiguous and array.flags.writeable and array.ctypes.data % ALIGNMENT == 0:
-            return array
-        if t.name not in self._copied and array.size > 4096:
-            self._copied.add(t.name)
-            log.info(
-                "input %s is copied at every call: kernels take contiguous, writable arrays aligned to 64 bytes", t.name
-            )
-        copy = self._executor.device.allocate(t.shape, t.dtype)
-        copy[...] = array
-        return copy
+        return self._exchange.results()
 
     def profile(self, *arrays: Any, runs: int = 5) -> list[KernelTime]:
         """Median seconds of every kernel call over `runs` runs, in order. Updates are made as in a call."""

@@ -7,7 +7,7 @@ import os
 import re
 import weakref
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,20 +23,43 @@ from neoflow.runtime.sharing import Sharing
 
 
 class ParameterStore:
-    """A device's memory by parameter, at first from its `init`: an array or a function (shape, generator) -> array.
+    """Memory by parameter, at first from its `init`: an array or a function (shape, generator) -> array.
 
-    Values that are got or set here are whole, whatever other threads' functions do (`sharing`).
+    A parameter's value is on one device at a time, `device` at first: that of the function which used it last. Its
+    memory on another stays for when it comes back. Values that are got or set here are whole, whatever other threads'
+    functions do (`sharing`). moves: how often a value has gone to another device.
     """
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self.sharing = Sharing()
-        self._memory: dict[int, Memory] = {}  # by id, since `==` of tensors is an expression
+        self.moves = 0
+        self._memory: dict[int, dict[int, Memory]] = {}  # by id, since `==` of tensors is an expression; by device's id
+        self._home: dict[int, Device] = {}
 
-    def memory(self, p: Parameter) -> Memory:
-        """The live memory of a parameter (not a copy)."""
+    def memory(self, p: Parameter, device: Device | None = None) -> Memory:
+        """The live memory of a parameter (not a copy), on this device from now on, the store's own when None."""
         self.initialize(p, 0)
-        return self._memory[id(p)]
+        wanted = self.device if device is None else device
+        if self._home[id(p)] is not wanted:
+            self._move(p, wanted)
+        return self._memory[id(p)][id(wanted)]
+
+    def settle(self, parameters: Iterable[Parameter], device: Device) -> int:
+        """Have the values of parameters on a device; what `moves` is then."""
+        for p in parameters:
+            self.memory(p, device)
+        return self.moves
+
+    def _move(self, p: Parameter, device: Device) -> None:
+        home, places = self._home[id(p)], self._memory[id(p)]
+        if id(device) not in places:
+            places[id(device)] = device.allocate(p.shape, p.dtype)
+        home.synchronize()
+        between = home if device.is_host else device
+        between.copy(places[id(device)], places[id(home)])
+        self._home[id(p)] = device
+        self.moves += 1
 
     def get(self, p: Parameter) -> np.ndarray:
         """A copy of a parameter's value."""
@@ -45,16 +68,25 @@ class ParameterStore:
     def get_all(self, parameters: Iterable[Parameter]) -> list[np.ndarray]:
         """Copies of the values that parameters have at one moment."""
         parameters = list(parameters)
-        memory = [self.memory(p) for p in parameters]
+        for p in parameters:
+            self.initialize(p, 0)
         values = [np.empty(p.shape, dt.NUMPY[p.dtype]) for p in parameters]
 
         def copy() -> None:
-            self.device.synchronize()
-            for value, source in zip(values, memory, strict=True):
-                self.device.copy(value, source)
+            for device, numbers in self._by_home(parameters).items():
+                device.synchronize()
+                for n in numbers:
+                    device.copy(values[n], self._memory[id(parameters[n])][id(device)])
 
         self.sharing.read(frozenset(map(id, parameters)), copy)
         return values
+
+    def _by_home(self, parameters: Sequence[Parameter]) -> dict[Device, list[int]]:
+        """The positions of parameters, by the device that their values are on."""
+        found: dict[Device, list[int]] = {}
+        for n, p in enumerate(parameters):
+            found.setdefault(self._home[id(p)], []).append(n)
+        return found
 
     def initialize(self, p: Parameter, seed: int) -> None:
         """Give a parameter that has no value yet its first one, drawn with `seed` where it is random."""
@@ -62,8 +94,13 @@ class ParameterStore:
             return
         memory = self.device.allocate(p.shape, p.dtype)
         self.device.copy(memory, np.broadcast_to(_initial(p, seed), p.shape))
-        weakref.finalize(p, self._memory.pop, id(p), None)  # first: an id may be used again
-        self._memory.setdefault(id(p), memory)  # of two threads one's
+        weakref.finalize(p, self._forget, id(p))  # first: an id may be used again
+        self._home.setdefault(id(p), self.device)
+        self._memory.setdefault(id(p), {id(self.device): memory})  # of two threads one's
+
+    def _forget(self, number: int) -> None:
+        self._memory.pop(number, None)
+        self._home.pop(number, None)
 
     def set(self, p: Parameter, value: np.ndarray) -> None:
         """Overwrite a parameter's value. Raises `RuntimeFault` for another shape, or what its dtype cannot hold."""
@@ -73,17 +110,25 @@ class ParameterStore:
         """Overwrite the values of parameters: all of them, or, with whatever exception, none."""
         values = list(values)
         sources = [_fitting(p, value) for p, value in values]
-        memory = [self.memory(p) for p, _ in values]
+        parameters = [p for p, _ in values]
+        for p in parameters:
+            self.initialize(p, 0)
 
         def copy() -> None:
-            self.device.synchronize()
-            self.device.copy_all(memory, sources)
+            homes = self._by_home(parameters)
+            if len(homes) > 1:
+                self.settle(parameters, self.device)
+                homes = self._by_home(parameters)
+            for device, numbers in homes.items():
+                device.synchronize()
+                memory = [self._memory[id(parameters[n])][id(device)] for n in numbers]
+                device.copy_all(memory, [sources[n] for n in numbers])
 
-        self.sharing.write(frozenset(id(p) for p, _ in values), copy)
+        self.sharing.write(frozenset(map(id, parameters)), copy)
 
 
 STORE = ParameterStore(CPU)
-"""The process's parameters on the CPU."""
+"""The process's parameters, at first on the CPU."""
 
 
 def _fitting(p: Parameter, value: np.ndarray) -> np.ndarray:

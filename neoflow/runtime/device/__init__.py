@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,9 +16,9 @@ Memory = Any
 class Launch:
     """One phase of a kernel in its place.
 
-    function: its address. pointers: where in the table its pointers begin. tasks, is_parallel: see
-    `neoflow.kernel.Entry`. status: the number of its status word, None where it cannot fail. call: the
-    number of the plan's call that it belongs to, None for a copy.
+    function: its address. pointers: where in the table its pointers begin, `arguments` of them. tasks, is_parallel,
+    threads, shared_bytes: see `neoflow.kernel.Entry`. status: the number of its status word, None where it cannot fail.
+    call: the number of the plan's call that it belongs to, None for a copy.
     """
 
     function: int
@@ -27,6 +27,21 @@ class Launch:
     is_parallel: bool
     status: int | None = None
     call: int | None = None
+    arguments: int = 0
+    threads: int = 1
+    shared_bytes: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Status:
+    """Status words (int32) in a device's memory: not 0 where a kernel has failed.
+
+    read: what they are once all that was launched has ended. clear: sets them to 0 before the next run.
+    """
+
+    memory: Memory
+    read: Callable[[], np.ndarray]
+    clear: Callable[[], None]
 
 
 class Library(Protocol):
@@ -42,8 +57,6 @@ class Recording(Protocol):
 
     table: np.ndarray
     """Addresses (int64), read at every run."""
-    status: np.ndarray
-    """Status words (int32): not 0 where a kernel has failed; what follows it has not run."""
 
     @property
     def runs(self) -> int:
@@ -61,6 +74,9 @@ class Recording(Protocol):
 
 class Device(Protocol):
     """One place where kernels run and their memory lies."""
+
+    is_host: bool
+    """Whether its memory is NumPy's arrays."""
 
     @property
     def copy_function(self) -> int:
@@ -91,8 +107,12 @@ class Device(Protocol):
         """The code of a library."""
         ...
 
+    def status(self, count: int) -> Status:
+        """So many status words, all 0."""
+        ...
+
     def record(
-        self, launches: Sequence[Launch], table: np.ndarray, status: np.ndarray, threads: int, timed: bool = False
+        self, launches: Sequence[Launch], table: np.ndarray, status: Status, threads: int, timed: bool = False
     ) -> Recording:
         """Make launches ready to run; `timed` ones tell their times, and run one after the other."""
         ...

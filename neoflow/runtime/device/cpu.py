@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from neoflow.errors import RuntimeFault
-from neoflow.runtime.device import Launch, Recording
+from neoflow.runtime.device import Launch, Recording, Status
 from neoflow.runtime.device.library import Library
 from neoflow.runtime.device.team import Team
 
@@ -109,6 +109,8 @@ def _ticks(team: Team) -> float:
 class Cpu:
     """The CPU as a `Device`. What runs launches is a library that `install` is given once."""
 
+    is_host = True
+
     def __init__(self) -> None:
         self._team: Team | None = None
 
@@ -147,10 +149,14 @@ class Cpu:
     def load(self, data: bytes) -> Library:
         return Library(data)
 
+    def status(self, count: int) -> Status:
+        words = np.zeros(count, np.int32)
+        return Status(words, lambda: words, lambda: words.fill(0))
+
     def record(
-        self, launches: Sequence[Launch], table: np.ndarray, status: np.ndarray, threads: int, timed: bool = False
+        self, launches: Sequence[Launch], table: np.ndarray, status: Status, threads: int, timed: bool = False
     ) -> CpuRecording:
-        return CpuRecording(launches, table, status, threads, timed, self.team)
+        return CpuRecording(launches, table, status.memory, threads, timed, self.team)
 
     def launch(self, recording: Recording) -> None:
         recording.run()

@@ -7,7 +7,7 @@ import pytest
 import neoflow as nf
 from neoflow import codegen
 from neoflow.architectures import ARCHITECTURES, architecture, gpu_target
-from neoflow.errors import CodegenError, ScheduleError
+from neoflow.errors import ConfigError, ScheduleError
 from neoflow.loops import complete, default_schedule, legal, problem_of, space
 from tests.codegen.kernels import subgraph_of
 
@@ -43,7 +43,7 @@ def test_what_is_legal_follows_from_the_problem():
     assert not verdict.ok and "powers of two from a warp to the 1024 that a block may have" in verdict.reason
     with pytest.raises(ScheduleError, match="template 'map' is for a cpu, the target is cuda"):
         codegen.lower(subgraph, complete("map", problem, AMPERE, {}), AMPERE, "k")
-    with pytest.raises(CodegenError, match="there is no GPU architecture 'sm_12'; there are sm_75, sm_80"):
+    with pytest.raises(ConfigError, match="there is no GPU architecture 'sm_12'; there are sm_75, sm_80"):
         gpu_target("cuda", "sm_12")
     assert space(problem, AMPERE).templates == ("gpu_map",)
 
