@@ -16,12 +16,24 @@ class Config:
     NEOFLOW_THREADS: threads a kernel uses (default: the cores this process may use).
     NEOFLOW_CHECK: 1 compares every kernel a program uses with NumPy before its first use, cached ones too.
     NEOFLOW_TRACEBACK: `full` leaves the frames of neoflow in tracebacks (default: short).
+    NEOFLOW_CUDA_COMPILER: `nvrtc` or `nvcc` (default: the first of them that is installed).
     """
 
     cache_dir: Path
     cache_bytes: int
     threads: int
     check: bool
+    cuda_compiler: str
+
+
+FLAGS = (
+    "NEOFLOW_CACHE_BYTES",
+    "NEOFLOW_CACHE_DIR",
+    "NEOFLOW_CHECK",
+    "NEOFLOW_CUDA_COMPILER",
+    "NEOFLOW_THREADS",
+    "NEOFLOW_TRACEBACK",
+)
 
 
 def _integer(name: str, default: int, low: int) -> int:
@@ -45,13 +57,15 @@ def load() -> Config:
     """The flags as they are now. Raises `ConfigError` naming the variable, its value and what is allowed."""
     from platformdirs import user_cache_path
 
-    known = {"NEOFLOW_CACHE_DIR", "NEOFLOW_CACHE_BYTES", "NEOFLOW_THREADS", "NEOFLOW_CHECK", "NEOFLOW_TRACEBACK"}
     for name in os.environ:
-        if name.startswith("NEOFLOW_") and name not in known:
-            raise ConfigError(f"{name} is not a flag of neoflow; there are {', '.join(sorted(known))}")
+        if name.startswith("NEOFLOW_") and name not in FLAGS:
+            raise ConfigError(f"{name} is not a flag of neoflow; there are {', '.join(sorted(FLAGS))}")
     check = os.environ.get("NEOFLOW_CHECK", "0")
     if check not in ("0", "1"):
         raise ConfigError(f"NEOFLOW_CHECK={check!r} must be 0 or 1")
+    compiler = os.environ.get("NEOFLOW_CUDA_COMPILER", "")
+    if compiler not in ("", "nvrtc", "nvcc"):
+        raise ConfigError(f"NEOFLOW_CUDA_COMPILER={compiler!r} must be nvrtc or nvcc")
     shows_full_tracebacks()
     folder = os.environ.get("NEOFLOW_CACHE_DIR") or user_cache_path("neoflow") / "kernels"
     return Config(
@@ -59,4 +73,5 @@ def load() -> Config:
         _integer("NEOFLOW_CACHE_BYTES", 2 << 30, 1 << 20),
         _integer("NEOFLOW_THREADS", available_cores(), 1),
         check == "1",
+        compiler,
     )

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from neoflow import codegen, config
 from neoflow.architectures import GPU_KINDS, NEWEST, gpu_target
 from neoflow.codegen.keys import request_key
-from neoflow.errors import CodegenError, ConfigError
+from neoflow.errors import CodegenError, ConfigError, RuntimeFault
 from neoflow.expr.ir import caller
 from neoflow.expr.tensor import Placeholder, Tensor
 from neoflow.graph import CANONICALIZE, PASSES, Derivation, Graph, Known, evaluate_constants, make_graph, run
@@ -37,7 +37,7 @@ from neoflow.runtime.cache import KernelCache
 from neoflow.runtime.device import Device, Library, Memory
 from neoflow.runtime.device.cpu import CPU, Cpu
 from neoflow.runtime.executor import Loaded, load_kernel, run_on
-from neoflow.runtime.function import Function
+from neoflow.runtime.function import Elsewhere, Function
 from neoflow.runtime.parameters import STORE, ParameterStore
 from neoflow.runtime.plan import Plan, make_plan
 from neoflow.runtime.records import Module
@@ -349,9 +349,12 @@ def _check(kernel: Kernel, module: Module, loaded: Loaded, place: Device, settin
 
 
 def bind(compiled: Compiled) -> Function:
-    """Load the kernels and bind them to memory."""
+    """Load the kernels and bind them to memory. Of a device that is not here the code can only be looked at."""
     settings, placed = config.load(), list(zip(compiled.kernels, compiled.modules, strict=True))
-    place = device(compiled.target)
+    try:
+        place = device(compiled.target)
+    except RuntimeFault as reason:
+        return Elsewhere(compiled, reason.message)
     loaded = [load_kernel(module.codes[k.key], _library(place, module)) for k, module in placed]
     if settings.check:
         for found in zip(compiled.kernels, compiled.modules, loaded, strict=True):
@@ -369,7 +372,8 @@ def compile(
 
     outputs: tensors a call returns. inputs: placeholders, in the order of the call's arrays; of both, a single one may
     stand for a list. updates: new values of parameters, written at the end of each call; with `**nf.nn.state(loss)`
-    those of layers too. target: "cpu".
+    those of layers too. target: "cpu"; "cuda", this machine's GPU; "cuda:sm_80", an architecture that need not be here:
+    then `f.source("cuda")` shows the code.
     Raises `GraphError`, `CodegenError`, `ConfigError`.
     """
     roots = [outputs] if isinstance(outputs, Tensor) else list(outputs)

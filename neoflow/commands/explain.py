@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from neoflow.commands.options import AsJson, Mode, ModelName, Threads, print_json, use_threads
+from neoflow.commands.options import AsJson, Mode, ModelName, TargetName, Threads, print_json, use_threads
 
 
 class Format(str, Enum):
@@ -17,6 +17,7 @@ class Format(str, Enum):
     tir = "tir"
     llvm = "llvm"
     asm = "asm"
+    cuda = "cuda"
 
 
 def explain(
@@ -25,6 +26,7 @@ def explain(
     mode: Annotated[Mode, typer.Option(help="A training step (SGD), or inference.")] = Mode.train,
     stage: Annotated[str | None, typer.Option(help="Print this stage alone.")] = None,
     format: Annotated[Format | None, typer.Option(help="Also print the generated code.")] = None,
+    target: TargetName = "cpu",
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -32,7 +34,7 @@ def explain(
     from neoflow.report.stages import explain as run
 
     use_threads(threads)
-    stages = run(model, batch, mode.value, stage, format.value if format else None)
+    stages = run(model, batch, mode.value, stage, format.value if format else None, target)
     if as_json:
         print_json({"model": model, "mode": mode.value, "stages": [asdict(s) for s in stages]})
     else:

@@ -10,6 +10,9 @@ from typing import Annotated, Any
 import typer
 
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="A name in ./models, or a Python file with build().")]
+TargetName = Annotated[
+    str, typer.Option("--target", metavar="TARGET", help="cpu, cuda (this machine's GPU), or cuda:sm_80 and the like.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of a kernel. Default: every core.")]
 

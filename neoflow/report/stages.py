@@ -30,10 +30,15 @@ class Stage:
 
 
 def explain(
-    name: str, batch: int | None = None, mode: str = "train", stage: str | None = None, format: str | None = None
+    name: str,
+    batch: int | None = None,
+    mode: str = "train",
+    stage: str | None = None,
+    format: str | None = None,
+    target: str = "cpu",
 ) -> list[Stage]:
     """The stages of a step (SGD) or of inference; of one `stage` only when given; `format` adds the generated code,
-    also to one stage.
+    also to one stage. target: as `nf.compile` takes it; no such device need be here.
 
     Raises `ConfigError` for a stage there is not.
     """
@@ -52,9 +57,9 @@ def explain(
             lambda g: f"{len(g)} gradients, {len(topological(g))} tensors with what they read",
             lambda g: print_program(topological(g)),
         )
-        compiled = compile_program([model.loss], model.inputs, sgd_updates(model, gradients))
+        compiled = compile_program([model.loss], model.inputs, sgd_updates(model, gradients), target)
     else:
-        compiled = compile_program([model.scores], [model.x])
+        compiled = compile_program([model.scores], [model.x], target=target)
     trace.records += compiled.trace.records
     # What prints each stage; nothing is printed that is not asked for.
     found: dict[str, tuple[str, Callable[[], str], float | None]] = {

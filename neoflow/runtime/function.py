@@ -170,7 +170,7 @@ class Function:
         return [KernelTime(n, float(s), float(s) / total) for n, s in zip(names, medians, strict=True)]
 
     def source(self, format: str = "tir") -> str:
-        """The generated code: `tir`, `llvm` or `asm`."""
+        """The generated code: `tir`, and of a CPU `llvm` or `asm`, of a GPU `cuda`."""
         return self.compiled.source(format)
 
     def explain(self, stage: str | None = None) -> str:
@@ -178,4 +178,28 @@ class Function:
         return self.compiled.explain(stage)
 
 
+class Elsewhere(Function):
+    """A program for a device that is not here: its code can be looked at; `reason` says why it cannot run."""
+
+    def __init__(self, compiled: Compilation, reason: str):
+        self.compiled, self.plan, self.reason = compiled, compiled.plan, reason
+        self.inputs, self.parameters = compiled.graph.inputs, compiled.graph.parameters
+
+    @property
+    def runs(self) -> int:
+        return 0
+
+    def _turn(self, action: Callable[[], T], arrays: Sequence[Any]) -> T:
+        raise RuntimeFault(f"the program cannot run here: {self.reason}")
+
+    def __call__(self, *arrays: Any) -> list[np.ndarray]:
+        """Raises `RuntimeFault` with the reason."""
+        return self._turn(list, arrays)
+
+    def profile(self, *arrays: Any, runs: int = 5) -> list[KernelTime]:
+        """Raises `RuntimeFault` with the reason."""
+        return self._turn(list, arrays)
+
+
 publish_methods(Function)
+publish_methods(Elsewhere)

@@ -1,9 +1,7 @@
-"""TIR functions to CUDA C++, by TVM; and that to machine code, by nvcc."""
+"""TIR functions to CUDA C++, by TVM."""
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -12,7 +10,6 @@ import tvm
 from tvm import tirx
 
 from neoflow.codegen.gpu.kernel import Lowered
-from neoflow.errors import CodegenError
 from neoflow.target import Target
 
 HERE = Path(__file__).parent
@@ -48,19 +45,3 @@ def cuda_source(kernels: Sequence[Lowered], target: Target) -> str:
     text = text[text.index(_FIRST) :]
     half = _HALF if "half" in text else ""
     return f"{half}{(HERE / 'math.cuh').read_text()}\n{text}"
-
-
-FLAGS = ("--fmad=false", "-std=c++17")
-"""A product and a sum are one operation only where the kernel says so; division and square root are rounded."""
-
-
-def cubin(source: str, target: Target) -> bytes:
-    """Machine code of CUDA C++ for the target's architecture, by nvcc. Raises `CodegenError`."""
-    with tempfile.TemporaryDirectory(prefix="neoflow-") as folder:
-        given, made = Path(folder, "kernel.cu"), Path(folder, "kernel.cubin")
-        given.write_text(source)
-        command = ["nvcc", "-cubin", f"-arch={target.mcpu}", *FLAGS, "-o", str(made), str(given)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            raise CodegenError(f"nvcc does not compile a kernel for {target.mcpu}:\n{done.stderr[-2000:]}")
-        return made.read_bytes()
