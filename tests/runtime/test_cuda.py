@@ -1,0 +1,102 @@
+"""Programs on a GPU, which is the emulator: memory, graphs, parameters that come and go, errors."""
+
+import gc
+
+import numpy as np
+import pytest
+
+import neoflow as nf
+from neoflow.runtime.device.cuda import DeviceArray
+from tests.emulator.driver import emulated
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    return emulated(monkeypatch)
+
+
+def program():
+    x, w = nf.placeholder((5, 6), name="x"), nf.parameter((6,), name="w", init=np.arange(6, dtype=np.float32))
+    return x, w, x * w + 1.0, {w: w * 0.5}
+
+
+def test_a_step_is_one_graph_and_gives_what_numpy_gives(gpu):
+    x, w, y, updates = program()
+    f = nf.compile([y], [x], updates, target="cuda")
+    a = np.random.default_rng(0).normal(size=(5, 6)).astype(np.float32)
+    for n in range(3):
+        np.testing.assert_array_equal(f(a)[0], a * (np.arange(6, dtype=np.float32) * 0.5**n) + 1)
+    assert f.runs == 3 and gpu.driver.calls.count("graph") == 1 and gpu.driver.calls.count("run") == 3
+    np.testing.assert_array_equal(nf.get_value(w), np.arange(6, dtype=np.float32) / 8)
+
+
+def test_a_parameter_goes_where_it_is_used(gpu):
+    x, w, y, updates = program()
+    there = nf.compile([y], [x], updates, target="cuda")
+    here = nf.compile([y], [x], updates)
+    a, value = np.ones((5, 6), np.float32), np.arange(6, dtype=np.float32)
+    for f in (here, there, there, here, there):
+        np.testing.assert_array_equal(f(a)[0], a * value + 1)
+        value = value / 2
+    nf.set_value(w, np.full(6, 3.0, np.float32))
+    np.testing.assert_array_equal(there(a)[0], np.full((5, 6), 4.0))
+    np.testing.assert_array_equal(here(a)[0], np.full((5, 6), 2.5))
+
+
+def test_memory_is_freed_with_its_last_holder(gpu):
+    gc.collect()
+    before = gpu.driver.used
+    x = nf.placeholder((1000,))
+    f = nf.compile([x + 1.0], [x], target="cuda")
+    f(np.zeros(1000, np.float32))
+    assert gpu.driver.used >= before + 8000
+    del f, x
+    gc.collect()
+    assert gpu.driver.used == before
+
+
+def test_what_does_not_fit_is_told_with_figures(monkeypatch):
+    emulated(monkeypatch, limit=1 << 20)
+    x = nf.placeholder((1000, 1000), name="x")
+    with pytest.raises(nf.RuntimeFault, match=r"out of memory on the GPU: 0.004 GB are needed .* 0.001 GB of 0.0 GB"):
+        nf.compile([x + 1.0], [x], target="cuda")
+
+
+def test_an_index_out_of_its_table_is_told_with_the_line(gpu):
+    x, ids = nf.placeholder((7,), name="x"), nf.placeholder((3,), "int64", name="ids")
+    y = nf.compute((3,), lambda i: x[ids[i]] * 2.0, name="y")
+    f = nf.compile([y], [x, ids], target="cuda")
+    a = np.arange(7, dtype=np.float32)
+    np.testing.assert_array_equal(f(a, np.array([6, 0, 3]))[0], [12, 0, 6])
+    with pytest.raises(nf.RuntimeFault, match=r"7") as caught:
+        f(a, np.array([6, 7, 3]))
+    assert "test_cuda.py" in str(caught.value)
+    np.testing.assert_array_equal(f(a, np.array([1, 1, 1]))[0], [2, 2, 2])
+
+
+def test_a_profile_has_every_call(gpu):
+    x, _, y, updates = program()
+    f = nf.compile([y], [x], updates, target="cuda")
+    times = f.profile(np.ones((5, 6), np.float32), runs=2)
+    assert len(times) == len(f.plan.calls) and all(t.seconds > 0 for t in times) and f.runs == 2
+
+
+def test_without_a_gpu_the_code_can_be_looked_at():
+    x = nf.placeholder((3,))
+    f = nf.compile([x + 1.0], [x], target="cuda:sm_75")
+    assert "__global__" in f.source("cuda") and "gpu_map" in f.explain("schedules")
+    with pytest.raises(nf.RuntimeFault, match="the program cannot run here: "):
+        f(np.zeros(3, np.float32))
+    with pytest.raises(nf.RuntimeFault, match="the program cannot run here: "):
+        f.profile(np.zeros(3, np.float32))
+
+
+def test_copies_go_both_ways(gpu):
+    a = np.arange(12, dtype=np.float32).reshape(3, 4)
+    there = gpu.allocate((3, 4), "float32")
+    assert isinstance(there, DeviceArray) and there.nbytes == 48
+    gpu.copy(there, a)
+    gpu.copy(gpu.view(there, 16, (4,), "float32"), np.float32(7))
+    back = np.zeros((3, 4), np.float32)
+    gpu.copy(back, there)
+    np.testing.assert_array_equal(back, [[0, 1, 2, 3], [7, 7, 7, 7], [8, 9, 10, 11]])
