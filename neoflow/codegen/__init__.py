@@ -32,7 +32,7 @@ __all__ = [
     "team_key",
 ]
 
-DEVICES = {"cpu": "neoflow.codegen.cpu", "cuda": "neoflow.codegen.gpu"}
+DEVICES = {"cpu": "neoflow.codegen.cpu", "cuda": "neoflow.codegen.gpu", "nvptx": "neoflow.codegen.gpu"}
 """The package of each kind of target, with `lower`, `kernel_key`, `build` and `source`."""
 _OF_CPU = ("Lowered", "build_team", "fma_kernel", "team_key")
 

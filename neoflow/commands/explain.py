@@ -18,6 +18,7 @@ class Format(str, Enum):
     llvm = "llvm"
     asm = "asm"
     cuda = "cuda"
+    ptx = "ptx"
 
 
 def explain(

@@ -161,5 +161,5 @@ def test_each_template_has_a_lowering_and_each_target_a_package():
         assert set(lowerings) == {t.name for t in TEMPLATES.values() if t.device == device}
     x = nf.placeholder((8,))
     [case] = cases("x", [x + 1.0], {x: np.zeros(8, np.float32)})
-    with pytest.raises(CodegenError, match="no code for a target of kind 'abacus'; there is for cpu, cuda"):
+    with pytest.raises(CodegenError, match="no code for a target of kind 'abacus'; there is for cpu, cuda, nvptx"):
         codegen.lower(case.subgraph, default_schedule(case.subgraph, TWO), Target("abacus", threads=2), "f")

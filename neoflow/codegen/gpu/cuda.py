@@ -26,21 +26,21 @@ static __device__ half4 make_half4(half x, half y, half z, half w) { return half
 
 def lowered_module(kernels: Sequence[Lowered], target: Target) -> tvm.IRModule:
     """The functions of kernels, as the code generators take them."""
-    machine, t = _tvm_target(target), tirx.transform
+    machine, t = tvm_target(target), tirx.transform
     functions = {n: f.with_attr("target", machine) for k in kernels for n, f in k.functions}
     passes = [t.FlattenBuffer(), t.StmtSimplify(), t.LowerIntrin()]
     return tvm.transform.Sequential(passes)(tvm.IRModule(functions))
 
 
 @lru_cache(maxsize=8)
-def _tvm_target(target: Target) -> tvm.target.Target:
+def tvm_target(target: Target) -> tvm.target.Target:
     key = "arch" if target.kind == "cuda" else "mcpu"
     return tvm.target.Target({"kind": target.kind, key: target.mcpu})
 
 
 def cuda_source(kernels: Sequence[Lowered], target: Target) -> str:
     """The kernels as CUDA C++, whole but for the headers of CUDA."""
-    module = tvm.get_global_func("target.build.cuda")(lowered_module(kernels, target), _tvm_target(target))
+    module = tvm.get_global_func("target.build.cuda")(lowered_module(kernels, target), tvm_target(target))
     text = str(module.inspect_source("cuda"))
     text = text[text.index(_FIRST) :]
     half = _HALF if "half" in text else ""

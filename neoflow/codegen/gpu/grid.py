@@ -12,6 +12,7 @@ import tvm
 from tvm import tirx
 from tvm.tirx import stmt as ts
 
+from neoflow.codegen.gpu.words import words
 from neoflow.codegen.tir import emit
 
 Value = emit.Value
@@ -42,7 +43,7 @@ def shared(size: int, element: str, name: str) -> tirx.Buffer:
 
 def barrier() -> ts.Stmt:
     """All threads of the block wait for each other, and see what each has stored before."""
-    return ts.Evaluate(tirx.call_intrin("void", "tirx.tvm_storage_sync", tvm.ir.StringImm("shared")))
+    return words().barrier()
 
 
 def statements(grid: Grid) -> ts.Stmt:

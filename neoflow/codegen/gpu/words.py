@@ -1,16 +1,42 @@
-"""The dialects of GPUs: functions of `math.cuh` in CUDA C++, intrinsics and libdevice in LLVM's NVPTX."""
+"""The dialects of GPUs: functions of `math.cuh` in CUDA C++; intrinsics and libdevice in LLVM's NVPTX."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import tvm
 from tvm import tirx
 from tvm.tirx import stmt as ts
 
 from neoflow.codegen.tir import emit
-from neoflow.codegen.tir.dialect import Dialect
+from neoflow.codegen.tir.dialect import Dialect, dialect
+
+
+@dataclass(frozen=True)
+class GpuDialect(Dialect):
+    """barrier: all threads of the block wait for each other, and see what each has stored before."""
+
+    barrier: Callable[[], ts.Stmt]
+
+
+def words() -> GpuDialect:
+    """The one that is spoken now."""
+    found = dialect()
+    assert isinstance(found, GpuDialect)
+    return found
+
 
 _WIDER = {"int32": "int64", "int64": "uint64"}
+
+
+def _noted(status: tirx.Buffer, code: int) -> ts.Stmt:
+    """Any of the threads' numbers stays."""
+    return ts.Evaluate(tirx.call_extern("void", "nf_note", status.data, emit.integer(code)))
+
+
+# --- CUDA C++
 
 
 def _cuda_call(name: str, *args: Any) -> Any:
@@ -24,10 +50,33 @@ def _cuda_library(name: str, x: Any) -> Any:
     return tirx.call_pure_extern(str(x.ty.dtype), name, x)
 
 
-def _noted(status: tirx.Buffer, code: int) -> ts.Stmt:
-    """Any of the threads' numbers stays."""
-    return ts.Evaluate(tirx.call_extern("void", "nf_note", status.data, emit.integer(code)))
+def _cuda_barrier() -> ts.Stmt:
+    return ts.Evaluate(tirx.call_intrin("void", "tirx.tvm_storage_sync", tvm.ir.StringImm("shared")))
 
 
-CUDA = Dialect(_cuda_call, _cuda_library, _WIDER, "local", _noted, any_address=False)
-DIALECTS = {"cuda": CUDA}
+# --- NVPTX
+
+_LIBDEVICE = {"llvm.exp": "exp", "llvm.log": "log", "llvm.sin": "sin", "llvm.cos": "cos", "llvm.pow": "pow"}
+"""What the back end has no instruction for."""
+
+
+def _ptx_call(name: str, *args: Any) -> Any:
+    if name in _LIBDEVICE:
+        return _ptx_library(_LIBDEVICE[name], *args)
+    return tirx.call_llvm_pure_intrin(str(args[-1].ty.dtype), name, *args)
+
+
+def _ptx_library(name: str, *args: Any) -> Any:
+    kind = str(args[0].ty.dtype)
+    return tirx.call_pure_extern(kind, f"__nv_{name}{'f' if kind == 'float32' else ''}", *args)
+
+
+def _ptx_barrier() -> ts.Stmt:
+    """The number of the barrier is an argument since LLVM 21, which TVM 0.27's own lowering does not know."""
+    return ts.Evaluate(tirx.call_llvm_intrin("void", "llvm.nvvm.barrier.cta.sync.aligned.all", emit.integer(0)))
+
+
+DIALECTS = {
+    "cuda": GpuDialect(_cuda_call, _cuda_library, _WIDER, "local", _noted, False, _cuda_barrier),
+    "nvptx": GpuDialect(_ptx_call, _ptx_library, _WIDER, "local", _noted, False, _ptx_barrier),
+}
