@@ -95,3 +95,10 @@ def gpu_target(kind: str, name: str) -> Target:
     if found is None:
         raise ConfigError(f"there is no GPU architecture {name!r}; there are {', '.join(ARCHITECTURES)}")
     return Target(kind, name, 1, 16, found.l2_bytes, 1)
+
+
+def runs_on(target: Target, here: str) -> bool:
+    """Whether a GPU of the architecture `here` takes the target's code: machine code of one major version, any PTX up
+    to its own."""
+    wanted, there = (int(name.removeprefix("sm_")) for name in (target.mcpu, here))
+    return wanted <= there and (target.kind == "nvptx" or wanted // 10 == there // 10)

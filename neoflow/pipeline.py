@@ -14,7 +14,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from neoflow import codegen, config
-from neoflow.architectures import GPU_KINDS, NEWEST, gpu_target
+from neoflow.architectures import GPU_KINDS, NEWEST, gpu_target, runs_on
 from neoflow.codegen.keys import request_key
 from neoflow.errors import CodegenError, ConfigError, RuntimeFault
 from neoflow.expr.ir import caller
@@ -36,6 +36,7 @@ from neoflow.partition import (
 from neoflow.runtime.cache import KernelCache
 from neoflow.runtime.device import Device, Library, Memory
 from neoflow.runtime.device.cpu import CPU, Cpu
+from neoflow.runtime.device.cuda import Cuda, CudaDriver
 from neoflow.runtime.executor import Loaded, load_kernel, run_on
 from neoflow.runtime.function import Elsewhere, Function
 from neoflow.runtime.parameters import STORE, ParameterStore
@@ -102,7 +103,16 @@ def _library(place: Device, module: Module) -> Library:
 
 def device(target: Target | None = None) -> Device:
     """What code for a target runs on, ready: the CPU when None. Raises `RuntimeFault` when it is not there."""
-    return cpu() if target is None or target.device == "cpu" else gpu()
+    if target is None or target.device == "cpu":
+        return cpu()
+    place = gpu()
+    here = place.driver.gpu
+    if not runs_on(target, here.architecture):
+        raise RuntimeFault(
+            f"the code is for {target}, the GPU of this machine is a {here.name}, {here.architecture}: compile for "
+            f"target='{target.kind}'"
+        )
+    return place
 
 
 def cpu() -> Cpu:
@@ -123,10 +133,8 @@ def cpu() -> Cpu:
 
 
 @lru_cache(maxsize=1)
-def gpu() -> Device:
+def gpu() -> Cuda:
     """The GPU of this machine. Raises `RuntimeFault` when there is none that this process may use."""
-    from neoflow.runtime.device.cuda import Cuda, CudaDriver  # imported here: who has no GPU needs nothing of it
-
     return Cuda(CudaDriver())
 
 
@@ -143,10 +151,18 @@ def resolve_target(target: str) -> Target:
     if target == "cpu":
         return cpu_target(config.load().threads)
     if kind in GPU_KINDS and bool(name) == bool(colon):
-        return gpu_target(kind, name or NEWEST)
+        return gpu_target(kind, name or _architecture_here())
     raise ConfigError(
         f"there is no target {target!r}; there are cpu, {', '.join(GPU_KINDS)} and cuda:sm_80 and the like"
     )
+
+
+def _architecture_here() -> str:
+    """Of this machine's GPU; the newest one where there is none."""
+    try:
+        return gpu().driver.gpu.architecture
+    except RuntimeFault:
+        return NEWEST
 
 
 def stages(graph: Graph, trace: Trace, target: Target | None = None) -> tuple[Graph, Partition]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from neoflow.commands.options import AsJson, ModelName, Threads, print_json, use_threads
+from neoflow.commands.options import AsJson, ModelName, TargetName, Threads, print_json, use_threads
 
 
 def train(
@@ -26,6 +26,7 @@ def train(
         Path | None, typer.Option(help="Write the run's HTML report here. Default: neoflow-{model}.html.")
     ] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write none.")] = False,
+    target: TargetName = "cpu",
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -46,6 +47,7 @@ def train(
         checkpoint=checkpoint,
         resume=resume,
         progress=not as_json,
+        target=target,
     )
     summary = report_session(session, None if no_report else report or Path("neoflow-{model}.html"))
     if as_json:

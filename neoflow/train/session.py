@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 import neoflow as nf
-from neoflow import data
+from neoflow import data, pipeline
 from neoflow.errors import ConfigError
 from neoflow.models import build_model
 from neoflow.nn import optim
@@ -62,9 +62,14 @@ def run_session(
     checkpoint: Path | None = None,
     resume: bool = False,
     progress: bool = True,
+    target: str = "cpu",
 ) -> Session:
-    """Train with Adam, the rate warmed up over 50 steps and brought down to 0 in a line; judge by the test set."""
+    """Train with Adam, the rate warmed up over 50 steps and brought down to 0 in a line; judge by the test set.
+
+    Raises `RuntimeFault` at once when the target's device is not here.
+    """
     begun = psutil.Process().create_time()
+    pipeline.device(pipeline.resolve_target(target))
     if resume and checkpoint is None:
         raise ConfigError("--resume needs --checkpoint FOLDER, where the checkpoints are")
     if epochs < 1 or not lr > 0:
@@ -83,6 +88,7 @@ def run_session(
         metrics={} if model.state else {"accuracy": hit},
         evaluation={"accuracy": hit},
         state=model.state,
+        target=target,
         seed=seed,
         checkpoint=checkpoint,
         progress=progress,

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import neoflow as nf
+from neoflow import pipeline
+from neoflow.architectures import ARCHITECTURES, GPU_KINDS, gpu_target, runs_on
 from neoflow.runtime.device.cuda import DeviceArray
 from tests.emulator.driver import emulated
 
@@ -100,3 +102,16 @@ def test_copies_go_both_ways(gpu):
     back = np.zeros((3, 4), np.float32)
     gpu.copy(back, there)
     np.testing.assert_array_equal(back, [[0, 1, 2, 3], [7, 7, 7, 7], [8, 9, 10, 11]])
+
+
+def test_code_for_another_architecture_is_refused(gpu):
+    x = nf.placeholder((3,))
+    f = nf.compile([x + 1.0], [x], target="cuda:sm_90")
+    with pytest.raises(
+        nf.RuntimeFault, match=r"the code is for cuda\(sm_90\), the GPU .* sm_80: compile for target='cuda'"
+    ):
+        f(np.zeros(3, np.float32))
+    assert pipeline.resolve_target("cuda").mcpu == gpu.driver.gpu.architecture
+    taken = {("cuda", "sm_80"), ("cuda", "sm_86"), ("nvptx", "sm_75"), ("nvptx", "sm_80"), ("nvptx", "sm_86")}
+    every = [(kind, name) for kind in GPU_KINDS for name in ARCHITECTURES]
+    assert {(kind, name) for kind, name in every if runs_on(gpu_target(kind, name), "sm_86")} == taken
