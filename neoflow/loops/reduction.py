@@ -48,7 +48,7 @@ def written(nest: Nest) -> tuple[Expr, ...]:
 # --- lanes
 
 
-def _lane(p: NestProblem, _: Target, k: Chosen) -> Range:
+def lane_range(p: NestProblem, _: Target, k: Chosen) -> Range:
     nest = p.fused(k)
     if not nest.axes:
         return one("reduced", "there is no such axis of the output")
@@ -57,10 +57,10 @@ def _lane(p: NestProblem, _: Target, k: Chosen) -> Range:
     return Range(LANES, "vectors go along an axis")
 
 
-def _usual_lane(p: NestProblem, target: Target, k: Chosen) -> str:
+def usual_lane(p: NestProblem, target: Target, k: Chosen) -> str:
     """Vectors along the output or the reduced axis, whichever the large reads are contiguous along."""
     nest = p.fused(k)
-    allowed = _lane(p, target, k).values
+    allowed = lane_range(p, target, k).values
     if len(allowed) == 1:
         return str(allowed[0])
     reduction = reduced(nest)
@@ -188,7 +188,7 @@ def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
 
 KNOBS: tuple[Knob[NestProblem], ...] = (
     FUSE,
-    Knob("lane", WORD, "whether lanes are outputs or terms of one", _lane, _usual_lane, LANES),
+    Knob("lane", WORD, "whether lanes are outputs or terms of one", lane_range, usual_lane, LANES),
     Knob("lanes", NUMBER, "points in a vector", _lanes, _usual_lanes),
     Knob(
         "unroll",

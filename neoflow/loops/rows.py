@@ -175,7 +175,8 @@ def measures(p: RowProblem, _: Target, k: Chosen) -> Measures:
     return Measures(points, 1, work, nbytes(reads), written, count, 1, between)
 
 
+STORED: Knob[RowProblem] = Knob("stored", MASK, "nests stored that need not be", _stored, lambda p, _, __: p.reused)
 KNOBS: tuple[Knob[RowProblem], ...] = (
-    Knob("stored", MASK, "nests stored that need not be", _stored, lambda p, _, __: p.reused),
+    STORED,
     Knob("parallel", FLAG, "threads share the rows", _parallel, _is_worth_sharing),
 )

@@ -19,6 +19,9 @@ from weakref import WeakKeyDictionary
 from neoflow.errors import ScheduleError, shown
 from neoflow.loops import contraction, map, reduction, rows, scatter, tile
 from neoflow.loops.gpu import map as gpu_map
+from neoflow.loops.gpu import reduction as gpu_reduction
+from neoflow.loops.gpu import rows as gpu_rows
+from neoflow.loops.gpu import scatter as gpu_scatter
 from neoflow.loops.knob import Chosen, Knob, Range, completed
 from neoflow.loops.nest import ScatterNest, nest_of, scatter_of
 from neoflow.loops.problem import Measures, NestProblem
@@ -73,7 +76,12 @@ TEMPLATES: dict[str, Template] = {
             is_usable=contraction.is_usable,
         ),
         Template("reduction", NestProblem, reduction.fits, reduction.KNOBS, reduction.measures),
+        Template("gpu_rows", RowProblem, rows.fits, gpu_rows.KNOBS, gpu_rows.measures, device="gpu"),
+        Template("gpu_scatter", ScatterNest, scatter.fits, gpu_scatter.KNOBS, gpu_scatter.measures, device="gpu"),
         Template("gpu_map", NestProblem, map.fits, gpu_map.KNOBS, gpu_map.measures, device="gpu"),
+        Template(
+            "gpu_reduction", NestProblem, reduction.fits, gpu_reduction.KNOBS, gpu_reduction.measures, device="gpu"
+        ),
     )
 }
 INNER = ("map", "reduction")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import neoflow as nf
+from neoflow.architectures import gpu_target
 from neoflow.errors import ScheduleError
 from neoflow.loops import (
     TEMPLATES,
@@ -27,7 +28,7 @@ from neoflow.loops import (
     space,
 )
 from neoflow.loops.knob import INDEX, MASK, NUMBER, WORD
-from neoflow.loops.template import usual_template
+from neoflow.loops.template import templates_of, usual_template
 from neoflow.nn import functional as F
 from neoflow.target import Target
 from tests.loops.programs import product, random_subgraphs, subgraphs
@@ -37,6 +38,8 @@ TARGETS = (
     Target("cpu", "x86-64-v3", 2, 32, 1 << 19, 2),
     Target("cpu", "x86-64-v4", 1, 64, 1 << 20, 2),
     Target("cpu", "x86-64-v4", 8, 64, 1 << 20, 2),
+    gpu_target("cuda", "sm_75"),
+    gpu_target("cuda", "sm_90"),
 )
 TWO = TARGETS[0]
 
@@ -111,7 +114,7 @@ def test_every_default_is_in_its_range_whatever_was_chosen_before(seed):
     for subgraph in random_subgraphs(seed):
         problem = problem_of(subgraph)
         for target in TARGETS:
-            for name in (n for n in TEMPLATES if fits(n, problem).ok):
+            for name in (n for n in templates_of(target) if fits(n, problem).ok):
                 chosen = {}
                 for knob in TEMPLATES[name].knobs:
                     allowed = knob.range(problem, target, chosen)

@@ -46,6 +46,11 @@ def barrier() -> ts.Stmt:
     return words().barrier()
 
 
+def warp_barrier() -> ts.Stmt:
+    """The same for the threads of a warp."""
+    return ts.Evaluate(tirx.call_extern("void", "nf_warp_barrier"))
+
+
 def statements(grid: Grid) -> ts.Stmt:
     """What a kernel's function does."""
     block, thread = tirx.Var("block", "int32"), tirx.Var("thread", "int32")

@@ -7,6 +7,9 @@ from typing import Any
 
 from neoflow.codegen.gpu.grid import Grids
 from neoflow.codegen.gpu.map import lower_map
+from neoflow.codegen.gpu.reduction import lower_reduction
+from neoflow.codegen.gpu.rows import lower_rows
+from neoflow.codegen.gpu.scatter import lower_scatter
 from neoflow.codegen.tir.frame import Buffers, Frame
 from neoflow.loops import Schedule
 from neoflow.loops.problem import NestProblem
@@ -22,4 +25,9 @@ def _of_nest(lower: Callable[[Frame, Schedule], Grids]) -> Lowering:
     return lowered
 
 
-LOWERINGS: dict[str, Lowering] = {"gpu_map": _of_nest(lower_map)}
+LOWERINGS: dict[str, Lowering] = {
+    "gpu_rows": lower_rows,
+    "gpu_scatter": lower_scatter,
+    "gpu_map": _of_nest(lower_map),
+    "gpu_reduction": _of_nest(lower_reduction),
+}

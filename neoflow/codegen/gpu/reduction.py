@@ -1,0 +1,133 @@
+"""Launches of the `gpu_reduction` template; see `loops.gpu.reduction`."""
+
+from __future__ import annotations
+
+import math
+
+from neoflow.codegen.gpu.grid import Grid, Grids
+from neoflow.codegen.gpu.teams import Team
+from neoflow.codegen.gpu.terms import Env, Terms
+from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.frame import Frame
+from neoflow.codegen.tir.reducers import Reducer, State
+from neoflow.loops import costs
+from neoflow.loops.gpu.blocks import USUAL_THREADS, ceil_power
+from neoflow.loops.gpu.reduction import places, steps, term_axes
+from neoflow.loops.schedule import Schedule
+
+Value = emit.Value
+
+
+def lower_reduction(frame: Frame, schedule: Schedule) -> Grids:
+    """One launch, or with parts of the terms two."""
+    return _Lowering(frame, schedule).grids()
+
+
+class _Lowering:
+    def __init__(self, frame: Frame, schedule: Schedule):
+        nest = frame.nest
+        assert nest.reduction is not None
+        self.frame, self.reducer, self.outputs = frame, Reducer(nest.reduction), nest.axes
+        self.threads, self.size, self.unroll = (int(schedule[k]) for k in ("threads", "team", "unroll"))
+        self.along_output, lanes = schedule["lane"] == "output", int(schedule["lanes"])
+        self.terms = Terms(frame, self.reducer, tuple(term_axes(nest, schedule)), lanes, self.along_output)
+        self.lanes = lanes if self.along_output else 1
+        self.places, self.steps = places(nest, schedule), steps(nest, schedule)
+        self.splits, self.part = self._parts(int(schedule["splits"]))
+        size = self.splits * costs.points(self.outputs)
+        self.scratch = [emit.buffer(size, e, "partial", 64) for e in self.reducer.elements]
+
+    def _parts(self, splits: int) -> tuple[int, int]:
+        """How many parts the steps have, and their length: whole rounds of the team."""
+        if splits == 1:
+            return 1, self.steps
+        grain = self.size * self.unroll
+        part = math.ceil(self.steps / splits / grain) * grain
+        return math.ceil(self.steps / part), part
+
+    def grids(self) -> Grids:
+        apart = self.threads // self.size if self.along_output else 1
+        groups = math.ceil(self.places / (self.threads // self.size))
+
+        def body(block: Value, thread: Value) -> list:
+            team = Team(thread, self.threads, self.size, apart)
+            out: list = []
+            part, group = emit.digits(out, block, [self.splits, groups])
+            place = emit.bind(out, group * emit.integer(team.count) + team.place, "place")
+            return out + self._output(team, place, part)
+
+        first = Grid(self.splits * groups, self.threads, body)
+        return Grids((first,)) if self.splits == 1 else Grids((first, self._combined()), tuple(self.scratch))
+
+    def _output(self, team: Team, place: Value, part: Value) -> list:
+        """A team's output, or a part of it."""
+        out: list = []
+        env, active = self._env(out, place), self._is_there(team, place)
+        state = self.reducer.state(self.unroll, self.terms.lanes)
+        out += state.allocate()
+        nested = team.size == 1 and self.splits == 1 and len(self.terms.axes) > 1
+        out += emit.when(active, self.terms.nested(env, state) if nested else self._part(team, env, part, state))
+        state = self.terms.one(out, state)
+
+        def finish(values: list[Value]) -> list:
+            if self.splits == 1:
+                return self._write(env, values)
+            index = self._index(part * emit.integer(self.places) + place)
+            return [emit.store(b, index, v) for b, v in zip(self.scratch, values, strict=True)]
+
+        return out + team.merged(self.reducer, state, finish, active)
+
+    def _is_there(self, team: Team, place: Value) -> Value | bool:
+        return True if self.places % team.count == 0 else place < emit.integer(self.places)
+
+    def _part(self, team: Team, env: Env, part: Value, state: State) -> list:
+        """The steps of a part; the last one may be shorter."""
+        take, first = self.terms.taker(env), part * emit.integer(self.part)
+
+        def steps(end: int | None) -> list:
+            return self.terms.shared(team, first, self.part, end, state, take, self.unroll)
+
+        if self.splits * self.part == self.steps:
+            return steps(None)
+        return emit.when(part < emit.integer(self.splits - 1), steps(None), steps(self.steps))
+
+    def _env(self, statements: list, place: Value) -> Env:
+        """The axes of the outputs of a place, the last one where its vector begins."""
+        extents = [a.extent for a in self.outputs]
+        if not extents:
+            return {}
+        extents[-1] //= self.lanes
+        values = emit.digits(statements, place, extents)
+        values[-1] = values[-1] * emit.integer(self.lanes)
+        return dict(zip(self.outputs, values, strict=True))
+
+    def _index(self, place: Value) -> Value:
+        """Where the outputs of a place lie in the scratch."""
+        return emit.ramp(place * emit.integer(self.lanes), 1, self.lanes)
+
+    def _write(self, env: Env, values: list[Value]) -> list:
+        axis = self.outputs[-1] if self.lanes > 1 else None
+        return self.frame.write(env, axis, self.lanes, self.reducer.result(values))
+
+    def _combined(self) -> Grid:
+        """The second launch: the parts of an output, by a team where there are few outputs."""
+        threads = USUAL_THREADS
+        size = min(ceil_power(self.splits), threads // min(threads, ceil_power(self.places)))
+        count = threads // size
+
+        def body(block: Value, thread: Value) -> list:
+            team = Team(thread, threads, size, count)
+            out: list = []
+            place = emit.bind(out, block * emit.integer(count) + team.place, "place")
+            env, active = self._env(out, place), self._is_there(team, place)
+            state = self.reducer.state(1, self.lanes)
+
+            def take(to: State, n: int, part: Value) -> list:
+                index = self._index(part * emit.integer(self.places) + place)
+                return self.reducer.merge(to, n, [emit.load(b, index) for b in self.scratch])
+
+            taken = self.terms.shared(team, emit.integer(0), self.splits, None, state, take, 1)
+            out += [*state.allocate(), *emit.when(active, taken)]
+            return out + team.merged(self.reducer, state, lambda values: self._write(env, values), active)
+
+        return Grid(math.ceil(self.places / count), threads, body)

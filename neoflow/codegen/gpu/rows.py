@@ -1,0 +1,150 @@
+"""The launch of the `gpu_rows` template; see `loops.gpu.rows`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from tvm import tirx
+
+from neoflow.architectures import WARP
+from neoflow.codegen.gpu.grid import Grid, Grids, barrier, shared, warp_barrier
+from neoflow.codegen.gpu.teams import Team
+from neoflow.codegen.gpu.terms import Terms
+from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.frame import Buffers, Frame, points
+from neoflow.codegen.tir.reducers import Reducer
+from neoflow.expr import affine
+from neoflow.expr.ir import Axis, Expr, Read, Reduce, Slot, rewrite
+from neoflow.loops import costs
+from neoflow.loops.gpu.rows import fused, local, members, nest_lanes, steps, stride
+from neoflow.loops.nest import Nest
+from neoflow.loops.rows import RowNest, RowProblem, nests
+from neoflow.loops.schedule import Schedule
+
+Value = emit.Value
+
+
+def lower_rows(problem: RowProblem, schedule: Schedule, buffers: Buffers) -> Grids:
+    """One launch."""
+    return _Lowering(problem, schedule, buffers).grids()
+
+
+class _Lowering:
+    def __init__(self, problem: RowProblem, schedule: Schedule, buffers: Buffers):
+        self.problem, self.schedule, self.given = problem, schedule, buffers
+        self.threads, self.size = int(schedule["threads"]), int(schedule["team"])
+        self.rows = costs.points(problem.axes)
+        self.in_shared = schedule["place"] == "shared"
+        self.teams = self.threads // self.size
+        self.copy = Axis(-1, self.teams if self.in_shared else self.rows, "copy")
+        self.between = {n.number: n for n in local(problem, schedule)}
+        self.local = {n.number: self._buffer(n) for n in self.between.values()}
+
+    def _buffer(self, nest: RowNest) -> tirx.Buffer:
+        size, name = self.copy.extent * stride(nest), f"row{nest.number}"
+        return shared(size, nest.dtype, name) if self.in_shared else emit.buffer(size, nest.dtype, name, 64)
+
+    def grids(self) -> Grids:
+        outputs = dict(zip(self.problem.outputs, self.given.outputs, strict=True))
+        everything = {**self.given.inputs, **outputs, **self.local}
+        wait = barrier if self.size > WARP else warp_barrier
+
+        def body(block: Value, thread: Value) -> list:
+            out: list = [emit.on_stack(b) for b in self.local.values()] if self.in_shared else []
+            team = Team(thread, self.threads, self.size)
+            row = emit.bind(out, block * emit.integer(self.teams) + team.place, "row")
+            active = True if self.rows % self.teams == 0 else row < emit.integer(self.rows)
+            env = dict(
+                zip(self.problem.axes, emit.digits(out, row, [a.extent for a in self.problem.axes]), strict=True)
+            )
+            env[self.copy] = team.place if self.in_shared else row
+            for n, nest in enumerate(nests(self.problem, self.schedule)):
+                inside = Buffers(self.given.target, everything, (everything[nest.number],), self.given.faults)
+                frame = inside.frame(self._placed(fused(nest), nest), env)
+                out += [wait()] if n and self.size > 1 else []
+                out += (
+                    self._map(frame, team, active)
+                    if frame.nest.reduction is None
+                    else self._reduce(frame, active, thread)
+                )
+            return out
+
+        scratch = () if self.in_shared else tuple(self.local.values())
+        return Grids((Grid(math.ceil(self.rows / self.teams), self.threads, body),), scratch)
+
+    def _placed(self, nest: Nest, of: RowNest) -> Nest:
+        """The nest with the buffers of the row's own team, or row."""
+
+        def rule(node: Expr) -> Expr | None:
+            if not isinstance(node, Read) or not node.indices or node.slot not in self.between:
+                return None
+            source = self.between[node.slot]
+            slot = Slot(node.slot, (self.copy.extent * stride(source),), node.dtype)
+            return Read(slot, (self._address(node.indices[0], source),))
+
+        [(number, address, value)] = nest.outputs
+        address = address if of.is_output else self._address(address, of)
+        reduction = nest.reduction
+        if reduction is not None:
+            reduction = Reduce(reduction.op, reduction.axes, rewrite(reduction.body, rule))
+        return replace(nest, reduction=reduction, outputs=((number, address, rewrite(value, rule)),))
+
+    def _address(self, address: Expr, source: RowNest) -> Expr:
+        if self.copy.extent == 1:
+            return address
+        terms, constant = affine.linear(address)
+        return affine.simplify(affine.from_linear(({self.copy: stride(source), **terms}, constant)))
+
+    def _map(self, frame: Frame, team: Team, active: Value | bool) -> list:
+        """Every vector of points by a member."""
+        axes, lanes = list(frame.nest.axes), nest_lanes(frame.nest, self.schedule)
+        if not axes:
+            return emit.when(active, team.each(1, lambda _: frame.write({})))
+        column = Axis(-2, axes[-1].extent // lanes, "column")
+
+        def vector(env: dict[Axis, Value]) -> list:
+            here = {**env, axes[-1]: env[column] * emit.integer(lanes)}
+            return frame.write(here, axes[-1] if lanes > 1 else None, lanes)
+
+        total = steps(frame.nest, self.schedule)
+        return emit.when(active, team.each(total, lambda n: points([*axes[:-1], column], n, vector)))
+
+    def _reduce(self, frame: Frame, active: Value | bool, thread: Value) -> list:
+        """Every output by some members."""
+        nest, reduction = frame.nest, frame.nest.reduction
+        assert reduction is not None
+        lanes, axes = nest_lanes(nest, self.schedule), list(reduction.axes)
+        if axes:
+            axes[-1] = Axis(-2, axes[-1].extent // lanes, "vector")
+        terms = Terms(frame, Reducer(reduction), tuple(axes), lanes, along_output=False)
+        part = Team(thread, self.threads, members(nest, self.schedule))
+        groups, outputs = self.size // part.size, costs.points(nest.axes)
+
+        def one(r: Value) -> list:
+            out: list = []
+            n = r * emit.integer(groups) + tirx.truncmod(part.place, emit.integer(groups))
+            n = emit.bind(out, n, "output")
+            there = _both(active, True if outputs % groups == 0 else n < emit.integer(outputs))
+            env = dict(zip(nest.axes, emit.digits(out, n, [a.extent for a in nest.axes]), strict=True))
+            state = terms.reducer.state(1, lanes)
+            total = steps(nest, self.schedule)
+            if part.size == 1:
+                taken = terms.nested(env, state)
+            else:
+                taken = terms.shared(part, emit.integer(0), total, None, state, terms.taker(env), 1)
+            out += [*state.allocate(), *emit.when(there, taken)]
+            state = terms.one(out, state)
+
+            def finish(values: list[Value]) -> list:
+                return frame.write(env, result=terms.reducer.result(values))
+
+            return out + part.merged(terms.reducer, state, finish, there)
+
+        return emit.loop(math.ceil(outputs / groups), one, "round")
+
+
+def _both(a: Value | bool, b: Value | bool) -> Value | bool:
+    if a is True or b is True:
+        return b if a is True else a
+    return tirx.And(a, b)

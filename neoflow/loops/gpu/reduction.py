@@ -1,0 +1,160 @@
+"""The `gpu_reduction` template: any reducer over any body, a team of threads an output.
+
+    for block in groups x splits: for thread in threads:
+        member, place = of the thread;  o = outputs[group * teams + place]
+        for r in rounds: acc[0..unroll-1] += term(o, (r * unroll + 0..unroll-1) * team + member)
+        merge acc of the team: shuffles inside of a warp, shared memory across warps;  the first member writes o
+
+`lane` is "reduced": neighbouring threads are members of one team, vectors lie along the last reduced axis; or
+"output": neighbours are teams of neighbouring outputs, vectors lie along the last axis of these. `splits` > 1 divides
+the terms into parts reduced by different blocks, combined in order by a second launch. The order of operations
+depends on the schedule alone, so results are reproducible.
+"""
+
+from __future__ import annotations
+
+import math
+
+from neoflow.architectures import WARP, architecture
+from neoflow.expr import dtype as dt
+from neoflow.expr.ir import Axis, Expr
+from neoflow.loops import costs
+from neoflow.loops.gpu import blocks
+from neoflow.loops.knob import NUMBER, WORD, Chosen, Knob, Range
+from neoflow.loops.nest import Nest, input_reads
+from neoflow.loops.problem import FUSE, Measures, NestProblem, nbytes
+from neoflow.loops.reduction import LANES, lane_axis, lane_range, reduced, usual_lane, written
+from neoflow.target import Target
+
+MOST_UNROLLED = 8
+"""Accumulators of a thread, at most."""
+USUAL_STEPS = 8
+"""Vectors of terms that are left for a thread when more threads share an output, where there are outputs enough."""
+LEAST_STEPS = 4
+"""The same where there are not."""
+MOST_SPLITS = 1024
+SPLIT_STEPS = 16
+"""Steps of a thread that a part is worth: the second launch takes as long as some hundred loads."""
+
+
+def _along_output(k: Chosen) -> bool:
+    return k["lane"] == "output"
+
+
+def _expressions(nest: Nest, k: Chosen) -> tuple[Expr, ...]:
+    """What is computed in vectors."""
+    return nest.expressions if _along_output(k) else (reduced(nest).body,)
+
+
+def _lanes(p: NestProblem, target: Target, k: Chosen) -> Range:
+    nest = p.fused(k)
+    key = ("gpu_reduction lanes", target, k["fuse"], k["lane"])
+    expressions = _expressions(nest, k)
+    return p.memo.once(key, lambda: blocks.whole_lanes(lane_axis(nest, k), expressions, _along_output(k)))
+
+
+def _usual_lanes(p: NestProblem, target: Target, k: Chosen) -> int:
+    """The widest that leaves a warp its work, along the terms or along outputs enough."""
+    nest, axis = p.fused(k), lane_axis(p.fused(k), k)
+    values = _lanes(p, target, k).values
+    if axis is None:
+        return 1
+    least = blocks.waves(target) if _along_output(k) else WARP
+    points = costs.points(nest.axes) if _along_output(k) else axis.extent
+    return max((int(n) for n in values if points // int(n) >= least), default=1)
+
+
+def places(nest: Nest, k: Chosen) -> int:
+    """Vectors of outputs, or outputs: what a team takes."""
+    return costs.points(nest.axes) // (int(k["lanes"]) if _along_output(k) else 1)
+
+
+def steps(nest: Nest, k: Chosen) -> int:
+    """Vectors of terms of an output, or terms."""
+    return costs.points(reduced(nest).axes) // (1 if _along_output(k) else int(k["lanes"]))
+
+
+def term_axes(nest: Nest, k: Chosen) -> list[Axis]:
+    """The axes that number the steps."""
+    axes = list(reduced(nest).axes)
+    if axes and not _along_output(k):
+        axes[-1] = Axis(-1, axes[-1].extent // int(k["lanes"]), "vector")
+    return axes
+
+
+# --- threads
+
+
+def _usual_threads(p: NestProblem, target: Target, k: Chosen) -> int:
+    work = places(p.fused(k), k) * steps(p.fused(k), k)
+    return max(WARP, min(blocks.USUAL_THREADS, blocks.ceil_power(work)))
+
+
+def _team(p: NestProblem, _: Target, k: Chosen) -> Range:
+    count = steps(p.fused(k), k)
+    most = min(int(k["threads"]), blocks.ceil_power(count))
+    return Range(blocks.powers(most), f"powers of two up to the threads of a block, and {count} steps to share")
+
+
+def _usual_team(p: NestProblem, target: Target, k: Chosen) -> int:
+    nest = p.fused(k)
+    count, most = steps(nest, k), max(int(t) for t in _team(p, target, k).values)
+    outputs = places(nest, k)
+    missing = blocks.ceil_power(math.ceil(architecture(target).processors * architecture(target).threads / outputs))
+    if _along_output(k):
+        neighbours = min(WARP, blocks.ceil_power(outputs))
+        return max(1, min(most, missing, blocks.floor_power(count / LEAST_STEPS), int(k["threads"]) // neighbours))
+    close = min(WARP, blocks.ceil_power(count))
+    enough = blocks.floor_power(count / USUAL_STEPS)
+    wanted = min(missing, blocks.floor_power(count / LEAST_STEPS))
+    return min(most, max(close, enough, wanted))
+
+
+def _splits(p: NestProblem, _: Target, k: Chosen) -> Range:
+    count = steps(p.fused(k), k) // int(k["team"])
+    most = min(MOST_SPLITS, count)
+    return Range(range(1, max(1, most) + 1), f"{MOST_SPLITS} at most, and each thread has {count} steps to share")
+
+
+def _usual_splits(p: NestProblem, target: Target, k: Chosen) -> int:
+    """Parts that fill the device, each long enough to be worth the second launch."""
+    nest = p.fused(k)
+    found = architecture(target)
+    busy = places(nest, k) * int(k["team"])
+    left = steps(nest, k) // int(k["team"])
+    wanted = min(found.processors * found.threads // max(1, busy), left // SPLIT_STEPS)
+    return wanted if wanted > 1 and wanted in _splits(p, target, k) else 1
+
+
+def _unroll(p: NestProblem, _: Target, k: Chosen) -> Range:
+    left = steps(p.fused(k), k) // (int(k["team"]) * int(k["splits"]))
+    most = min(MOST_UNROLLED, left)
+    return Range(blocks.powers(most), f"powers of two up to {MOST_UNROLLED}, and a thread has {left} steps")
+
+
+def _usual_unroll(p: NestProblem, target: Target, k: Chosen) -> int:
+    if len(reduced(p.fused(k)).axes) > 1 and k["team"] == 1 and k["splits"] == 1:
+        return 1
+    return min(costs.UNROLLED_VECTORS, max(int(n) for n in _unroll(p, target, k).values))
+
+
+def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
+    nest = p.fused(k)
+    points, terms = costs.points(nest.axes), costs.points(reduced(nest).axes)
+    outputs = written(nest)
+    work = points * (terms * costs.operations((reduced(nest).body,)) + costs.operations(outputs))
+    read = nbytes(r for e in (reduced(nest).body, *outputs) for r in input_reads(e))
+    stored = points * sum(dt.itemsize(e.dtype) for e in outputs)
+    count = math.ceil(places(nest, k) * int(k["team"]) / int(k["threads"])) * int(k["splits"])
+    return Measures(points, terms, work, read, stored, count, int(k["unroll"]), (read + stored) / count)
+
+
+KNOBS: tuple[Knob[NestProblem], ...] = (
+    FUSE,
+    Knob("lane", WORD, "whether neighbours are outputs or terms of one", lane_range, usual_lane, LANES),
+    Knob("lanes", NUMBER, "points in a vector", _lanes, _usual_lanes),
+    Knob("threads", NUMBER, "threads of a block", lambda *_: blocks.threads(), _usual_threads),
+    Knob("team", NUMBER, "threads that share an output", _team, _usual_team),
+    Knob("splits", NUMBER, "parts of the terms, by blocks of their own", _splits, _usual_splits),
+    Knob("unroll", NUMBER, "accumulators of a thread", _unroll, _usual_unroll),
+)
