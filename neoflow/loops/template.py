@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 from neoflow.errors import ScheduleError, shown
 from neoflow.loops import contraction, map, reduction, rows, scatter, tile
+from neoflow.loops.gpu import contraction as gpu_contraction
 from neoflow.loops.gpu import map as gpu_map
 from neoflow.loops.knob import Chosen, Knob, Range, completed
 from neoflow.loops.nest import ScatterNest, nest_of, scatter_of
@@ -73,6 +74,14 @@ TEMPLATES: dict[str, Template] = {
             is_usable=contraction.is_usable,
         ),
         Template("reduction", NestProblem, reduction.fits, reduction.KNOBS, reduction.measures),
+        Template(
+            "gpu_contraction",
+            NestProblem,
+            contraction.fits,
+            gpu_contraction.KNOBS,
+            gpu_contraction.measures,
+            device="gpu",
+        ),
         Template("gpu_map", NestProblem, map.fits, gpu_map.KNOBS, gpu_map.measures, device="gpu"),
     )
 }

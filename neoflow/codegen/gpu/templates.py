@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from neoflow.codegen.gpu.contraction import lower_contraction
 from neoflow.codegen.gpu.grid import Grids
 from neoflow.codegen.gpu.map import lower_map
 from neoflow.codegen.tir.frame import Buffers, Frame
@@ -22,4 +23,4 @@ def _of_nest(lower: Callable[[Frame, Schedule], Grids]) -> Lowering:
     return lowered
 
 
-LOWERINGS: dict[str, Lowering] = {"gpu_map": _of_nest(lower_map)}
+LOWERINGS: dict[str, Lowering] = {"gpu_map": _of_nest(lower_map), "gpu_contraction": lower_contraction}
