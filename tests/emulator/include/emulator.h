@@ -1,0 +1,50 @@
+// What a kernel's library calls in the machine: the border between the two.
+#pragma once
+
+struct Dim {
+    unsigned x, y, z;
+};
+
+#define EMU_CONSTANT __attribute__((const))  // the same all through one thread's run
+
+extern "C" {
+Dim emu_thread() EMU_CONSTANT;
+Dim emu_block() EMU_CONSTANT;
+Dim emu_block_dim() EMU_CONSTANT;
+Dim emu_grid_dim() EMU_CONSTANT;
+unsigned emu_lane() EMU_CONSTANT;
+
+char* emu_shared(unsigned window) EMU_CONSTANT;  // where a shared variable lies
+
+void emu_barrier(int line);
+int emu_barrier_count(int line, int value);  // threads whose value is not 0
+
+unsigned emu_active();
+void emu_warp_barrier(unsigned mask);
+unsigned long long emu_shuffle(unsigned mask, unsigned long long value, unsigned source, int kind);
+unsigned emu_ballot(unsigned mask, int value, int kind);
+
+void emu_update(const void* address, unsigned long bytes);  // what follows is atomic there
+
+void emu_copy(void* to, const void* from, unsigned bytes);  // from null: zeros
+void emu_copy_commit();
+void emu_copy_wait(unsigned groups_left, int open_too);
+
+// Registers of the lanes of a warp; `kind` numbers the element type (enum Element).
+void emu_ldmatrix(unsigned* registers, const void* row, int matrices, int transposed);
+void emu_mma(float* d, const unsigned* a, const unsigned* b, int k, int kind);
+void emu_read(const void* address, unsigned long bytes);  // of memory, by library code
+void emu_write(const void* address, unsigned long bytes);
+void emu_misaligned(const void* address, int multiple);
+void emu_agree(const void* address, unsigned stride, int variant);  // a warp's lanes call this with equal arguments
+// d[m][n] = a[m][k] b[k][n] + c[m][n]; each lane holds elements lane, lane + 32, ...
+void emu_wmma(void* d, const void* a, const void* b, const void* c, int m, int n, int k, int kind, int accumulator);
+}
+
+enum Element { ELEMENT_F16, ELEMENT_BF16, ELEMENT_TF32, ELEMENT_F32, ELEMENT_S8, ELEMENT_U8, ELEMENT_S32 };
+
+struct SharedVariable {  // one a declaration; in the section emu_shared_variables of a kernel's library
+    const char* function;
+    const char* name;
+    unsigned long window, bytes, element;
+};
