@@ -110,14 +110,16 @@ class _Lowering:
     def _sums(self, out: list, thread: Value) -> Sums:
         t, high, wide = self.tile, self.left_vector, self.right_vector
         row, column = self._places(out, thread)
-        acc = emit.Registers(t.thread_m * t.thread_n // wide, self.element, wide)
+        acc = emit.Registers(t.thread_m * t.thread_n, self.element, 1)
         rows_apart, columns_apart = emit.integer(32 // self.warp_n * high), emit.integer(self.warp_n * wide)
 
         def row_of(i: Value) -> Value:
             piece, within = tirx.truncdiv(i, emit.integer(high)), tirx.truncmod(i, emit.integer(high))
             return row + piece * rows_apart + within
 
-        return Sums(acc, t.thread_m, t.thread_n // wide, row_of, lambda v: column + v * columns_apart)
+        return Sums(acc, t.thread_m, t.thread_n // wide, wide, row_of, lambda v: column + v * columns_apart)
+
+    # Accumulators are scalars: TVM takes two loads of a vector for one, whatever was stored in between.
 
     def _multiply(self, acc: emit.Registers, row: Value, column: Value, stage: Value) -> list:
         """The terms of a step in shared memory."""
@@ -142,8 +144,7 @@ class _Lowering:
                 loaded = emit.load(self.places[n].buffer, emit.ramp(index, 1, registers.lanes))
                 out.append(registers.put(v, loaded))
         for i in range(t.thread_m):
-            one = emit.widen(a.lane(i // high, i % high), wide)
-            for v in range(b.count):
-                n = i * b.count + v
-                out.append(acc.put(n, emit.fma(one, b.get(v), acc.get(n))))
+            for j in range(t.thread_n):
+                n, x, y = i * t.thread_n + j, a.lane(i // high, i % high), b.lane(j // wide, j % wide)
+                out.append(acc.put(n, emit.fma(x, y, acc.get(n))))
         return out

@@ -118,10 +118,10 @@ class Operand:
         ev = self.frame.evaluator({**slot.env, **at}, axis, self.lanes)
         value = emit.widen(ev.value(self.side), self.lanes)
         out += ev.statements
-        if not is_whole:
-            inside = emit.widen(k < emit.integer(terms), self.lanes)
-            value = tirx.Select(inside, value, emit.splat(0.0, self.element, self.lanes))
-        return [*out, to.put(n, value)]
+        if is_whole:
+            return [*out, to.put(n, value)]
+        zero = emit.splat(0.0, self.element, self.lanes)
+        return out + emit.when(k < emit.integer(terms), [to.put(n, value)], [to.put(n, zero)])
 
     def put(self, slots: Sequence[Slot], place: Place, stage: Value, given: emit.Registers) -> list:
         """What was computed, into shared memory."""

@@ -21,12 +21,13 @@ from neoflow.loops.sides import Contraction, size
 
 @dataclass(frozen=True)
 class Sums:
-    """A thread's sums: `rows` lines of `vectors` vectors. row, column: the place in the block of a line, of a vector's
-    first point."""
+    """A thread's sums: `rows` lines of `vectors` pieces of `width` neighbours, a register each. row, column: the place in
+    the block of a line, of a piece's first point."""
 
     acc: emit.Registers
     rows: int
     vectors: int
+    width: int
     row: Callable[[Value], Value]
     column: Callable[[Value], Value]
 
@@ -51,20 +52,21 @@ class Results:
         """All of a thread's sums."""
         if self.parts > 1 or self.from_registers:
             return self._written_out(sums, part, env, first_row, first_column)
-        tile = emit.buffer(sums.rows * sums.vectors * sums.acc.lanes, sums.acc.element, "tile", 16, dialect().registers)
-        lanes, out = sums.acc.lanes, [emit.on_stack(tile)]
-        for n in range(sums.acc.count):
-            out.append(emit.store(tile, emit.ramp(emit.integer(n * lanes), 1, lanes), sums.acc.get(n)))
+        tile = emit.buffer(sums.acc.count, sums.acc.element, "tile", 16, dialect().registers)
+        out = [
+            emit.on_stack(tile),
+            *(emit.store(tile, emit.integer(n), sums.acc.get(n)) for n in range(sums.acc.count)),
+        ]
 
         def row(i: Value) -> list:
             def vector(v: Value) -> list:
-                start = (i * emit.integer(sums.vectors) + v) * emit.integer(lanes)
+                start = (i * emit.integer(sums.vectors) + v) * emit.integer(sums.width)
 
                 def at(j: Value) -> list:
                     value = emit.load(tile, emit.ramp(start + j, 1, self.lanes))
                     return self._point(env, first_row + sums.row(i), first_column + sums.column(v) + j, value)
 
-                return emit.loop(lanes // self.lanes, lambda j: at(j * emit.integer(self.lanes)), "j")
+                return emit.loop(sums.width // self.lanes, lambda j: at(j * emit.integer(self.lanes)), "j")
 
             return emit.loop(sums.vectors, vector, "v")
 
@@ -76,15 +78,23 @@ class Results:
             row = emit.bind(out, first_row + sums.row(emit.integer(i)), "row")
             for v in range(sums.vectors):
                 column = emit.bind(out, first_column + sums.column(emit.integer(v)), "column")
-                for j in range(0, sums.acc.lanes, self.lanes):
-                    n = i * sums.vectors + v
-                    value = sums.acc.get(n) if self.lanes == sums.acc.lanes else sums.acc.lane(n, j)
+                for j in range(0, sums.width, self.lanes):
+                    value = self._together(out, sums.acc, (i * sums.vectors + v) * sums.width + j)
                     place = column + emit.integer(j) if j else column
                     if self.parts > 1:
                         out += self._partial(part, env, row, place, value)
                     else:
                         out += self._point(env, row, place, value)
         return out
+
+    def _together(self, out: list, acc: emit.Registers, first: int) -> Value:
+        """Registers as a vector."""
+        if self.lanes == 1:
+            return acc.get(first)
+        joined = emit.Registers(1, acc.element, self.lanes, "sum")
+        out += joined.allocate()
+        out += [joined.put_lane(0, j, acc.get(first + j)) for j in range(self.lanes)]
+        return joined.get(0)
 
     def _point(self, env: Env, row: Value, column: Value, value: Value) -> list:
         """A vector of results."""
