@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 from neoflow.errors import ScheduleError, shown
 from neoflow.loops import contraction, map, reduction, rows, scatter, tile
+from neoflow.loops.gpu import contraction as gpu_contraction
 from neoflow.loops.gpu import map as gpu_map
 from neoflow.loops.gpu import reduction as gpu_reduction
 from neoflow.loops.gpu import rows as gpu_rows
@@ -78,6 +79,14 @@ TEMPLATES: dict[str, Template] = {
         Template("reduction", NestProblem, reduction.fits, reduction.KNOBS, reduction.measures),
         Template("gpu_rows", RowProblem, rows.fits, gpu_rows.KNOBS, gpu_rows.measures, device="gpu"),
         Template("gpu_scatter", ScatterNest, scatter.fits, gpu_scatter.KNOBS, gpu_scatter.measures, device="gpu"),
+        Template(
+            "gpu_contraction",
+            NestProblem,
+            contraction.fits,
+            gpu_contraction.KNOBS,
+            gpu_contraction.measures,
+            device="gpu",
+        ),
         Template("gpu_map", NestProblem, map.fits, gpu_map.KNOBS, gpu_map.measures, device="gpu"),
         Template(
             "gpu_reduction", NestProblem, reduction.fits, gpu_reduction.KNOBS, gpu_reduction.measures, device="gpu"

@@ -11,11 +11,29 @@ from pathlib import Path
 from tests.emulator.faults import SourceError
 
 HERE = Path(__file__).parent
-_COMMON = "-std=gnu++17 -fPIC -mavx2 -mfma -mf16c -ffp-contract=off -fwrapv -fno-strict-aliasing -fno-math-errno -w".split()
-_CHECKED = (
-    "-O1 -g1 -fsanitize=thread,alignment,bounds,integer-divide-by-zero --param tsan-instrument-func-entry-exit=0 "
-    "-fno-if-conversion -fno-if-conversion2 -fno-tree-loop-im -fno-tree-vectorize"
-).split()
+_COMMON = [
+    "-std=gnu++17",
+    "-fPIC",
+    "-mavx2",
+    "-mfma",
+    "-mf16c",
+    "-ffp-contract=off",
+    "-fwrapv",
+    "-fno-strict-aliasing",
+    "-fno-math-errno",
+    "-w",
+]
+_CHECKED = [
+    "-O1",
+    "-g1",
+    "-fsanitize=thread,alignment,bounds,integer-divide-by-zero",
+    "--param",
+    "tsan-instrument-func-entry-exit=0",
+    "-fno-if-conversion",
+    "-fno-if-conversion2",
+    "-fno-tree-loop-im",
+    "-fno-tree-vectorize",
+]
 """With a call before each access; nothing of g++ that reads what the source does not read there."""
 _PLAIN = ["-O2", "-g1"]
 _RUNTIME = ["-O2", "-g1", "-fno-omit-frame-pointer"]
@@ -45,10 +63,12 @@ def _hash(*parts: str) -> str:
 def _machine_key() -> str:
     version = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
     files = [p for p in sorted(HERE.rglob("*")) if p.suffix in {".h", ".cpp"} or p.parent.name == "std"]
-    return _hash(version, *_COMMON, *_CHECKED, *_PLAIN, *_RUNTIME, *(f"{p.name}\0{p.read_text()}" for p in files if p.is_file()))
+    return _hash(
+        version, *_COMMON, *_CHECKED, *_PLAIN, *_RUNTIME, *(f"{p.name}\0{p.read_text()}" for p in files if p.is_file())
+    )
 
 
-def _once(target: Path, make) -> Path:  # noqa: ANN001
+def _once(target: Path, make) -> Path:
     """`target`, made under another name first: no process meets half of it."""
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +92,9 @@ def _header(checked: bool) -> Path:
     """The folder of the compiled `device.h`."""
     folder = _folder() / _machine_key() / ("checked" if checked else "plain")
     flags = [*_COMMON, *(_CHECKED if checked else _PLAIN), "-x", "c++-header"]
-    _once(folder / "device.h.gch", lambda made: _run(["g++", *flags, str(HERE / "include" / "device.h"), "-o", str(made)]))
+    _once(
+        folder / "device.h.gch", lambda made: _run(["g++", *flags, str(HERE / "include" / "device.h"), "-o", str(made)])
+    )
     return folder
 
 

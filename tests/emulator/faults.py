@@ -23,7 +23,7 @@ class SourceError(Exception):
 
 
 @dataclass(frozen=True)
-class Fault(Exception):  # noqa: N818
+class Fault(Exception):
     """A kernel's fault: what of `KINDS`, whose, at which address and element (where it has one), and the source's line."""
 
     kind: str

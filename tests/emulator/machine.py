@@ -258,7 +258,9 @@ class Program:
         if threads > signature.threads:
             raise ValueError(f"{kernel}: {threads} threads a block, {signature.threads} at most")
         if static > MOST_STATIC or static + shared_bytes > MOST_SHARED:
-            raise ValueError(f"{kernel}: {static} bytes of static and {shared_bytes} of dynamic shared memory are too many")
+            raise ValueError(
+                f"{kernel}: {static} bytes of static and {shared_bytes} of dynamic shared memory are too many"
+            )
         if count != len(signature.names):
             raise ValueError(f"{kernel}: {count} arguments for {len(signature.names)} parameters")
 

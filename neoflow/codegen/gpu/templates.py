@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from neoflow.codegen.gpu.contraction import lower_contraction
 from neoflow.codegen.gpu.grid import Grids
 from neoflow.codegen.gpu.map import lower_map
 from neoflow.codegen.gpu.reduction import lower_reduction
@@ -29,5 +30,6 @@ LOWERINGS: dict[str, Lowering] = {
     "gpu_rows": lower_rows,
     "gpu_scatter": lower_scatter,
     "gpu_map": _of_nest(lower_map),
+    "gpu_contraction": lower_contraction,
     "gpu_reduction": _of_nest(lower_reduction),
 }

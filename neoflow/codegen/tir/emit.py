@@ -278,5 +278,12 @@ class Registers:
     def get(self, n: int) -> Value:
         return load(self._parts[n], ramp(integer(0), 1, self.lanes))
 
+    def lane(self, n: int, lane: int) -> Value:
+        """One lane of a register."""
+        return load(self._parts[n], integer(lane))
+
+    def put_lane(self, n: int, lane: int, value: Value) -> ts.Stmt:
+        return store(self._parts[n], integer(lane), value)
+
     def put(self, n: int, value: Value) -> ts.Stmt:
         return store(self._parts[n], ramp(integer(0), 1, self.lanes), widen(value, self.lanes))

@@ -1,0 +1,157 @@
+"""A side of a contraction on its way into shared memory: computed there where it is loaded, by all threads of a block.
+
+What is loaded at a step lies as [block_k][pitch]; see `loops.gpu.tile.pitch`. Rows beyond the last one are those of the
+last one again, which nobody stores; terms beyond the last one are 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from neoflow.codegen.gpu.grid import Value
+from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.frame import Frame
+from neoflow.expr.ir import Axis, Expr
+from neoflow.loops.gpu.tile import PATCH, pitch
+from neoflow.loops.sides import size
+
+Env = dict[Axis, Value]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an operand's tiles are: `buffer[first + stage * stride + k * pitch + row]`."""
+
+    buffer: tirx.Buffer
+    first: int
+    stride: int
+
+    def at(self, stage: Value, index: Value) -> Value:
+        return stage * emit.integer(self.stride) + index + emit.integer(self.first)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A side, its own axes and those of K, the tile of them that a block loads; `lanes` elements in an access."""
+
+    frame: Frame
+    side: Expr
+    axes: tuple[Axis, ...]
+    k: tuple[Axis, ...]
+    block: int
+    block_k: int
+    threads: int
+    along_k: bool
+    lanes: int
+    element: str
+
+    @property
+    def pitch(self) -> int:
+        return pitch(self.block, self.along_k, tirx.const(0, self.element).ty.dtype.bits // 8)
+
+    @property
+    def elements(self) -> int:
+        """Of a tile, with what is between its lines."""
+        return self.block_k * self.pitch
+
+    @property
+    def slots(self) -> int:
+        """Accesses of a thread for a tile."""
+        return math.ceil(self._accesses / self.threads)
+
+    @property
+    def _accesses(self) -> int:
+        return self.block * self.block_k // self.lanes
+
+    def registers(self) -> emit.Registers:
+        """For what is on its way."""
+        return emit.Registers(self.slots, self.element, self.lanes, "moved")
+
+    def begin(self, out: list, thread: Value, first_row: Value, env: Env) -> list[Slot]:
+        """What stays as it is from step to step, bound by statements that are added."""
+        return [self._slot(out, thread, first_row, env, n) for n in range(self.slots)]
+
+    def _slot(self, out: list, thread: Value, first_row: Value, env: Env, n: int) -> Slot:
+        flat = emit.bind(out, emit.integer(n * self.threads) + thread, "slot")
+        k, row = self._point(flat)
+        k, row = emit.bind(out, k, "k"), emit.bind(out, row, "row")
+        rows = size(self.axes)
+        here = first_row + row
+        if rows % self.block:
+            here = tirx.Min(here, emit.integer(rows - (1 if self.along_k else self.lanes)))
+        here = emit.bind(out, here, "here")
+        at = dict(zip(self.axes, emit.digits(out, here, [a.extent for a in self.axes]), strict=True))
+        is_there = None if self._accesses % self.threads == 0 else flat < emit.integer(self._accesses)
+        return Slot(k, row, {**env, **at}, is_there)
+
+    def _point(self, flat: Value) -> tuple[Value, Value]:
+        """(k, row) of an access: a warp goes along the rows, or over a patch of both; see `tile.pitch`."""
+        if not self.along_k:
+            across = self.block // self.lanes
+            k, row = _divided(flat, across)
+            return k, row * emit.integer(self.lanes)
+        wide = PATCH // self.lanes
+        rest, column = _divided(flat, wide)
+        patch, row = _divided(rest, self.block)
+        return (patch * emit.integer(wide) + column) * emit.integer(self.lanes), row
+
+    def fetch(self, slots: Sequence[Slot], step: Value, to: emit.Registers) -> list:
+        """Computes the elements of a step; `to` holds them."""
+        out: list = []
+        for n, slot in enumerate(slots):
+            found = self._loaded(slot, step, to, n)
+            out += found if slot.is_there is None else emit.when(slot.is_there, found)
+        return out
+
+    def _loaded(self, slot: Slot, step: Value, to: emit.Registers, n: int) -> list:
+        out: list = []
+        terms, last = size(self.k), self.lanes if self.along_k else 1
+        k = emit.bind(out, step * emit.integer(self.block_k) + slot.k, "k")
+        is_whole = terms % self.block_k == 0
+        here = k if is_whole else emit.bind(out, tirx.Min(k, emit.integer(terms - last)), "here")
+        at = dict(zip(self.k, emit.digits(out, here, [a.extent for a in self.k]), strict=True))
+        axis = self.k[-1] if self.along_k else self.axes[-1]
+        ev = self.frame.evaluator({**slot.env, **at}, axis, self.lanes)
+        value = emit.widen(ev.value(self.side), self.lanes)
+        out += ev.statements
+        if is_whole:
+            return [*out, to.put(n, value)]
+        zero = emit.splat(0.0, self.element, self.lanes)
+        return out + emit.when(k < emit.integer(terms), [to.put(n, value)], [to.put(n, zero)])
+
+    def put(self, slots: Sequence[Slot], place: Place, stage: Value, given: emit.Registers) -> list:
+        """What was computed, into shared memory."""
+        out: list = []
+        for n, slot in enumerate(slots):
+            found = self._stored(slot, place, stage, given, n)
+            out += found if slot.is_there is None else emit.when(slot.is_there, found)
+        return out
+
+    def _stored(self, slot: Slot, place: Place, stage: Value, given: emit.Registers, n: int) -> list:
+        line = emit.integer(self.pitch)
+        if not self.along_k:
+            index = place.at(stage, slot.k * line + slot.row)
+            return [emit.store(place.buffer, emit.ramp(index, 1, self.lanes), given.get(n))]
+        return [
+            emit.store(place.buffer, place.at(stage, (slot.k + emit.integer(j)) * line + slot.row), given.lane(n, j))
+            for j in range(self.lanes)
+        ]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """An access of a thread: its point in the tile, the axes' values, whether it is one of the tile's at all."""
+
+    k: Value
+    row: Value
+    env: Env
+    is_there: Value | None
+
+
+def _divided(x: Value, by: int) -> tuple[Value, Value]:
+    """Quotient and remainder of what is not negative."""
+    return tirx.truncdiv(x, emit.integer(by)), tirx.truncmod(x, emit.integer(by))
