@@ -19,9 +19,9 @@ from neoflow import config
 from neoflow.errors import CodegenError
 from neoflow.target import Target
 
-FLAGS = ("--fmad=false", "-std=c++17")
+FLAGS = ("--fmad=false", "-std=c++17", "-w")
 """A product and a sum are one operation only where the kernel says so. Division and square root are rounded, denormals
-are numbers: that is what both compilers do unless asked otherwise."""
+are numbers: that is what both compilers do unless asked otherwise. Warnings would be of what a kernel does not call."""
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,17 @@ def widen(x: Value, lanes: int) -> Value:
     return tirx.Broadcast(x, lanes) if lanes > 1 and lanes_of(x) == 1 else x
 
 
+def choose(statements: list, condition: Value, then: Value, other: Value) -> Value:
+    """`then` where the condition holds, else `other`, in as many lanes as any of them has.
+
+    On a GPU one condition for all lanes goes through memory: TVM 0.27 prints it with a wrong type as CUDA C++.
+    """
+    lanes = max(lanes_of(v) for v in (condition, then, other))
+    if lanes > lanes_of(condition) and not dialect().any_address:
+        condition = tirx.NE(held(statements, widen(flags(condition), lanes)), splat(0, "int8", lanes))
+    return tirx.Select(widen(condition, lanes), widen(then, lanes), widen(other, lanes))
+
+
 def ramp(base: Value, step: int, lanes: int) -> Value:
     """base, base + step, ...: one index a lane."""
     return base if lanes == 1 else tirx.Ramp(base, integer(step), lanes)

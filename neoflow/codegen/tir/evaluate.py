@@ -146,8 +146,7 @@ class Evaluator:
                 condition = yield self._value(e.cond, guard)
                 then = yield self._value(e.then, self._both(guard, condition))
                 other = yield self._value(e.other, self._both(guard, tirx.Not(condition)))
-                condition, then, other = self._aligned(condition, then, other)
-                return tirx.Select(condition, then, other)
+                return emit.choose(self.statements, condition, then, other)
             case Cast():
                 return convert((yield self._value(e.arg, guard)), e.dtype)
             case Reduce():
@@ -289,7 +288,7 @@ class Evaluator:
             return emit.load(
                 buffer, tirx.Ramp(tirx.Select(guard, address.base, emit.integer(0)), address.stride, lanes)
             )
-        safe = tirx.Select(emit.widen(guard, lanes), address, emit.splat(0, "int32", lanes))
+        safe = emit.choose(self.statements, guard, address, emit.splat(0, "int32", lanes))
         return emit.load(buffer, safe)
 
     def address(self, shape: tuple[int, ...], indices: tuple[Expr, ...], value: int | None) -> Value:
