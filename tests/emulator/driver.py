@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from neoflow import pipeline
+from neoflow import config, pipeline
 from neoflow.codegen.gpu import compile, compilers
 from neoflow.errors import RuntimeFault
 from neoflow.runtime.device.cuda import Cuda, Gpu
@@ -127,6 +127,7 @@ class EmulatedDriver:
 def emulated(monkeypatch, **options: object) -> Cuda:
     """The emulator as this machine's GPU, for as long as the patches last."""
     place = Cuda(EmulatedDriver(**options))
+    monkeypatch.setenv("NEOFLOW_CACHE_DIR", str(config.load().cache_dir / "emulated"))  # what is there is no machine code
     written = compilers.Compiler("emulator", lambda: True, lambda: "emulator 1", lambda source, _: source.encode())
     for module in (compilers, compile):
         monkeypatch.setattr(module, "compiler", lambda: written)
