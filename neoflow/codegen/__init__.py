@@ -20,11 +20,15 @@ if TYPE_CHECKING:
     from neoflow.codegen.cpu import Lowered
 
 __all__ = [
+    "CEILING_THREADS",
     "DEVICES",
     "Lowered",
     "build",
     "build_team",
+    "ceilings",
+    "ceilings_module",
     "check_sizes",
+    "cuda_compilers",
     "fma_kernel",
     "kernel_key",
     "lower",
@@ -35,6 +39,7 @@ __all__ = [
 DEVICES = {"cpu": "neoflow.codegen.cpu", "cuda": "neoflow.codegen.gpu", "nvptx": "neoflow.codegen.gpu"}
 """The package of each kind of target, with `lower`, `kernel_key`, `build` and `source`."""
 _OF_CPU = ("Lowered", "build_team", "fma_kernel", "team_key")
+_OF_GPU = ("CEILING_THREADS", "ceilings", "ceilings_module", "cuda_compilers")
 
 
 def _device(kind: str) -> Any:
@@ -69,6 +74,7 @@ def kernel_key(kernel: Lowered, target: Target) -> str:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _OF_CPU:
-        return getattr(_device("cpu"), name)
+    for names, kind in ((_OF_CPU, "cpu"), (_OF_GPU, "cuda")):
+        if name in names:
+            return getattr(_device(kind), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,6 +19,7 @@ from neoflow import codegen, config
 from neoflow.errors import NeoflowError
 from neoflow.machine import available_cores
 from neoflow.pipeline import compile, device, resolve_target
+from neoflow.report.gpu import GpuReport, examine_gpu
 from neoflow.report.roofline import Level, Roofs
 from neoflow.runtime.executor import load_kernel, run_kernel
 from neoflow.target import Target
@@ -46,8 +47,7 @@ class Machine:
     fma_gflops: float | None
     cache_gb_s: float | None
     memory_gb_s: float | None
-    nvcc: str | None
-    gpu: str | None
+    gpu: GpuReport
     torch: str | None
     jax: str | None
     cache_dir: str
@@ -66,7 +66,7 @@ class Machine:
             "bandwidth": f"{said(self.cache_gb_s, 'GB/s')} in cache, {said(self.memory_gb_s, 'GB/s')} from memory",
             "memory": f"{self.memory_bytes / 2**30:.1f} GiB",
             "TVM": f"{self.tvm or 'missing'}, tvm_ffi {self.tvm_ffi or 'missing'}",
-            "CUDA": f"nvcc {self.nvcc or 'not found'}, GPU {self.gpu or 'not found'}",
+            **self.gpu.lines(),
             "peers": f"PyTorch {self.torch or 'not installed'}, JAX {self.jax or 'not installed'}",
             "cache": f"{self.cache_dir}, {self.cache_bytes / 2**20:.1f} MiB",
         }
@@ -180,11 +180,15 @@ def examine() -> Machine:
         cache, memory = bandwidth_gb_s(target.l2_bytes * target.threads // 2), bandwidth_gb_s(1 << 29)
     except (NeoflowError, ImportError) as error:
         missing["a working compiler"] = f"nothing can be compiled: {error}"
-    nvcc, gpu = _first_line("nvcc", "--version"), _first_line("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    gpu = examine_gpu()
     wanted = (
         (tvm, "apache-tvm", "compiling anything: pip install apache-tvm"),
-        (nvcc, "nvcc", "generating code for NVIDIA GPUs (not there yet in neoflow)"),
-        (gpu, "an NVIDIA GPU", "running on one (not there yet in neoflow)"),
+        (
+            gpu.compilers or None,
+            "a CUDA compiler",
+            "code for NVIDIA GPUs: pip install 'neoflow[cuda]', or a CUDA toolkit",
+        ),
+        (gpu.gpu, "an NVIDIA GPU", f"running on one: {gpu.missing}"),
         (torch, "PyTorch", "`neoflow bench --against torch` and the tests marked torch: pip install 'neoflow[torch]'"),
         (jax, "JAX", "`neoflow bench --against jax` and the tests marked jax: pip install 'neoflow[jax]'"),
         (version_of("scikit-learn"), "scikit-learn", "training on its digits: pip install 'neoflow[models]'"),
@@ -205,7 +209,6 @@ def examine() -> Machine:
         fma_gflops=peak,
         cache_gb_s=cache,
         memory_gb_s=memory,
-        nvcc=nvcc,
         gpu=gpu,
         torch=torch,
         jax=jax,

@@ -1,6 +1,19 @@
-"""Kernels for NVIDIA GPUs: the templates' launches, and compilation through CUDA C++."""
+"""Kernels for NVIDIA GPUs: the templates' launches, and compilation through CUDA C++ or LLVM."""
 
+from neoflow.codegen.gpu.ceiling import THREADS as CEILING_THREADS
+from neoflow.codegen.gpu.ceiling import ceilings, ceilings_module
 from neoflow.codegen.gpu.compile import build, kernel_key, source
+from neoflow.codegen.gpu.compilers import cuda_compilers
 from neoflow.codegen.gpu.kernel import Lowered, lower
 
-__all__ = ["Lowered", "build", "kernel_key", "lower", "source"]
+__all__ = [
+    "CEILING_THREADS",
+    "Lowered",
+    "build",
+    "ceilings",
+    "ceilings_module",
+    "cuda_compilers",
+    "kernel_key",
+    "lower",
+    "source",
+]

@@ -133,6 +133,11 @@ def compiler() -> Compiler:
     return found[0]
 
 
+def cuda_compilers() -> list[str]:
+    """Those that are here, with their versions."""
+    return [f"{c.name}: {c.version()}" for c in COMPILERS.values() if c.is_here()]
+
+
 def cubin(source: str, target: Target) -> bytes:
     """Machine code of CUDA C++ for the target's architecture. Raises `CodegenError`."""
     return compiler().cubin(source, target.mcpu)

@@ -92,7 +92,7 @@ class CudaDriver:
         except RuntimeFault:
             raise
         except Exception as error:  # cuda-bindings has one class for each way in which no driver is found
-            raise RuntimeFault(f"there is no NVIDIA driver on this machine: {_first_line(error)}") from None
+            raise RuntimeFault(f"there is no NVIDIA driver on this machine ({type(error).__name__})") from None
         if not self._do("cuDeviceGetCount"):
             raise RuntimeFault("there is no GPU that this process may see: look at CUDA_VISIBLE_DEVICES")
         device = self._do("cuDeviceGet", 0)
@@ -205,7 +205,3 @@ _ADVICE = {
 
 def _said(words: Any) -> str:
     return words.decode() if isinstance(words, bytes) else str(words)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
