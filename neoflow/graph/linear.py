@@ -17,6 +17,7 @@ from neoflow.expr.close import build
 from neoflow.expr.deep import Walk, run
 from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, Select, Slot, postorder, same, substitute
 from neoflow.expr.limits import excess
+from neoflow.expr.locality import axes_met
 from neoflow.expr.memo import remembered
 from neoflow.expr.normal import is_normal
 from neoflow.expr.recipe import stand_ins
@@ -88,10 +89,9 @@ def _core(definition: Definition, summed: frozenset[Axis]) -> Core | None:
         return None
     if linear.is_guarded and not all(map(_stays_inside, factors)):
         return None
-    met = [e for factor in factors for e in _axes_met(factor)]
-    axes = tuple(dict.fromkeys(a for a in met if a not in summed))
-    inputs = stand_ins(definition)
-    first = tuple(a for a in dict.fromkeys(met) if a in summed)
+    met, inputs = axes_met(factors), stand_ins(definition)
+    axes = tuple(a for a in met if a not in summed)
+    first = tuple(a for a in met if a in summed)
     if not summed.issubset(first) or excess(tuple(a.extent for a in axes)):  # what does not occur counts
         return None
     alone = _sum(factors, first, axes, inputs, "core")
@@ -110,20 +110,6 @@ def _sum(
     shape = tuple(a.extent for a in axes)
     own: dict[Expr, Expr] = {a: Axis(n, a.extent) for n, a in enumerate((*axes, *summed))}
     return build(shape, substitute(Reduce("sum", summed, product(factors)), own), inputs, name)
-
-
-def _axes_met(e: Expr) -> list[Axis]:
-    """Axes in the order in which a reader of an expression meets them."""
-    found: list[Axis] = []
-    seen: set[Expr] = set()
-    stack = [e]
-    while stack:
-        e = stack.pop()
-        if e not in seen:
-            seen.add(e)
-            found += [e] if isinstance(e, Axis) else []
-            stack += e.children[::-1]
-    return found
 
 
 def _stays_inside(e: Expr) -> bool:
