@@ -32,11 +32,11 @@ DTYPES = ("float32", "float64", *dt.INTS)
 
 @dataclass(frozen=True, eq=False)
 class Core:
-    """A product that can be summed over `summed` first.
+    """A product through which alone the body of a sum, the whole, depends on the axes `summed`.
 
-    axes: those it has beside them, in the order of its text. definition: its sum over them in that order, the same
-    whatever the axes of the whole are called; slots: what that reads, among the slots of the whole. work: of the whole
-    when the sum of the product is there to be read.
+    axes: the others that it has, in the order of its text. definition: of its sum, a tensor over these, the same
+    whatever the axes are called in the whole; slots: what that reads, among the slots of the whole. work: of the whole
+    when that tensor is there to be read.
     """
 
     factors: tuple[Expr, ...]
@@ -48,7 +48,7 @@ class Core:
 
     @property
     def nbytes(self) -> int:
-        """Of the sum as a tensor."""
+        """Of the tensor."""
         return math.prod(self.definition.shape) * dt.itemsize(self.definition.body.dtype)
 
     def order(self) -> tuple[int, ...]:
@@ -56,11 +56,11 @@ class Core:
         return tuple(sorted(range(len(self.axes)), key=lambda n: self.axes[n].ident))
 
     def summed_first(self, inputs: tuple[Tensor, ...], order: tuple[int, ...], name: str) -> Compute:
-        """The sum as a compute over the inputs of the whole, its axes in that order."""
+        """The tensor over the inputs of the whole, its axes in that order."""
         return _sum(self.factors, self.summed, tuple(self.axes[n] for n in order), inputs, name)
 
     def rest(self, body: Expr, slot: Slot, order: tuple[int, ...]) -> Expr:
-        """The body of the whole that reads the sum, whose axes are in that order."""
+        """The body of the whole that reads the tensor, whose axes are in that order, from a slot."""
         assert isinstance(body, Reduce)
         read = Read(slot, tuple(self.axes[n] for n in order))
         summed = frozenset(self.summed)
@@ -121,10 +121,10 @@ def _stays_inside(e: Expr) -> bool:
 
 def _choices(body: Reduce) -> list[frozenset[Axis]]:
     """Sets of reduced axes on which some factors do not depend, the largest first."""
-    every, left = frozenset(body.axes), {frozenset[Axis]()}
+    every, left = frozenset(body.axes), {frozenset[Axis](): None}
     for e in _leaves(body.body):
         if len(left) < MOST_CHOICES:
-            left |= {kept | (e.free & every) for kept in left}
+            left |= dict.fromkeys(kept | (e.free & every) for kept in left)
     found = [every - kept for kept in left if kept != every]
     return sorted(found, key=lambda axes: (-len(axes), sorted(a.ident for a in axes)))[:MOST_CHOICES]
 

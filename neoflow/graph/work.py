@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS
-from neoflow.expr.ir import Apply, Axis, Cast, Expr, Read, Reduce, Select, postorder
+from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, postorder
+from neoflow.expr.memo import from_below, remembered
+from neoflow.expr.tensor import Definition
 from neoflow.graph.facts import contracts
 
 MOST_FACTORS = 6
@@ -43,6 +46,12 @@ def product(factors: Sequence[Expr]) -> Expr:
     return result
 
 
+@remembered
+def work_of(definition: Definition) -> int:
+    """`work` of a definition."""
+    return work(definition.body, definition.shape)
+
+
 def work(body: Expr, shape: tuple[int, ...]) -> int:
     """Instructions of a body in normal form over all points of `shape`, loads among them; a multiply-add is one.
 
@@ -63,12 +72,17 @@ def work(body: Expr, shape: tuple[int, ...]) -> int:
 
 
 def _cost(e: Expr) -> int:
-    """Of a node; arithmetic on axes and indices is free, and so is an addition to a product."""
-    if isinstance(e, Apply):
-        if e.dtype == dt.INDEX or all(a.dtype == dt.INDEX for a in e.args):
-            return 0
-        return 0 if e.fn in ("add", "sub") and any(map(_is_product, e.args)) else FUNCTIONS[e.fn].cost
-    return 1 if isinstance(e, (Select, Cast, Read)) else 0
+    """Of a node; arithmetic on axes is free, and so is an addition to a product."""
+    if isinstance(e, (Axis, Const)) or not (_reads(e) or dt.is_float(e.dtype)):
+        return 0
+    if not isinstance(e, Apply):
+        return 1
+    return 0 if e.fn in ("add", "sub") and any(map(_is_product, e.args)) else FUNCTIONS[e.fn].cost
+
+
+@from_below(attrgetter("children"))
+def _reads(e: Expr) -> bool:
+    return isinstance(e, Read) or any(_reads(c) for c in e.children)
 
 
 def _is_product(e: Expr) -> bool:
