@@ -22,8 +22,8 @@ CHAIN_SUMS = Pass("chain sums", (ChainSums(),), after=CANONICAL)
 READ_SLICES = Pass("read slices", (ReadSlices(),), after=CANONICAL)
 
 PASSES = (CANONICALIZE, PAD_GUARDS, FACTOR, HOIST, CHAIN_SUMS, READ_SLICES)
-"""Padding needs reductions at the root; sums become chains when nothing changes any more who reads a contraction;
-slices hide who reads the whole."""
+"""Padding needs reductions at the root; what leaves a sum need not be hoisted out of it; sums become chains when
+nothing changes any more who reads a contraction; slices hide who reads the whole."""
 
 
 def canonicalize(graph: Graph) -> Graph:
