@@ -208,6 +208,7 @@ def test_explain_prints_each_stage(run):
         "canonicalize",
         "constants",
         "pad guards",
+        "factor",
         "hoist",
         "chain sums",
         "read slices",

@@ -264,6 +264,7 @@ def test_explain_prints_every_stage():
         "canonicalize",
         "constants",
         "pad",
+        "factor",
         "hoist",
         "chain",
         "read",

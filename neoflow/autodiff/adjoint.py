@@ -45,6 +45,7 @@ from neoflow.expr.ir import (
     rewrite,
     substitute,
 )
+from neoflow.expr.locality import memory_order
 from neoflow.expr.memo import remembered
 from neoflow.expr.normal import conjunction, normal_form, opened
 from neoflow.expr.recipe import Name, Recipe, derived, stand_ins
@@ -285,11 +286,12 @@ def _scattered(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...]) ->
 
     y[i] = F(A[ids[i]])   ->   dA[ids[i]] += g[i] * dF/dA(i)
     """
+    indices, source = read.indices, tensor_of(read)
+    if not isinstance(e, Read):  # which is there, and in its own order
+        domain = memory_order(domain, (*indices, e), [(source.shape, indices)])
     value, over = _summed_first(read, e, guards, domain)
-    indices = read.indices
     if guards:
         indices = tuple(Select(conjunction(guards), i, affine.integer(0)) for i in indices)
-    source = tensor_of(read)
     return define(source.shape, fresh_axes(source.shape), Scatter(over, indices, value), _d(source))
 
 

@@ -15,6 +15,7 @@ from neoflow.expr.deep import Walk, run
 from neoflow.expr.functions import ARG_REDUCERS, identity
 from neoflow.expr.guards import conjuncts
 from neoflow.expr.ir import Apply, Const, Expr, Read, Reduce, Scatter, Select, Slot, rewrite, same
+from neoflow.expr.locality import memory_order
 from neoflow.expr.memo import from_below, remembered
 from neoflow.expr.recipe import Recipe, stand_ins
 from neoflow.expr.tensor import Definition, Tensor
@@ -112,9 +113,12 @@ def normal_form(definition: Definition) -> Recipe:
     if isinstance(body, Reduce):
         stripped: Expr = Reduce(body.op, body.axes, hoister.strip(body.body))
     elif isinstance(body, Scatter):
-        value = define(tuple(a.extent for a in body.axes), body.axes, hoister.strip(body.body), "scattered")
+        axes = body.axes
+        if not isinstance(body.body, Read):  # which is there, and in its own order
+            axes = memory_order(axes, (*body.targets, body.body), [(definition.shape, body.targets)])
+        value = define(tuple(a.extent for a in axes), axes, hoister.strip(body.body), "scattered")
         targets = tuple(hoister.strip(t) for t in body.targets)
-        stripped = Scatter(body.axes, targets, Read(value, body.axes))
+        stripped = Scatter(axes, targets, Read(value, axes))
     else:
         stripped = hoister.strip(body)
     result = define(definition.shape, definition.axes, stripped, "y")

@@ -32,11 +32,14 @@ def points(definition: Definition) -> int:
 @remembered
 def is_contraction(definition: Definition) -> bool:
     """A float sum of a product of two or more reads with reuse: each operand is read more than once."""
-    body = definition.body
+    return contracts(definition.body, points(definition))
+
+
+def contracts(body: Expr, total: int) -> bool:
+    """`is_contraction` of a body that is evaluated at so many points."""
     if not (isinstance(body, Reduce) and body.op == "sum" and dt.is_float(body.dtype)):
         return False
     product = body.body.then if isinstance(body.body, Select) else body.body
     reads = [n for n in postorder(product) if isinstance(n, Read)]
     is_product = isinstance(product, Apply) and product.fn == "mul"
-    total = points(definition)
     return is_product and len(reads) >= 2 and all(total >= 4 * max(1, math.prod(r.source.shape)) for r in reads)

@@ -14,6 +14,7 @@ from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import build
 from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, Scatter, Select, Slot, postorder, substitute
+from neoflow.expr.locality import axes_met, memory_order
 from neoflow.expr.memo import remembered
 from neoflow.expr.normal import is_normal
 from neoflow.expr.tensor import Compute, Definition
@@ -50,7 +51,7 @@ class _Part:
 
 def _part(e: Expr) -> _Part:
     """The part `e`, over the coarsest indices that it is made of."""
-    indices = tuple(_coarse(e, a) for a in sorted(e.free, key=lambda a: a.ident))
+    indices = tuple(_coarse(e, a) for a in memory_order(axes_met([e]), [e]))
     return _Part(e, indices)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from neoflow.graph.canonical import FoldConstants, ForwardCopies, HoistReductions, MergeEqual
 from neoflow.graph.chains import ChainSums
 from neoflow.graph.engine import Pass, run
+from neoflow.graph.factor import FactorSums
 from neoflow.graph.graph import Graph
 from neoflow.graph.hoist import HoistCostly, HoistLookups
 from neoflow.graph.long import SplitLong
@@ -15,13 +16,14 @@ CANONICAL = (HoistReductions(), FoldConstants(), ForwardCopies(), MergeEqual(), 
 
 CANONICALIZE = Pass("canonicalize", CANONICAL)
 PAD_GUARDS = Pass("pad guards", (PadGuards(),), after=CANONICAL)
+FACTOR = Pass("factor", (FactorSums(),), after=CANONICAL)
 HOIST = Pass("hoist", (HoistCostly(), HoistLookups()), after=CANONICAL)
 CHAIN_SUMS = Pass("chain sums", (ChainSums(),), after=CANONICAL)
 READ_SLICES = Pass("read slices", (ReadSlices(),), after=CANONICAL)
 
-PASSES = (CANONICALIZE, PAD_GUARDS, HOIST, CHAIN_SUMS, READ_SLICES)
-"""Padding needs reductions at the root; sums become chains when nothing changes any more who reads a contraction;
-slices hide who reads the whole."""
+PASSES = (CANONICALIZE, PAD_GUARDS, FACTOR, HOIST, CHAIN_SUMS, READ_SLICES)
+"""Padding needs reductions at the root; what leaves a sum need not be hoisted out of it; sums become chains when
+nothing changes any more who reads a contraction; slices hide who reads the whole."""
 
 
 def canonicalize(graph: Graph) -> Graph:

@@ -24,6 +24,12 @@ def test_parts_are_computed_once(name, least):
     assert before >= least * after
 
 
+@pytest.mark.parametrize("roots", [1, 4], ids=["value", "value and gradients"])
+def test_one_body_takes_the_work_of_two_steps(roots):
+    one, two = (operations(make_case(o), roots)[1] for o in OPERATORS if o.name.startswith("deformable"))
+    assert one <= 1.2 * two
+
+
 def test_lookups_are_contracted():
     case = make_case(next(o for o in OPERATORS if o.name == "tensor product"))
     assert "contraction(" in str(nf.compile(case.roots[:1], case.inputs[:-1]).explain())

@@ -145,4 +145,36 @@ def lookups(seed: int) -> Case:
     return Case(case.roots, {**case.feeds, ids: make.rng.integers(0, nodes, edges)})
 
 
-PROGRAMS = (anything, sums, windows, long_bodies, rotations, lookups)
+def linear_sums(seed: int, least: int = 72, most: int = 80) -> Case:
+    """Sums over two axes or three of terms that share factors: under conditions, divided, looked up, shared."""
+    make = _Maker(seed)
+    rows, inner, outer = (make.between(least, most) for _ in range(3))
+    g, w, a = make.input(rows, inner), make.input(inner, outer), make.input(outer, rows)
+    b = make.input(outer) if make.chance(0.5) else None
+    ids = nf.placeholder((rows,), "int64", name="ids") if make.chance(0.3) else None
+    r, s = nf.axis(inner, "r"), nf.axis(outer, "s")
+    kind = make.pick(("product", "product", "terms", "guarded", "divided", "of one axis"))
+
+    def term(p, sign=1.0):
+        at = p if ids is None else ids[p]
+        product = [g[at, r], w[r, s], a[s, p] * sign if kind == "terms" else a[s, p]]
+        first, second, third = make.shuffled(product)
+        return first * second * third if make.chance(0.5) else first * (second * third)
+
+    def body(p):
+        e = term(p)
+        if kind == "terms":
+            e = e - (g[p if ids is None else ids[p], r] * w[r, s]) * nf.tanh(b[s] if b is not None else a[s, p])
+        elif kind == "guarded":
+            e = nf.select(a[s, p] > 0.0, e, 0.0)
+        elif kind == "divided":
+            e = -(e / (1.5 + a[s, p] * a[s, p]))
+        elif kind == "of one axis":
+            return nf.sum(g[p, r] * w[r, 0] / (1.5 + nf.exp(a[0, p])) * a[1, p], axis=[r])
+        return nf.sum(e, axis=[r, s] if make.chance(0.5) else [s, r])
+
+    case = make.case([nf.compute((rows,), body)])
+    return case if ids is None else Case(case.roots, {**case.feeds, ids: make.rng.integers(0, rows, rows)})
+
+
+PROGRAMS = (anything, sums, windows, long_bodies, rotations, lookups, linear_sums)
