@@ -12,7 +12,7 @@ graph (`Graph`) · edit (`Editor`) · rewrite (the nouns) · engine · canonical
 
 from neoflow.graph.edit import Editor
 from neoflow.graph.engine import Limits, Pass, run
-from neoflow.graph.facts import contiguous_offset, is_contraction, own_indices, points, reads_at_own_point
+from neoflow.graph.facts import contiguous_offset, is_contraction, is_move, own_indices, points, reads_at_own_point
 from neoflow.graph.graph import Graph, make_graph, same_graph
 from neoflow.graph.known import Known, evaluate_constants
 from neoflow.graph.long import LONGEST, operations
@@ -37,6 +37,7 @@ __all__ = [
     "contiguous_offset",
     "evaluate_constants",
     "is_contraction",
+    "is_move",
     "make_graph",
     "operations",
     "optimize",

@@ -46,6 +46,15 @@ def is_contraction(definition: Definition) -> bool:
     return is_product and len(reads) >= 2 and all(total >= 4 * max(1, math.prod(r.source.shape)) for r in reads)
 
 
+@remembered
+def is_move(definition: Definition) -> bool:
+    """One read at other indices, or 0 where a condition on the indices fails: a slice, a transpose, a padding."""
+    body = definition.body
+    moved = body.then if isinstance(body, Select) and isinstance(body.other, Const) else body
+    reads = [n for n in postorder(body) if isinstance(n, Read)]
+    return isinstance(moved, Read) and len(reads) == 1
+
+
 def _flat(indices: Iterable[Expr], shape: tuple[int, ...]) -> affine.Linear:
     form: affine.Linear = ({}, 0)
     for index, extent in zip(indices, shape, strict=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,45 +22,54 @@ from neoflow.expr.memo import remembered
 from neoflow.expr.spans import bounds_under, comparison
 from neoflow.expr.tensor import Compute, Constant, Definition, Tensor
 from neoflow.graph.edit import Editor
-from neoflow.graph.facts import address, contiguous_offset, run_of
+from neoflow.graph.facts import address, contiguous_offset, is_move, run_of
 from neoflow.graph.rewrite import Edit, Match, Rewrite
 from neoflow.verdict import Verdict
 
-FEW = 8
-"""Bodies that may differ in their constants alone: a kernel takes a tenth of a second to compile, and what more steps
-than these share is theirs for the price of a pointer. From nine readers on, fusion recomputes nothing but moves for
-each of them (`partition.choose.MAX_COPIES`), so that what they read has memory."""
+FEW, MANY = 8, 32
+"""Bodies of a kind that may differ in where they read, and those that may differ in conditions, too. Read elsewhere, a
+kernel is as fast as it was; but one that knows its conditions leaves out what they leave out: 63 steps over a table of
+32 rows take 68 us with kernels of their own, which compile in 20 s, and 94 us with shared ones (Zen 5, two threads)."""
 
 NUMBER = "int32"
 """What conditions are compared in: as many lanes as float32 has."""
 
 
 @dataclass(frozen=True)
-class MoveOffsets(Rewrite):
-    """Computes that differ in the constants of addresses and conditions read at these places, and read these numbers.
+class MoveReads(Rewrite):
+    """Computes that differ in the constants of addresses alone read the runs of memory which begin at these.
 
-    a[i] = select(i < 3, x[i, 9 - i], 0);  b[i] = select(i < 4, x[i, 8 - i], 0)          x: n x 10
-        ->  p[u] = x[(u + 9) // 10, (u + 9) % 10];  m[] = 3;  q[u] = x[(u + 8) // 10, (u + 8) % 10];  n[] = 4
-            a[i] = select(i < m[], p[9 * i], 0);  b[i] = select(i < n[], q[9 * i], 0)
+    a[i] = x[i, 9 - i] * y[i];  b[i] = x[i, 8 - i] * y[i]                                      x: n x 10
+        ->  p[u] = x[(u + 9) // 10, (u + 9) % 10];  a[i] = p[9 * i] * y[i]
+            q[u] = x[(u + 8) // 10, (u + 8) % 10];  b[i] = q[9 * i] * y[i]
     """
 
-    name: str = "move offsets"
+    name: str = "move reads"
+    few: int = FEW
+
+    @staticmethod
+    def kind(definition: Definition) -> Hashable | None:
+        """Equal for definitions that are equal once they are rewritten."""
+        return _kind_with_numbers(definition)
 
     def match(self, editor: Editor, t: Compute) -> Iterator[Match]:
         """All computes of a kind, found at the first of them."""
-        numbers = editor.alike(t, _kind)
-        if len(numbers) <= FEW or numbers[0] != editor.number(t):
+        numbers = editor.alike(t, self.kind)
+        if len(numbers) <= self.few or numbers[0] != editor.number(t):
             return
         steps = tuple(s for n in numbers if isinstance(s := editor.tensor(n), Compute))
-        if len({s.definition for s in steps}) > FEW:
+        if len({s.definition for s in steps}) > self.few:
             yield Match(steps)
 
     def legal(self, editor: Editor, match: Match) -> Verdict:
-        steps, _ = _movable(editor, match.tensors)
+        steps, moves = _movable(editor, match.tensors)
         distinct = len({s.definition for s in steps})
-        if distinct > FEW:
-            return Verdict(True, f"{distinct} bodies differ in the constants of addresses and conditions alone")
-        return Verdict(False, "a read needs a condition that differs, has no memory of its own, or is part of one sum")
+        if distinct > self.few:
+            what = "addresses and conditions" if moves.conditions else "addresses"
+            return Verdict(True, f"{distinct} bodies differ in the constants of {what} alone")
+        return Verdict(
+            False, "what they read has no memory, they are parts of one sum, or a condition that differs counts"
+        )
 
     def apply(self, editor: Editor, match: Match) -> Edit:
         steps, moves = _movable(editor, match.tensors)
@@ -80,6 +89,23 @@ class MoveOffsets(Rewrite):
                 added.append(run_of(table, rows[_numbers(t.definition, moves)] * count, count))
             edit[t] = build(t.shape, _moved(t.definition, moves), (*inputs, *added), t.name)
         return edit
+
+
+@dataclass(frozen=True)
+class MoveNumbers(MoveReads):
+    """Computes that differ in the numbers of their conditions, and perhaps in where they read, read these numbers.
+
+    a[i] = select(i < 3, x[i + 9], 0);  b[i] = select(i < 4, x[i + 8], 0)
+        ->  m[] = 3;  p[u] = x[u + 9];  a[i] = select(i < m[], p[i], 0)
+            n[] = 4;  q[u] = x[u + 8];  b[i] = select(i < n[], q[i], 0)
+    """
+
+    name: str = "move numbers"
+    few: int = MANY
+
+    @staticmethod
+    def kind(definition: Definition) -> Hashable | None:
+        return _kind(definition)
 
 
 @dataclass(frozen=True)
@@ -107,12 +133,12 @@ def _movable(editor: Editor, kind: Sequence[Compute]) -> tuple[list[Compute], _M
     """Those of a kind whose offsets can be moved, and where they differ."""
     moves = _differences(kind)
     sources = Counter(source for t in kind for source in _read_in(editor, t, moves.slots))
-    parts = Counter(r for t in kind for r in editor.each_reader(t))
+    moved_by = Counter(r for t in kind for r in editor.each_reader(t) if is_move(t.definition))
 
     def can_move(t: Compute) -> bool:
         readers = editor.readers(t)
-        if len(readers) == 1 and parts[readers[0]] > FEW and not isinstance(t.definition.body, Binder):
-            return False
+        if is_move(t.definition) and len(readers) == 1 and moved_by[readers[0]] > FEW:
+            return False  # a part of one sum, in whose kernels it is computed
         has_memory = all(sources[s] > FEW or _is_stored(editor, s) for s in _read_in(editor, t, moves.slots))
         return has_memory and _reached(t.definition, moves) is not None
 
@@ -166,6 +192,13 @@ def _kind(definition: Definition) -> tuple[tuple[int, ...], int] | None:
     """Equal for definitions that differ in offsets alone."""
     skeleton = _skeleton(definition)
     return None if skeleton is None else (definition.shape, skeleton.body.uid)
+
+
+@remembered
+def _kind_with_numbers(definition: Definition) -> tuple[tuple[int, ...], int, tuple[int, ...]] | None:
+    """Equal for definitions that differ in addresses alone."""
+    skeleton = _skeleton(definition)
+    return None if skeleton is None else (definition.shape, skeleton.body.uid, _compared_with(skeleton))
 
 
 def _outside_indices(body: Expr) -> list[Expr]:

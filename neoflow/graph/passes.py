@@ -8,7 +8,7 @@ from neoflow.graph.engine import Pass, run
 from neoflow.graph.graph import Graph
 from neoflow.graph.hoist import HoistCostly, HoistLookups
 from neoflow.graph.long import SplitLong
-from neoflow.graph.offsets import MoveOffsets
+from neoflow.graph.offsets import MoveNumbers, MoveReads
 from neoflow.graph.padding import PadGuards
 from neoflow.graph.slices import ReadSlices
 
@@ -19,7 +19,7 @@ PAD_GUARDS = Pass("pad guards", (PadGuards(),), after=CANONICAL)
 HOIST = Pass("hoist", (HoistCostly(), HoistLookups()), after=CANONICAL)
 CHAIN_SUMS = Pass("chain sums", (ChainSums(),), after=CANONICAL)
 READ_SLICES = Pass("read slices", (ReadSlices(),), after=CANONICAL)
-MOVE_OFFSETS = Pass("move offsets", (MoveOffsets(),), after=CANONICAL)
+MOVE_OFFSETS = Pass("move offsets", (MoveNumbers(), MoveReads()), after=CANONICAL)
 
 PASSES = (CANONICALIZE, PAD_GUARDS, HOIST, CHAIN_SUMS, READ_SLICES, MOVE_OFFSETS)
 """Padding needs reductions at the root; sums become chains when nothing changes any more who reads a contraction;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neoflow.expr import dtype as dt
 from neoflow.expr import traits
-from neoflow.expr.ir import Apply, Axis, Binder, Const, Expr, Read, Select, postorder
+from neoflow.expr.ir import Apply, Axis, Binder, Expr, Read, Select, postorder
 from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Compute, Definition, Tensor
 
@@ -85,15 +85,6 @@ def checked_axes(definition: Definition) -> frozenset[int]:
         else:
             stack += e.children
     return frozenset(found).intersection(range(len(definition.shape)))
-
-
-@remembered
-def is_move(definition: Definition) -> bool:
-    """One read at other indices, or 0 where a condition on the indices fails: a slice, a transpose, a padding."""
-    body = definition.body
-    moved = body.then if isinstance(body, Select) and isinstance(body.other, Const) else body
-    reads = [n for n in postorder(body) if isinstance(n, Read)]
-    return isinstance(moved, Read) and len(reads) == 1
 
 
 @remembered
