@@ -212,6 +212,7 @@ def test_explain_prints_each_stage(run):
         "hoist",
         "chain sums",
         "read slices",
+        "move offsets",
         "partition",
         "order",
         "schedules",

@@ -37,7 +37,7 @@ def together(guards: Guards, more: Guards) -> Guards:
     spans: dict[frozenset[tuple[Expr, int]], _Span] = {}
     places: list[Expr | _Span] = []
     for c in all_of:
-        form = _form(c)
+        form = comparison(c)
         if form is None:
             places.append(c)
             continue
@@ -50,6 +50,23 @@ def together(guards: Guards, more: Guards) -> Guards:
     if any(span.low > span.high for span in spans.values()):
         return all_of
     return tuple(c for p in places for c in (p.conditions() if isinstance(p, _Span) else (p,)))
+
+
+def bounds_under(form: affine.Linear, guards: Guards) -> tuple[int, int]:
+    """What `affine.form_bounds` says, of the points that meet those of the guards that are on one axis alone."""
+    spans: dict[Expr, _Span] = {a: _Span({a: 1}, *affine.bounds(a)) for a in form[0] if isinstance(a, Axis)}
+    for g in guards:
+        found = comparison(g)
+        ((axis, factor),) = found[0] if found is not None and len(found[0]) == 1 else ((None, 0),)
+        if found is not None and axis in spans and factor == 1:
+            spans[axis].cut(*found[1:])
+    low = high = form[1]
+    for atom, factor in form[0].items():
+        first, last = affine.bounds(atom)
+        if atom in spans and spans[atom].low <= spans[atom].high:
+            first, last = spans[atom].low, spans[atom].high
+        low, high = low + min(factor * first, factor * last), high + max(factor * first, factor * last)
+    return low, high
 
 
 @dataclass
@@ -90,7 +107,7 @@ class _Span:
             yield Apply("ne", (left, affine.integer(value)))
 
 
-def _form(cond: Expr) -> tuple[frozenset[tuple[Expr, int]], str, int] | None:
+def comparison(cond: Expr) -> tuple[frozenset[tuple[Expr, int]], str, int] | None:
     """A condition as a linear form of axes, its first coefficient positive, a comparison, a number; else None."""
     if not (isinstance(cond, Apply) and cond.fn in _TURNED and cond.args[0].dtype == dt.INDEX):
         return None

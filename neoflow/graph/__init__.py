@@ -6,13 +6,13 @@ table of passes. The engine (`run`) goes through a graph from its inputs, lets `
 a compute, and comes back to what a replacement touched, until nothing is left. The `Editor` under it keeps readers,
 order and reachability up to date. What was done is a `Derivation`: printed by `explain`, replayed on an equal graph.
 
-graph (`Graph`) · edit (`Editor`) · rewrite (the nouns) · engine · canonical, padding, hoist, chains, slices (the
-rewrites) · algebra (the laws of folding) · passes (the table) · known (what is constant, computed once) · facts
+graph (`Graph`) · edit (`Editor`) · rewrite (the nouns) · engine · canonical, padding, hoist, chains, slices, offsets
+(the rewrites) · algebra (the laws of folding) · passes (the table) · known (what is constant, computed once) · facts
 """
 
 from neoflow.graph.edit import Editor
 from neoflow.graph.engine import Limits, Pass, run
-from neoflow.graph.facts import is_contraction, own_indices, points, reads_at_own_point
+from neoflow.graph.facts import contiguous_offset, is_contraction, is_move, own_indices, points, reads_at_own_point
 from neoflow.graph.graph import Graph, make_graph, same_graph
 from neoflow.graph.known import Known, evaluate_constants
 from neoflow.graph.long import LONGEST, operations
@@ -34,8 +34,10 @@ __all__ = [
     "Site",
     "Step",
     "canonicalize",
+    "contiguous_offset",
     "evaluate_constants",
     "is_contraction",
+    "is_move",
     "make_graph",
     "operations",
     "optimize",

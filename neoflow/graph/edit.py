@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 
 from neoflow.errors import GraphError
-from neoflow.expr.tensor import Compute, Tensor, topological
+from neoflow.expr.tensor import Compute, Definition, Tensor, topological
 
 Place = tuple[int, ...]
 """Where a tensor stands in the order. What takes the place of another stands right behind it: (3,), then (3, 0)."""
@@ -39,6 +39,8 @@ class Editor:
         """computes by their `_key`, in the order of their numbers; once someone has asked"""
         self._reads_hash: list[int] = []
         """of `_edges`, for `_key`: a sum over the inputs, one of which changes when it is replaced"""
+        self._kinds: dict[Callable[[Definition], Hashable], dict[Hashable, list[int]]] = {}
+        """the computes of each kind, for each way to tell kinds that someone has asked for"""
         self._redirected: set[int] = set()
         """what does not read its `inputs` any more"""
         self._behind = itertools.count()
@@ -117,6 +119,14 @@ class Editor:
                 return other
         return None
 
+    def alike(self, t: Compute, kind: Callable[[Definition], Hashable]) -> Sequence[int]:
+        """The numbers of all computes whose definitions are of the kind of t's, in order; none for the kind None."""
+        if kind not in self._kinds:
+            self._kinds[kind] = {}
+            for n in self._in_order():
+                self._sort_in(kind, n)
+        return self._kinds[kind].get(kind(t.definition), ())
+
     # ------------------------------------------------------------------------------------------------------- changes
 
     def replace(self, edit: Mapping[Tensor, Tensor]) -> list[Compute]:
@@ -183,6 +193,8 @@ class Editor:
             uses = self._uses[i]
             uses[n] = (*uses[n], position) if n in uses else (position,)
         self._index(n)
+        for kind in self._kinds:
+            self._sort_in(kind, n)
         return n
 
     def _enter_cone(self, new: Tensor, place: Place) -> list[int]:
@@ -227,6 +239,8 @@ class Editor:
             if self._uses[n] or n in self._root_uses or not self._is_live[n]:
                 continue
             self._unindex(n)
+            for kind in self._kinds:
+                self._sort_out(kind, n)
             self._is_live[n] = False
             for i in dict.fromkeys(self._edges[n]):
                 del self._uses[i][n]
@@ -288,6 +302,21 @@ class Editor:
     def _unindex(self, n: int) -> None:
         if self._twins is not None:
             alike = self._twins[self._key(n)]
+            del alike[bisect.bisect_left(alike, n)]
+
+    # --------------------------------------------------------------------------------------------------------- kinds
+
+    def _sort_in(self, kind: Callable[[Definition], Hashable], n: int) -> None:
+        t = self._tensors[n]
+        found = kind(t.definition) if isinstance(t, Compute) else None
+        if found is not None:
+            bisect.insort(self._kinds[kind].setdefault(found, []), n)
+
+    def _sort_out(self, kind: Callable[[Definition], Hashable], n: int) -> None:
+        t = self._tensors[n]
+        found = kind(t.definition) if isinstance(t, Compute) else None
+        if found is not None:
+            alike = self._kinds[kind][found]
             del alike[bisect.bisect_left(alike, n)]
 
 

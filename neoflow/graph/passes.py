@@ -9,6 +9,7 @@ from neoflow.graph.factor import FactorSums
 from neoflow.graph.graph import Graph
 from neoflow.graph.hoist import HoistCostly, HoistLookups
 from neoflow.graph.long import SplitLong
+from neoflow.graph.offsets import MoveNumbers, MoveReads
 from neoflow.graph.padding import PadGuards
 from neoflow.graph.slices import ReadSlices
 
@@ -20,10 +21,12 @@ FACTOR = Pass("factor", (FactorSums(),), after=CANONICAL)
 HOIST = Pass("hoist", (HoistCostly(), HoistLookups()), after=CANONICAL)
 CHAIN_SUMS = Pass("chain sums", (ChainSums(),), after=CANONICAL)
 READ_SLICES = Pass("read slices", (ReadSlices(),), after=CANONICAL)
+MOVE_OFFSETS = Pass("move offsets", (MoveNumbers(), MoveReads()), after=CANONICAL)
 
-PASSES = (CANONICALIZE, PAD_GUARDS, FACTOR, HOIST, CHAIN_SUMS, READ_SLICES)
+PASSES = (CANONICALIZE, PAD_GUARDS, FACTOR, HOIST, CHAIN_SUMS, READ_SLICES, MOVE_OFFSETS)
 """Padding needs reductions at the root; what leaves a sum need not be hoisted out of it; sums become chains when
-nothing changes any more who reads a contraction; slices hide who reads the whole."""
+nothing changes any more who reads a contraction; slices hide who reads the whole; offsets are moved where slices leave
+bodies that differ."""
 
 
 def canonicalize(graph: Graph) -> Graph:

@@ -14,9 +14,9 @@ from typing import Any
 from neoflow.expr import dtype as dt
 from neoflow.expr.tensor import Compute, Tensor
 from neoflow.expr.traits import flops
-from neoflow.graph import LONGEST, is_contraction, operations, points, reads_at_own_point
+from neoflow.graph import LONGEST, contiguous_offset, is_contraction, is_move, operations, points, reads_at_own_point
 from neoflow.partition.copies import instructions
-from neoflow.partition.facts import contiguous_offset, is_move, is_view, reads_columns, reduces
+from neoflow.partition.facts import is_view, reads_columns, reduces
 from neoflow.partition.graph_facts import Facts
 from neoflow.partition.kernels import Kernels, Merge
 from neoflow.partition.rules import EPILOGUES, INLINING, ROW_KERNELS, SIBLINGS, VIEWS

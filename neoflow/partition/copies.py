@@ -20,8 +20,7 @@ from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Select, Slot, 
 from neoflow.expr.memo import remembered
 from neoflow.expr.spans import is_index_condition, together
 from neoflow.expr.tensor import Compute, Definition, Tensor
-from neoflow.graph import own_indices
-from neoflow.partition.facts import is_move
+from neoflow.graph import is_move, own_indices
 from neoflow.partition.graph_facts import Facts
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from neoflow.expr import affine, traits
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Apply, Axis, Binder, Const, Expr, Read, Select, postorder
+from neoflow.expr import traits
+from neoflow.expr.ir import Apply, Axis, Binder, Expr, Read, Select, postorder
 from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Compute, Definition, Tensor
 
@@ -88,15 +88,6 @@ def checked_axes(definition: Definition) -> frozenset[int]:
 
 
 @remembered
-def is_move(definition: Definition) -> bool:
-    """One read at other indices, or 0 where a condition on the indices fails: a slice, a transpose, a padding."""
-    body = definition.body
-    moved = body.then if isinstance(body, Select) and isinstance(body.other, Const) else body
-    reads = [n for n in postorder(body) if isinstance(n, Read)]
-    return isinstance(moved, Read) and len(reads) == 1
-
-
-@remembered
 def reads_columns(definition: Definition, rows: int) -> bool:
     """Whether a read that goes along a row strides through memory, neighbours belonging to other rows."""
 
@@ -107,19 +98,3 @@ def reads_columns(definition: Definition, rows: int) -> bool:
         if any(inside(i) for i in read.indices) and read.indices[-1].free and not inside(read.indices[-1]):
             return True
     return False
-
-
-@remembered
-def contiguous_offset(definition: Definition) -> int | None:
-    """Where in its source a compute that is a contiguous run of it begins, in elements; None for any other compute."""
-    body = definition.body
-    if not isinstance(body, Read):
-        return None
-    here: affine.Linear = ({}, 0)
-    for a in definition.axes:
-        here = affine.combine(affine.scale(here, a.extent), affine.linear(a))
-    there: affine.Linear = ({}, 0)
-    for index, extent in zip(body.indices, body.source.shape, strict=True):
-        there = affine.combine(affine.scale(there, extent), affine.linear(index))
-    difference = affine.simplify(affine.from_linear(affine.combine(there, here, -1)))
-    return int(difference.value) if isinstance(difference, Const) else None

@@ -12,10 +12,9 @@ from typing import Generic, TypeVar
 
 from neoflow.errors import PartitionError
 from neoflow.expr.tensor import Compute
-from neoflow.graph import is_contraction, reads_at_own_point
+from neoflow.graph import contiguous_offset, is_contraction, reads_at_own_point
 from neoflow.partition.facts import (
     checked_axes,
-    contiguous_offset,
     is_exact,
     looks_up,
     looks_up_by_element,

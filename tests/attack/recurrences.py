@@ -71,7 +71,7 @@ def soft_dtw(steps: int, rows: int = 6, seed: int = 0) -> Unrolled:
 
 
 def soft_dtw_in_place(steps: int, rows: int = 6, seed: int = 0) -> Unrolled:
-    """The same, each step reading its diagonal where it lies in the table: no two steps are equal."""
+    """The same, each step reading its diagonal where it lies in the table: steps differ in where they read."""
     table, costs = _table(steps, rows, seed)
     columns = table.shape[1]
 
@@ -79,6 +79,11 @@ def soft_dtw_in_place(steps: int, rows: int = 6, seed: int = 0) -> Unrolled:
         return nf.select((k - i >= 0) & (k - i < columns), nf.minimum(table[i, k - i] + along, FAR), FAR)
 
     return _warped(steps, table, costs, diagonal)
+
+
+def soft_dtw_square(steps: int, seed: int = 0) -> Unrolled:
+    """The same over a table of as many rows as columns: steps differ in their conditions, too."""
+    return soft_dtw_in_place(steps, (steps + 1) // 2, seed)
 
 
 def _table(steps: int, rows: int, seed: int) -> Any:
@@ -166,6 +171,7 @@ PROGRAMS: dict[str, Callable[[int], Unrolled]] = {
     "pairs": pairs,
     "soft_dtw": soft_dtw,
     "soft_dtw_in_place": soft_dtw_in_place,
+    "soft_dtw_square": soft_dtw_square,
     "soft_dtw_cells": soft_dtw_cells,
     "heat": heat,
     "scan": scan,

@@ -26,15 +26,19 @@ def work(found):
     return sum(instructions(node.definition) for call in found.calls for node in call.subgraph.nodes)
 
 
-EQUAL = [name for name in PROGRAMS if name != "soft_dtw_in_place"]
 LARGE = ("soft_dtw_in_place", "scan")
 """Programs of more than a kernel a step, of which few steps are much already."""
+MANY = ("soft_dtw_square",)
+"""Programs of which few steps have a kernel each: more than 64 share theirs."""
+LIKE = ("soft_dtw", "soft_dtw_square")
+"""Programs that are like another one."""
+EQUAL = [name for name in PROGRAMS if name not in MANY]
 
 
 def drawn(names, small, steps):
     """So many steps of each; unless the slow tests are run, fewer of what is large and none of what is like it."""
-    few = [(name, small if name in LARGE else steps) for name in names if name != "soft_dtw"]
-    more = [pytest.param(name, steps, marks=pytest.mark.slow) for name in names if name in (*LARGE, "soft_dtw")]
+    few = [(name, small if name in LARGE else steps) for name in names if name not in LIKE]
+    more = [pytest.param(name, steps, marks=pytest.mark.slow) for name in names if name in (*LARGE, *LIKE)]
     return pytest.mark.parametrize(("name", "steps"), [*few, *more])
 
 
@@ -51,6 +55,12 @@ def test_kernels_and_their_sizes_grow_with_the_steps(name, steps):
 @drawn(EQUAL, 28, 40)
 def test_equal_steps_are_equal_kernels(name, steps):
     assert len(divided(name, steps).subgraphs) <= 24
+
+
+def test_many_steps_under_other_conditions_are_equal_kernels():
+    """Those of one half of the table, and those of the other; forward and backward."""
+    found = divided("soft_dtw_square", 76)
+    assert len(found.calls) == 153 and len(found.subgraphs) <= 24
 
 
 def test_what_would_grow_says_why_it_does_not():
@@ -88,11 +98,11 @@ def test_gradients_are_differences(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", EQUAL)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_256_steps_compile_in_30_seconds(name, tmp_path, monkeypatch):
     """Of processor time, with an empty cache; and 256 steps take hardly more than four times what 64 do."""
     seconds = []
-    for steps in (16, 64, 256):
+    for steps in (80, 128, 256) if name in MANY else (16, 64, 256):
         folder = tmp_path / str(steps)
         folder.mkdir(mode=0o700)
         monkeypatch.setenv("NEOFLOW_CACHE_DIR", str(folder))
@@ -109,7 +119,8 @@ def test_256_steps_compile_in_30_seconds(name, tmp_path, monkeypatch):
 @pytest.mark.parametrize("steps", [12, 48])
 def test_soft_dtw_and_scan_against_pytorch(steps):
     agrees_with_torch(*warped("soft_dtw", steps))
-    agrees_with_torch(*warped("soft_dtw_in_place", 12))
+    agrees_with_torch(*warped("soft_dtw_in_place", steps))
+    agrees_with_torch(*warped("soft_dtw_square", 76 if steps == 48 else steps))
     agrees_with_torch(*scanned(steps))
 
 

@@ -177,4 +177,28 @@ def linear_sums(seed: int, least: int = 72, most: int = 80) -> Case:
     return case if ids is None else Case(case.roots, {**case.feeds, ids: make.rng.integers(0, rows, rows)})
 
 
-PROGRAMS = (anything, sums, windows, long_bodies, rotations, lookups, linear_sums)
+def steps(seed: int) -> Case:
+    """Bodies that differ in where they read and in the numbers of their conditions; few in a chain, or many."""
+    make = _Maker(seed)
+    is_chain, width = make.chance(0.5), make.between(3, 6)
+    count = 11 if is_chain else 36
+    x, border = make.input(2, width, count + width), make.between(0, 2)
+    y = make.input(count * width + 2)
+
+    reads = (
+        lambda t, b, i: x[b, i, t + border],
+        lambda t, b, i: nf.select(i <= t, x[b, i, t + width - 1 - i], 0.0),
+        lambda t, b, i: nf.select((t - i >= 0) & (t - i < count - border), x[b, i, t - i], 0.5),
+        lambda t, b, i: y[t * width + i] * y[t + i + 1],
+        lambda t, b, i: nf.select((i >= 1) & (i + t >= width), x[b, i - 1, (t + 1) % 7], y[t]),
+    )
+    read = make.pick(reads)
+    h = make.input(2, width)
+    made = [h]
+    for t in range(count):
+        h = nf.compute((2, width), lambda b, i, t=t, h=made[-1 if is_chain else 0]: nf.tanh(h[b, i]) + read(t, b, i))
+        made.append(h)
+    return make.case([h, *make.shuffled(made[1:-1])[:3]]) if is_chain else Case(made[1:], make.feeds)
+
+
+PROGRAMS = (anything, sums, windows, long_bodies, rotations, lookups, linear_sums, steps)

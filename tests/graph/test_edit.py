@@ -14,6 +14,11 @@ from tests.chance import Chance
 from tests.strategies import random_program
 
 
+def rank(definition):
+    """A kind of definitions."""
+    return len(definition.shape)
+
+
 def agrees(editor):
     """Every answer of the editor, from the finished tensors alone."""
     order = topological(editor.finish())
@@ -42,6 +47,10 @@ def agrees(editor):
             for o in computes
             if o is not t and o.definition is t.definition and same(editor.inputs(o), editor.inputs(t))
         }
+        alike = [
+            n for o in computes if (n := editor.number(o)) in editor.alike(t, rank) and len(o.shape) == len(t.shape)
+        ]
+        assert sorted(alike) == list(editor.alike(t, rank)) and editor.number(t) in alike
         twin = editor.twin(t)
         assert (twin.uid in twins) if twins else twin is None
 

@@ -129,6 +129,7 @@ stopped: nothing is left to rewrite
 stopped: nothing is left to rewrite
 stopped: nothing is left to rewrite
 stopped: nothing is left to rewrite
+stopped: nothing is left to rewrite
 """
 
 
