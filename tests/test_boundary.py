@@ -16,6 +16,11 @@ import neoflow as nf
 from neoflow.arguments import misfit
 from neoflow.boundary import public
 from neoflow.errors import ArgumentError, ExpressionError, RuntimeFault, shown
+from neoflow.graph import Graph, make_graph
+from neoflow.loops import Schedule
+from neoflow.partition import Subgraph
+from neoflow.runtime.plan import Plan
+from neoflow.target import Target
 
 PACKAGE = str(Path(nf.__file__).parent)
 x = nf.placeholder((4, 5), name="x")
@@ -32,6 +37,20 @@ def test_the_users_frames_are_left():
     with pytest.raises(ExpressionError) as caught:
         nf.compute((4,), body)
     assert frames(caught.value) == ["test_the_users_frames_are_left", "body"]
+
+
+@pytest.mark.parametrize(
+    "read", [Graph.from_text, Subgraph.from_text, Plan.from_text, Schedule.from_text, Target.from_text]
+)
+def test_what_reads_a_text_shows_no_frame(read):
+    with pytest.raises(nf.TextError, match="line 1, column 1: expected `neoflow`, found `text`") as caught:
+        read("text")
+    assert frames(caught.value) == ["test_what_reads_a_text_shows_no_frame"]
+
+
+def test_what_is_no_dict_of_leaves():
+    with pytest.raises(ArgumentError, match=r"Graph\.from_text: leaves is 3, an int; it takes a dict of"):
+        Graph.from_text(make_graph([x + 1.0], [x]).to_text(), leaves=3)
 
 
 def test_what_a_user_raises_stays_what_it_is():

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from neoflow.boundary import public
 from neoflow.errors import GraphError
 from neoflow.expr.printer import print_program
 from neoflow.expr.tensor import Compute, Constant, Parameter, Placeholder, Tensor, structural_hash, topological
@@ -75,6 +76,7 @@ class Graph:
         return write_program(self.inputs, self.outputs, self.updates)
 
     @classmethod
+    @public
     def from_text(cls, text: str, leaves: Mapping[str, Placeholder] | None = None) -> Graph:
         """The graph that `to_text` wrote, checked, over new placeholders and parameters (these begin with zeros).
 
