@@ -163,12 +163,12 @@ def chain_seconds(threads: int, seconds: float) -> float:
     x = cpu.allocate((target.lanes("float32"),), "float32")
     y = cpu.allocate((target.threads * CHAINS * target.lanes("float32"),), "float32")
     x[...] = 0.5
-    table, status = np.array([cpu.address(x), cpu.address(y)], np.int64), np.zeros(1, np.int32)
+    table = np.array([cpu.address(x), cpu.address(y)], np.int64)
     launches = [Launch(library.address(entry.symbol), 0, entry.tasks, entry.is_parallel)] * CHAIN
-    program = cpu.program(launches, table, status, threads)
+    recording = cpu.record(launches, table, cpu.status(1), threads)
 
     def run() -> None:
-        cpu.launch(program)
+        cpu.launch(recording)
         cpu.synchronize()
 
     return timed(run, None, max(5, int(seconds / 2 / timed(run, None, 5)))) / CHAIN

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,12 +19,12 @@ import torch
 
 import neoflow as nf
 from benchmarks.results import write
+from benchmarks.timing import aligned, block, error_of
 from neoflow.expr.count import count_ops
 from neoflow.nn import functional as F
 from neoflow.report.machine import Machine, examine
 
 RNG = np.random.default_rng(0)
-Run = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -132,30 +131,17 @@ def cases() -> list[Case]:
     ]
 
 
-def block(run: Run, seconds: float = 0.15) -> float:
-    """Seconds of one call, over as many as fill a block."""
-    start, calls = time.perf_counter(), 0
-    while time.perf_counter() - start < seconds:
-        run()
-        calls += 1
-    return (time.perf_counter() - start) / calls
-
-
 def measure(case: Case, rounds: int) -> tuple[float, float, float, float]:
     """(seconds of neoflow, of PyTorch, median ratio, largest relative difference of the results)."""
     function = nf.compile(case.roots, case.inputs)
     arrays = [RNG.standard_normal(t.shape).astype(np.float32) for t in case.inputs]
-    held = [torch.from_numpy(a.copy()) for a in arrays]
-    aligned = [function._accept(t, a) for t, a in zip(case.inputs, arrays, strict=True)]
-    found, wanted = function(*arrays), case.peer(*held)
+    held, given = [torch.from_numpy(a.copy()) for a in arrays], [aligned(a) for a in arrays]
+    found, wanted = function(*given), case.peer(*held)
     outputs = list(wanted) if isinstance(wanted, tuple) else [wanted]
-    error = 0.0
-    for a, b in zip(found[-len(outputs) :], outputs, strict=True):
-        b = b.detach().numpy()
-        error = max(error, float(np.max(np.abs(a - b)) / np.max(np.abs(b))))
+    error = error_of(found[-len(outputs) :], outputs)
     ours, theirs = [], []
     for _ in range(rounds):
-        ours.append(block(lambda: function(*aligned)))
+        ours.append(block(lambda: function(*given)))
         theirs.append(block(lambda: case.peer(*held)))
     ratio = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
     return statistics.median(ours), statistics.median(theirs), ratio, error

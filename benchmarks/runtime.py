@@ -26,6 +26,7 @@ import numpy as np
 
 import neoflow as nf
 from benchmarks.results import write
+from benchmarks.timing import aligned
 from neoflow import codegen
 from neoflow.codegen.cpu.kernel import Lowered, assemble
 from neoflow.codegen.tir import emit
@@ -48,13 +49,6 @@ MICROSECONDS, WASTE, RATIO = 2.0, 1.10, 1.0
 STEPS, ROUNDS = 5, 3
 """Steps in a fresh process, and how many processes."""
 MIB = 2**20
-
-
-def aligned(array: np.ndarray) -> np.ndarray:
-    """A copy that a step takes as it is."""
-    copy = device().allocate(array.shape, array.dtype)
-    copy[...] = array
-    return copy
 
 
 def empty_kernel(arguments: int) -> Lowered:

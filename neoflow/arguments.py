@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import types
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -15,6 +15,8 @@ import numpy as np
 from neoflow.errors import shown
 
 _LISTS = (Collection, Iterable, Sequence, list, tuple)
+_ITEMS = (list, tuple, Set, np.ndarray)
+"""What can be gone through more than once."""
 _BITS = 64
 """An integer of more is never meant."""
 _NUMBERS: dict[Any, type] = {int: Integral, float: Real}
@@ -23,22 +25,44 @@ _NUMBERS: dict[Any, type] = {int: Integral, float: Real}
 
 def misfit(function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> str | None:
     """The sentence about the first argument that is not what its annotation says; None when all of them are."""
+    return next((f for name, value, hint in _given(function, args, named) if (f := _misfit(value, hint, name))), None)
+
+
+def doubtful(function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> str | None:
+    """The sentence about the first argument that stands for a list, and whose items cannot be looked at any more."""
+    for name, value, hint in _given(function, args, named):
+        alternatives = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+        lists = [h for h in alternatives if (get_origin(h) or h) in _LISTS]
+        is_other = any(
+            h is Any or (isinstance(h, type) and isinstance(value, h)) for h in alternatives if h not in lists
+        )
+        if (
+            lists
+            and not is_other
+            and isinstance(value, Iterable)
+            and not isinstance(value, (*_ITEMS, str, bytes, Mapping))
+        ):
+            return f"{_unlike(value, lists[0], name)}, and its items are not such: write them as a list"
+    return None
+
+
+def _given(
+    function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, Any]]:
+    """Name, value and annotation of every argument; nothing where the function cannot be called so."""
     try:
         signature, hints = _declared(function)
         given = signature.bind(*args, **named).arguments
     except (NameError, TypeError, ValueError):
-        return None
+        return
     for name, value in given.items():
         hint = hints.get(name, Any)
         match signature.parameters[name].kind:
             case inspect.Parameter.VAR_POSITIONAL:
-                hint = tuple[hint, ...]  # type: ignore[valid-type]
+                hint = types.GenericAlias(tuple, (hint, ...))
             case inspect.Parameter.VAR_KEYWORD:
-                hint = Mapping[str, hint]  # type: ignore[valid-type]
-        found = _misfit(value, hint, name)
-        if found is not None:
-            return found
-    return None
+                hint = types.GenericAlias(Mapping, (str, hint))
+        yield name, value, hint
 
 
 @lru_cache(maxsize=1024)
@@ -61,12 +85,27 @@ def _misfit(value: Any, hint: Any, where: str) -> str | None:
         return None if value in inner else _unlike(value, hint, where)
     if not _is_of(value, origin):
         return _unlike(value, hint, where)
+    if inner and isinstance(inner[0], list):
+        return _misfit_of_function(value, inner[0], where)
     if not inner or not isinstance(origin, type):
         return None
     if issubclass(origin, Mapping) and len(inner) == 2:
         return _misfit_of_mapping(value, inner, where)
-    if issubclass(origin, Iterable) and isinstance(value, (list, tuple)):
-        return _misfit_of_items(value, origin, inner, where)
+    if issubclass(origin, Iterable) and origin is not np.ndarray and isinstance(value, _ITEMS):
+        if isinstance(value, np.ndarray) and not value.ndim:
+            return _unlike(value, hint, where)
+        return _misfit_of_items(list(value), origin, inner, where)
+    return None
+
+
+def _misfit_of_function(value: Callable[..., Any], takes: list[Any], where: str) -> str | None:
+    """Why a function cannot be called with as many arguments as it will be."""
+    try:
+        inspect.signature(value).bind(*takes)
+    except TypeError as error:
+        return f"{where}, {shown(value)}, will be called with {len(takes)} arguments: {error}"
+    except ValueError:  # nothing is known of it
+        pass
     return None
 
 
@@ -103,6 +142,8 @@ def _is_of(value: Any, kind: Any) -> bool:
         return isinstance(value, _NUMBERS[kind]) and not isinstance(value, (bool, np.bool_))
     if kind is bool:
         return isinstance(value, (bool, np.bool_)) or (isinstance(value, int) and value in (0, 1))
+    if kind is tuple and isinstance(value, Set):  # in no order
+        return False
     if kind in _LISTS:  # whatever gives items one after another, but no text, and no dict of its keys
         return isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping))
     try:

@@ -17,13 +17,15 @@ from types import TracebackType
 from typing import Any, TypeVar, cast
 
 from neoflow import config
-from neoflow.arguments import misfit
+from neoflow.arguments import doubtful, misfit
 from neoflow.errors import ArgumentError, NeoflowError
 from neoflow.expr.ir import caller
 
 F = TypeVar("F", bound=Callable[..., Any])
 _ROOT = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LIBRARIES = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_COMPILED = ".pyx"
+"""The end of the file, of no place, that a frame of NumPy's compiled parts is said to be of."""
 _SPECIAL = ("__init__", "__call__")
 """Methods with underscores that are public."""
 _EAGER = ("__init__",)
@@ -104,6 +106,8 @@ def _explained(
     if isinstance(error, TypeError) and frames is not None and frames.tb_next is None:  # the call itself
         return ArgumentError(str(error).replace(".__init__()", "()"), caller())
     found = misfit(function, args, named)
+    if found is None and isinstance(error, (AttributeError, TypeError)):
+        found = doubtful(function, args, named)
     return error if found is None else _refusal(function, found)
 
 
@@ -136,7 +140,8 @@ def _users(frames: TracebackType | None) -> Iterator[TracebackType]:
     is_inside = True
     for one in _each(frames):
         file = one.tb_frame.f_code.co_filename
-        is_inside = file.startswith(_ROOT) or (is_inside and file.startswith((*_LIBRARIES, "<frozen")))
+        is_library = file.startswith((*_LIBRARIES, "<frozen")) or file.endswith(_COMPILED)
+        is_inside = file.startswith(_ROOT) or (is_inside and is_library)
         if not is_inside:
             yield one
 

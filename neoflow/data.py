@@ -19,7 +19,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from neoflow.errors import DataError
+from neoflow.boundary import publish
+from neoflow.errors import DataError, shown
 
 __all__ = [
     "BatchState",
@@ -54,6 +55,9 @@ class Dataset:
     classes: int
 
     def __post_init__(self) -> None:
+        for name in ("images", "labels"):
+            if not isinstance(getattr(self, name), np.ndarray):
+                raise DataError(f"{name} are a NumPy array, not {shown(getattr(self, name))}")
         if self.images.ndim != 4 or self.images.dtype != np.float32:
             raise DataError(f"images are float32 [N, C, H, W], not {self.images.dtype} {list(self.images.shape)}")
         if self.labels.shape != self.images.shape[:1] or self.labels.dtype != np.int64:
@@ -206,7 +210,9 @@ def load_digits(size: int = 28, test: int = 360, seed: int = 0) -> Split:
 
 def resize_bilinear(images: Images, size: int | tuple[int, int]) -> Images:
     """`[N, C, H, W]` -> `[N, C, *size]` (one int: a square), linear between pixel centres, its border beyond."""
-    sizes = (size, size) if isinstance(size, int) else size
+    sizes = (size, size) if isinstance(size, int) else tuple(size)
+    if not isinstance(images, np.ndarray) or images.ndim != 4 or len(sizes) != 2 or min(sizes) < 1:
+        raise DataError(f"images are [N, C, H, W], and resized to two sizes of at least 1, not to {shown(size)}")
     rows, columns = (_interpolation(extent, n) for extent, n in zip(images.shape[2:], sizes, strict=True))
     return np.ascontiguousarray(rows @ images @ columns.T)
 
@@ -220,8 +226,8 @@ def _interpolation(extent: int, size: int) -> Images:
 def stratified_split(whole: Dataset, test: int, seed: int) -> tuple[Dataset, Dataset]:
     """Hold out exactly `test` samples with every class in proportion; the same seed gives the same split."""
     if not 0 < test < len(whole):
-        raise DataError(f"cannot hold out {test} of {len(whole)} samples")
-    order = np.random.default_rng(seed).permutation(len(whole))
+        raise DataError(f"cannot hold out {shown(test)} of {len(whole)} samples")
+    order = _generator(seed).permutation(len(whole))
     # Position of each sample within its class, in shuffled order, as a fraction: the smallest `test` are held out.
     labels = whole.labels[order]
     rank = np.empty(len(whole))
@@ -237,6 +243,8 @@ def stratified_split(whole: Dataset, test: int, seed: int) -> tuple[Dataset, Dat
 # ---- text ----------------------------------------------------------------------------------------------------------
 
 _CHOICES = (0.5, 0.25, 0.125, 0.125)
+_CHAIN_LIMIT = 1 << 28
+"""Words of a chain; they and what they are drawn from take 24 bytes each."""
 
 
 def chain(vocabulary: int, length: int, train: int, test: int, words: int = 32, seed: int = 0) -> Split:
@@ -249,7 +257,12 @@ def chain(vocabulary: int, length: int, train: int, test: int, words: int = 32, 
     words = min(words, vocabulary)
     if words < len(_CHOICES) or length < 1:
         raise DataError(f"a chain needs {len(_CHOICES)} words and windows of 1, not {words} and {length}")
-    generator = np.random.default_rng(seed)
+    if min(train, test) < 0 or (train + test) * (length + 1) > _CHAIN_LIMIT:
+        raise DataError(
+            f"a chain has {shown(train)} windows to learn from and {shown(test)} to be judged by, of {shown(length)} "
+            f"words: neither is less than 0, and all have {_CHAIN_LIMIT} words at most"
+        )
+    generator = _generator(seed)
     successors = np.argsort(generator.random((words, words)), axis=1)[:, : len(_CHOICES)]
     text = generator.integers(0, words, (train + test, length + 1))
     choices = generator.choice(len(_CHOICES), text.shape, p=_CHOICES)
@@ -293,7 +306,7 @@ class Batches:
         if not 0 < batch <= len(data):
             raise DataError(f"batches of {batch} need a batch size between 1 and {len(data)}, the number of samples")
         if not 0 <= shift < min(data.inputs.shape[2:], default=1):
-            raise DataError(f"cannot shift images of {data.inputs.shape[2:]} pixels by up to {shift}")
+            raise DataError(f"cannot shift images of {data.inputs.shape[2:]} pixels by up to {shown(shift)}")
         self.data, self.batch, self.shift, self.keep_last = data, batch, shift, keep_last
         self.state = BatchState(seed) if state is None else state
 
@@ -342,3 +355,12 @@ def padded_batches(data: Dataset | Text, batch: int) -> Iterator[tuple[NDArray, 
         valid = min(batch, len(data) - start)
         chosen = np.minimum(np.arange(start, start + batch), len(data) - 1)
         yield data.inputs[chosen], data.labels[chosen], valid
+
+
+def _generator(seed: int) -> np.random.Generator:
+    if seed < 0:
+        raise DataError(f"the seed is {shown(seed)}; it is at least 0")
+    return np.random.default_rng(seed)
+
+
+publish(globals(), __all__)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from neoflow.arguments import misfit
+from neoflow.boundary import public
+from neoflow.errors import TextError
 from neoflow.loops import Schedule
 from neoflow.partition import Subgraph
 from neoflow.target import Target
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -71,14 +76,27 @@ class Code:
         return json.dumps(asdict(self), sort_keys=True)
 
     @staticmethod
+    @public
     def from_json(text: str) -> Code:
-        """The code that `to_json` gave. Raises `ValueError`, `KeyError` or `TypeError` for anything else."""
-        data: Mapping[str, Any] = json.loads(text)
-        return Code(
-            tuple(Entry(**e) for e in data["entries"]),
-            tuple(Workspace(**w) for w in data["workspaces"]),
-            tuple(Fault(**f) for f in data["faults"]),
-        )
+        """The code that `to_json` gave. Raises `TextError` for anything else."""
+        try:
+            data: Mapping[str, Any] = json.loads(text)
+            return Code(
+                tuple(_row(Entry, e) for e in data["entries"]),
+                tuple(_row(Workspace, w) for w in data["workspaces"]),
+                tuple(_row(Fault, f) for f in data["faults"]),
+            )
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise TextError(f"how a kernel is called is not written here: {error}", 1, 1) from None
+
+
+def _row(kind: type[T], data: Mapping[str, Any]) -> T:
+    """The value of a class with these fields. Raises `TypeError`."""
+    row = kind(**data)
+    found = misfit(kind, (), data)
+    if found is not None:
+        raise TypeError(found)
+    return row
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from dataclasses import dataclass
 
+from neoflow.boundary import public
 from neoflow.errors import CodegenError
 from neoflow.machine import available_cores
 from neoflow.text import read_record, write_record
@@ -45,6 +46,7 @@ class Target:
         return write_record(self, "target")
 
     @classmethod
+    @public
     def from_text(cls, text: str) -> Target:
         """The target that `to_text` wrote. Raises `TextError`."""
         return read_record(cls, text, "target")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -72,9 +73,9 @@ class Limits:
     reducers: tuple[str, ...] = REDUCERS
 
 
-def random_program(seed: int, **limits: object) -> Program:
+def random_program(seed: int, **limits: Any) -> Program:
     """The program of a seed under `Limits(**limits)`."""
-    return _Maker(seed, Limits(**limits)).program()  # type: ignore[arg-type]
+    return _Maker(seed, Limits(**limits)).program()
 
 
 Value = tuple[Expr, float]

@@ -13,9 +13,14 @@ import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow.arguments import misfit
+from neoflow.arguments import doubtful, misfit
 from neoflow.boundary import public
 from neoflow.errors import ArgumentError, ExpressionError, RuntimeFault, shown
+from neoflow.graph import Graph, make_graph
+from neoflow.loops import Schedule
+from neoflow.partition import Subgraph
+from neoflow.runtime.plan import Plan
+from neoflow.target import Target
 
 PACKAGE = str(Path(nf.__file__).parent)
 x = nf.placeholder((4, 5), name="x")
@@ -32,6 +37,20 @@ def test_the_users_frames_are_left():
     with pytest.raises(ExpressionError) as caught:
         nf.compute((4,), body)
     assert frames(caught.value) == ["test_the_users_frames_are_left", "body"]
+
+
+@pytest.mark.parametrize(
+    "read", [Graph.from_text, Subgraph.from_text, Plan.from_text, Schedule.from_text, Target.from_text]
+)
+def test_what_reads_a_text_shows_no_frame(read):
+    with pytest.raises(nf.TextError, match="line 1, column 1: expected `neoflow`, found `text`") as caught:
+        read("text")
+    assert frames(caught.value) == ["test_what_reads_a_text_shows_no_frame"]
+
+
+def test_what_is_no_dict_of_leaves():
+    with pytest.raises(ArgumentError, match=r"Graph\.from_text: leaves is 3, an int; it takes a dict of"):
+        Graph.from_text(make_graph([x + 1.0], [x]).to_text(), leaves=3)
 
 
 def test_what_a_user_raises_stays_what_it_is():
@@ -121,12 +140,36 @@ def f(
         ({"h": (1.0,)}, "h has 1 items; it takes 2"),
         ({"h": (1.0, "a")}, "h[1] is 'a', a str; it takes a number"),
         ({"i": 3}, "i is 3, an int; it takes a function or None"),
+        ({"d": {1}}, "d[0] is 1, an int; it takes a Tensor"),
+        ({"d": np.zeros(1)}, "d[0] is np.float64(0.0), a float64; it takes a Tensor"),
+        ({"d": np.zeros(())}, "d is array(0.), a ndarray; it takes a list of Tensor"),
+        ({"h": {1.0, 2.0}}, "h is {1.0, 2.0}, a set; it takes a tuple of number"),
+        ({"i": f}, None),
         ({"l": 2}, "l is 2, an int; it takes a bool"),
         ({"z": 3}, "named['z'] is 3, an int; it takes a Tensor"),
     ],
 )
 def test_misfit(given, reason):
     assert misfit(f, (), given) == reason
+
+
+def test_a_function_that_cannot_be_called_so():
+    found = misfit(f, (), {"i": test_a_function_that_cannot_be_called_so})
+    assert found.startswith("i, <function test_a_f")
+    assert found.endswith("will be called with 1 arguments: too many positional arguments")
+
+
+def test_items_that_are_gone():
+    numbers = iter([1])
+    assert misfit(f, (), {"d": numbers, "j": numbers}) is None
+    found = doubtful(f, (), {"d": numbers})
+    assert found.endswith("it takes a list of Tensor, and its items are not such: write them as a list")
+    assert doubtful(f, (), {"d": [x], "j": numbers}) is None
+
+
+def test_a_compiled_part_of_numpy_is_inside():
+    with pytest.raises(ArgumentError, match="check_grad: seed is 'a', a str; it takes an integer"):
+        nf.check_grad(nf.mean(x), seed="a")
 
 
 def test_misfit_by_position():

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 import neoflow as nf
+from neoflow import data
 from neoflow.errors import (
     ArgumentError,
     CheckpointError,
     ConfigError,
+    DataError,
     ExpressionError,
     GradientError,
     GraphError,
@@ -26,10 +28,13 @@ x, y = nf.placeholder((4, 5), name="x"), nf.placeholder((5, 3), name="y")
 v, n = nf.placeholder((5,), name="v"), nf.placeholder((4,), "int32", name="n")
 ids = nf.placeholder((3,), "int64", name="ids")
 image, kernel = nf.placeholder((2, 3, 8, 8), name="image"), nf.placeholder((4, 3, 3, 3), name="kernel")
+cube, seed = nf.placeholder((2, 3, 5), name="cube"), nf.placeholder((), "int64", name="seed")
+shifted = nf.placeholder((2, 9, 6, 6), name="shifted")
 w = nf.parameter((4, 5), name="w")
 k = nf.axis(5, "k")
 loss = nf.mean(x * w)
 a = np.zeros((4, 5), np.float32)
+samples = data.Dataset(np.zeros((8, 1, 4, 4), np.float32), np.zeros(8, np.int64), 2)
 
 
 def trainer(**options):
@@ -183,6 +188,27 @@ MISTAKES = {
     "nf.optim.Adam(betas=0.9)": (ArgumentError, "Adam: betas is 0.9, a float; it takes a tuple of number"),
     "nf.optim.Adam(learning_rate=0.1)": (ArgumentError, "got an unexpected keyword argument 'learning_rate'"),
     "nf.optim.global_norm([])": (ExpressionError, "the global norm is that of one gradient at least"),
+    "F.multi_head_attention(x, x, x, x, x, 2)": (ExpressionError, "multi_head_attention takes x[B, S, E], not x[4, 5]"),
+    "F.multi_head_attention(cube, y, v, y, v, 0)": (ExpressionError, "0 heads do not fit cube[2, 3, 5]"),
+    "F.scaled_dot_product_attention(x, x, x, image)": (ExpressionError, "the mask has more dimensions than the scores"),
+    "F.lstm_cell(x, v, x, x, x)": (ExpressionError, "lstm_cell takes h[B, H] and weights [4H, I], [4H, H], not v[5]"),
+    "F.gru_cell(x, v, x, x)": (ExpressionError, "gru_cell takes h[B, H] and weights [3H, I], [3H, H], not v[5]"),
+    "F.lstm_gates(x, x, {'a': 1})": (ExpressionError, "takes the columns of the gates i, f, g and o, not of a"),
+    "F.random_bits((4,), seed, [1])": (ExpressionError, "stream is [1]; it is an integer"),
+    "F.batch_norm(v, v, v, v, v)": (ExpressionError, "batch_norm takes x[B, C, ...], not v[5]"),
+    "F.batch_norm_inference(v, v, v, v, v)": (ExpressionError, "gamma and beta of v[5] have one value a channel"),
+    "F.adaptive_avg_pool(image, 0)": (ExpressionError, "adaptive pooling: size 0 is not at least 1"),
+    "F.adaptive_max_pool(image, 2**63)": (ExpressionError, "elements"),
+    "F.depthwise_conv2d(x, kernel)": (ExpressionError, "depthwise_conv2d takes x[B, C, H, W], not x[4, 5]"),
+    "F.shift_conv2d(shifted, nf.placeholder((4, 9)), stride=0)": (
+        ExpressionError,
+        "stride 0 is not at least 1",
+    ),
+    "nf.nn.conv_norm(nf.nn.Parameters('m'), 'c', image, 4, 3, groups=0)": (ExpressionError, "groups that divide C"),
+    "nf.nn.LSTMCell(5, 0)": (ExpressionError, "LSTMCell: size 0 is not at least 1"),
+    "nf.nn.init.initial_value(3)": (ArgumentError, "initial_value: parameter is 3, an int; it takes a Parameter"),
+    "nf.optim.global_norm({3})": (ArgumentError, "global_norm: gradients[0] is 3, an int; it takes a Tensor"),
+    "nf.optim.SGD(groups=iter([3]))": (ArgumentError, "and its items are not such: write them as a list"),
     # training
     "nf.Trainer(loss, [w])": (ArgumentError, "missing 1 required keyword-only argument: 'inputs'"),
     "nf.Trainer(loss, ['w'], inputs=[x])": (
@@ -197,6 +223,31 @@ MISTAKES = {
     "trainer().fit(None)": (ArgumentError, "Trainer.fit: batches is None"),
     "trainer().fit([{'x': a}])": (RuntimeFault, "a batch is a list of arrays, one for each input (x), not a dict"),
     "trainer().fit([(a, a)])": (RuntimeFault, "a batch has 2 arrays for 1 inputs (x)"),
+    "trainer().fit(lambda: None)": (RuntimeFault, "what makes batches gave None"),
+    "trainer().fit([3])": (RuntimeFault, "a batch is a list of arrays, one for each input (x), not a int"),
+    "trainer().fit([(a,)], report=1j)": (ArgumentError, "report is 1j, a complex; it takes a text or a path"),
+    "trainer().fit([(a,)], on_step=lambda: None)": (ArgumentError, "will be called with 1 arguments: too many"),
+    "trainer().evaluate([(a, 'all')])": (RuntimeFault, "ends with how many of its samples count, not with 'all'"),
+    "trainer().evaluate(3)": (ArgumentError, "Trainer.evaluate: batches is 3, an int; it takes"),
+    "trainer().predict(x * w, 3)": (RuntimeFault, "3 is neither an array nor batches"),
+    "trainer().predict([], a)": (ConfigError, "there is nothing to compute: give one tensor at least"),
+    # data
+    "data.Dataset([1], [2], 3)": (DataError, "images are a NumPy array, not [1]"),
+    "data.Batches(samples, 9)": (DataError, "batches of 9 need a batch size between 1 and 8"),
+    "data.load_mnist(3)": (ArgumentError, "load_mnist: folder is 3, an int; it takes a text or a Path"),
+    "data.chain(10, 5, -1, 2)": (DataError, "neither is less than 0, and all have 268435456 words at most"),
+    "data.chain(10, 5, 8, 2, seed=-1)": (DataError, "the seed is -1; it is at least 0"),
+    "data.resize_bilinear(a, 3)": (DataError, "resized to two sizes of at least 1, not to 3"),
+    # NumPy's functions, and its arrays
+    "np.sum(x, keepdims='a')": (ExpressionError, "np.sum of a tensor: keepdims is 'a'; it is True or False"),
+    "np.take(x, [1, [2]])": (ExpressionError, "the indices [1, [2]] are no array"),
+    "nf.compute((4,), int)": (ExpressionError, "the body is a function of axes, not <class 'int'>"),
+    "nf.reshape(x, [None, 5])": (ExpressionError, "has extent None; extents are integers greater than 0"),
+    "nf.parameter((2,), init=[1, [2]])": (ExpressionError, "is no array: setting an array element with a sequence"),
+    "nf.constant(a, dtype=b'a')": (ExpressionError, "dtype b'a' is not one of"),
+    "nf.check_grad(loss, [w], step=0)": (GradientError, "the seed is 0, the step 0; they are at least 0, and above 0"),
+    "nf.var(1.5, 1)": (ExpressionError, "axes"),
+    "nf.compile([loss], [x])(None)": (RuntimeFault, "input x"),
     "nf.compile([loss], [x])()": (RuntimeFault, "the program takes 1 arrays (x), got 0"),
     "nf.compile([loss], [x]).profile(a, runs=0)": (RuntimeFault, "a profile has at least one run, not 0"),
     "nf.compile([loss], [x])(np.zeros(3))": (RuntimeFault, "input x has shape (4, 5), the array (3,)"),

@@ -15,7 +15,6 @@ import datetime
 import inspect
 import statistics
 import textwrap
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +24,10 @@ import torch
 
 import neoflow as nf
 from benchmarks.gallery.operators import OPERATORS, Operator
+from benchmarks.timing import block, error_of
 from neoflow.report.machine import processor
 
 PAGE = Path(__file__).parents[2] / "docs" / "gallery.md"
-BLOCK = 0.15
-"""Seconds of a block of calls."""
 
 
 @dataclass(frozen=True)
@@ -65,24 +63,6 @@ def make_case(operator: Operator, sizes: dict[str, int] | None = None, compiled:
         return [value, *torch.autograd.grad(value, [h for h in held if h.requires_grad], g)]
 
     return Case([y, *nf.vjp(y, floats, cotangent)], [*inputs, cotangent], arrays, peer)
-
-
-def error_of(found: Sequence[np.ndarray], wanted: Sequence[torch.Tensor]) -> float:
-    """The largest difference, as a share of the largest entry of its tensor."""
-    errors = []
-    for a, t in zip(found, wanted, strict=True):
-        b = t.detach().numpy()
-        errors.append(float(np.max(np.abs(a - b)) / max(np.max(np.abs(b)), 1e-30)))
-    return max(errors)
-
-
-def block(run: Callable[[], object]) -> float:
-    """Seconds of one call, over as many as fill a block."""
-    start, calls = time.perf_counter(), 0
-    while time.perf_counter() - start < BLOCK:
-        run()
-        calls += 1
-    return (time.perf_counter() - start) / calls
 
 
 def measure(operator: Operator, rounds: int, compiled: bool) -> str:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import cast
 
 import numpy as np
 
@@ -436,7 +437,7 @@ def _period(e: Expr, z: Axis) -> int:
 
 def _period_of(e: Expr, z: Axis) -> Walk[int]:
     if isinstance(e, Apply) and e.fn in ("floordiv", "mod"):
-        divisor = int(e.args[1].value)  # type: ignore[attr-defined]
+        divisor = int(cast(Const, e.args[1]).value)
         terms, _ = affine.linear(e.args[0])
         if all(isinstance(a, Axis) for a in terms):
             return divisor // math.gcd(divisor, terms.get(z, 0))

@@ -34,6 +34,8 @@ def check_grad(
     Returns the worst |difference| / (atol + rtol * |gradient|), which is <= 1. Raises `GradientError` with the worst
     element.
     """
+    if seed < 0 or not step > 0:
+        raise GradientError(f"the seed is {seed}, the step {step}; they are at least 0, and above 0")
     rng = np.random.default_rng(seed)
     asked = [wrt] if isinstance(wrt, Tensor) else list(wrt or ())
     constants = {c: Placeholder(c.shape, c.dtype, c.name, c.where) for c in asked if isinstance(c, Constant)}

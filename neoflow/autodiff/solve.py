@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import cast
 
 from flint import fmpz_mat
 
@@ -59,7 +60,7 @@ class Solution:
         guards = [change(c) for c in self.guards]
         return Solution(
             {a: change(e) for a, e in self.axes.items()},
-            tuple(b for a in self.free if (b := mapping.get(a, a)).extent > 1),  # type: ignore[attr-defined,misc]
+            tuple(b for a in self.free if (b := cast(Axis, mapping.get(a, a))).extent > 1),
             tuple(c for c in guards if not (isinstance(c, Const) and c.value)),
             tuple(change(c) for c in self.matches),
         )

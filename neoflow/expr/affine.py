@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from operator import attrgetter
+from typing import cast
 
 import numpy as np
 
@@ -325,7 +326,7 @@ def _floordiv(form: Linear, c: int) -> Linear:
     if len(rest) == 1:
         ((atom, k),) = rest.items()
         if k == 1 and isinstance(atom, Apply) and isinstance(atom.args[-1], Const):
-            d = int(atom.args[1].value) if len(atom.args) == 2 else 0  # type: ignore[attr-defined]
+            d = int(atom.args[-1].value) if len(atom.args) == 2 else 0
             if atom.fn == "floordiv":
                 x = linear(atom.args[0])
                 return combine(outer, _floordiv((x[0], x[1] + constant * d), c * d), 1)
@@ -393,7 +394,7 @@ def _merge_div_mod(form: Linear) -> Linear:
                 return _merge_div_mod(combine(whole, scale(_mod(x, c), -(k // c))))
             for finer, v in terms.items():  # x // (e*c) = (x // e) // c
                 if isinstance(finer, Apply) and finer.fn == "floordiv" and finer.args[0] is atom.args[0]:
-                    step, left = divmod(c, int(finer.args[1].value))  # type: ignore[attr-defined]
+                    step, left = divmod(c, int(cast(Const, finer.args[1]).value))
                     if left == 0 and step > 1 and k == -step * v:
                         others = {a: n for a, n in terms.items() if a is not atom and a is not finer}
                         return _merge_div_mod(combine((others, constant), scale(_mod(({finer: 1}, 0), step), v)))

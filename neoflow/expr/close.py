@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from neoflow.errors import ExpressionError, Location
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
@@ -133,7 +135,7 @@ def first_met(body: Expr) -> tuple[list[Slot], list[Axis]]:
             continue
         seen.add(e)
         if isinstance(e, Read):
-            slots[e.source] = None  # type: ignore[index]
+            slots[cast(Slot, e.source)] = None
         elif isinstance(e, Binder):
             axes.update(dict.fromkeys(e.axes))
         stack.extend(reversed(e.children))

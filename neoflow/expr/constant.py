@@ -41,7 +41,7 @@ def constant(value: Any, dtype: object = None, name: str = "") -> Constant:
     if dtype is not None:
         try:
             wanted = dt.NUMPY[dt.canonical(dtype)]
-        except (KeyError, TypeError):
+        except KeyError:
             raise ExpressionError(f"dtype {shown(dtype)} is not one of {', '.join(dt.NUMPY)}", where) from None
         if dt.is_int(wanted.name) and not np.can_cast(array.dtype, wanted, "same_kind") and array.dtype != np.bool_:
             raise ExpressionError(

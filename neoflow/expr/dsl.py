@@ -66,7 +66,7 @@ def checked_dtype(dtype: object) -> str:
         if dtype is None:  # NumPy's float64, which nobody means
             raise KeyError(dtype)
         return dt.canonical(dtype)
-    except (KeyError, TypeError, ValueError):
+    except KeyError:
         raise fail(f"dtype {shown(dtype)} is not one of {', '.join(dt.NUMPY)}") from None
 
 
@@ -100,7 +100,10 @@ def _check_initial(name: str, shape: tuple[int, ...], init: Any) -> None:
         except ValueError:  # nothing is known of it
             pass
         return
-    array = np.asarray(init)
+    try:
+        array = np.asarray(init)
+    except ValueError as error:
+        raise fail(f"{what} is no array: {error}") from None
     if array.dtype.kind in "OSUmM":
         raise fail(f"{what} is an array, or a function (shape, generator) -> array, not {shown(init)}")
     if array.shape != shape and (array.size != 1 or isinstance(init, np.ndarray)):
@@ -126,7 +129,10 @@ def compute(shape: Sequence[int], body: Callable[..., Operand], name: str = "") 
     shape: static extents, one for each argument of `body`. Raises `ExpressionError` when a read can leave its tensor.
     """
     dims = checked_shape(shape)
-    parameters = inspect.signature(body).parameters.values()
+    try:
+        parameters = inspect.signature(body).parameters.values()
+    except ValueError:
+        raise fail(f"the body is a function of axes, not {shown(body)}") from None
     names = [p.name for p in parameters if p.default is p.empty]
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         names = [f"i{n}" for n in range(len(dims))]
@@ -462,7 +468,7 @@ def checked_dims(x: Tensor, axis: Any) -> tuple[int, ...]:
                 f"the dimensions of {x.name} (shape {x.shape}) are numbers: axis=0 or axis=[0, 1], not {shown(axis)}"
             )
         if not -x.rank <= d < x.rank:
-            raise fail(f"{x.name} has rank {x.rank} (shape {x.shape}); there is no dimension {d}")
+            raise fail(f"{x.name} has rank {x.rank} (shape {x.shape}); there is no dimension {shown(d)}")
     return tuple(sorted({d % x.rank for d in dims}))
 
 

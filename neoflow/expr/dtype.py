@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import ml_dtypes
 import numpy as np
 
@@ -33,9 +35,14 @@ def is_int(dtype: str) -> bool:
 
 def canonical(dtype: object) -> str:
     """The name of a dtype given as a name, a NumPy dtype or a scalar type; KeyError for what the language lacks."""
-    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name  # type: ignore[call-overload]
-    if name not in NUMPY:
-        raise KeyError(name)
+    name = given = cast(Any, dtype)
+    if not isinstance(dtype, (str, bytes)):  # of a text NumPy would take codes, and warn of some
+        try:
+            name = np.dtype(given).name
+        except (TypeError, ValueError):
+            raise KeyError(dtype) from None
+    if not isinstance(name, str) or name not in NUMPY:
+        raise KeyError(dtype)
     return name
 
 

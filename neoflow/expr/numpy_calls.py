@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from neoflow.errors import shown
 from neoflow.expr import dsl, products, reducers
 from neoflow.expr.dsl import apply, fail, operand, reduction
 from neoflow.expr.functions import FUNCTIONS
@@ -132,7 +133,10 @@ _CALLS: dict[Callable[..., Any], Callable[..., Any]] = {
 
 
 def _array_of(indices: Any) -> Any:
-    return np.asarray(indices) if isinstance(indices, (list, tuple)) else indices
+    try:
+        return np.asarray(indices) if isinstance(indices, (list, tuple)) else indices
+    except ValueError as e:
+        raise fail(f"the indices {shown(indices)} are no array: {e}") from None
 
 
 def _dot(a: Any, b: Any) -> Tensor:
@@ -167,6 +171,8 @@ def _called(name: str, function: Callable[..., Any], args: Any, kwargs: dict[str
         inspect.signature(function).bind(*args, **kwargs)
     except TypeError as e:
         raise fail(f"{name} of a tensor takes {inspect.signature(function)}: {e}") from None
+    if not isinstance(kwargs.get("keepdims", False), (int, np.bool_)):
+        raise fail(f"{name} of a tensor: keepdims is {shown(kwargs['keepdims'])}; it is True or False")
     return function(*args, **kwargs)
 
 

@@ -42,6 +42,8 @@ def var(x: Operand, axis: Any = None, keepdims: bool = False, ddof: int = 0) -> 
     Two passes over the elements, so that it does not cancel for a mean far from 0.
     """
     x = operand(x)
+    if not isinstance(x, Tensor):
+        reduction("sum", x, axis, keepdims)  # which says what is wrong with the axes
     count = points_over(x, axis)
     if count <= ddof:
         raise fail(f"var over {count} elements with ddof={ddof} divides by {count - ddof}")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
+from neoflow.boundary import public
 from neoflow.errors import GraphError
 from neoflow.expr.printer import print_program
 from neoflow.expr.tensor import Compute, Constant, Parameter, Placeholder, Tensor, structural_hash, topological
@@ -75,6 +77,7 @@ class Graph:
         return write_program(self.inputs, self.outputs, self.updates)
 
     @classmethod
+    @public
     def from_text(cls, text: str, leaves: Mapping[str, Placeholder] | None = None) -> Graph:
         """The graph that `to_text` wrote, checked, over new placeholders and parameters (these begin with zeros).
 
@@ -125,7 +128,7 @@ def make_graph(
     for p in updates or {}:
         if not isinstance(p, Parameter):
             raise GraphError(f"{p.name} is updated but is no parameter (nf.parameter)", p.where)
-    pairs = tuple((p, v) for p, v in (updates or {}).items())
-    graph = Graph(tuple(inputs), tuple(outputs), pairs)  # type: ignore[arg-type]
+    pairs = tuple((cast(Parameter, p), v) for p, v in (updates or {}).items())
+    graph = Graph(cast("tuple[Placeholder, ...]", tuple(inputs)), tuple(outputs), pairs)
     graph.check()
     return graph

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import cast
 
 from neoflow.errors import CodegenError
 from neoflow.expr import affine
@@ -213,7 +214,7 @@ def _bodies(subgraph: Subgraph) -> list[Expr]:
             if source < first:
                 return kernel_read(source, node)
             if source - first == anchor:
-                return rounded(anchor_read)  # type: ignore[arg-type]
+                return rounded(cast(Read, anchor_read))
             producer = subgraph.nodes[source - first].definition
             inlined = bodies[source - first]
             if not reads_at_own_point(node, producer.shape):
@@ -270,7 +271,7 @@ def nest_of(subgraph: Subgraph) -> Nest:
     reduction = bodies[anchor] if anchor is not None else None
     if reduction is not None and not isinstance(reduction, Reduce):
         raise CodegenError("the anchor's reduction is not at the root of its body")
-    return Nest(axes, reduction, anchor_read, tuple(outputs))  # type: ignore[arg-type]
+    return Nest(axes, reduction, anchor_read, cast("tuple[tuple[int, Expr, Expr], ...]", tuple(outputs)))
 
 
 def rounded(e: Expr) -> Expr:

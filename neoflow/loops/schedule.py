@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from neoflow.boundary import public
 from neoflow.text import read_record, write_record
 
 KnobValue = int | str | bool
@@ -40,6 +41,7 @@ class Schedule:
         return write_record(self, "schedule")
 
     @classmethod
+    @public
     def from_text(cls, text: str) -> Schedule:
         """The schedule that `to_text` wrote. Raises `TextError`."""
         return read_record(cls, text, "schedule")

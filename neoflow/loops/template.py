@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
+from neoflow.boundary import public
 from neoflow.errors import ScheduleError, shown
 from neoflow.loops import contraction, map, reduction, rows, scatter, tile
 from neoflow.loops.gpu import contraction as gpu_contraction
@@ -239,6 +240,7 @@ def _as_declared(row: Template, schedule: Schedule) -> Verdict:
 # --- text
 
 
+@public
 def schedule_from_json(text: str) -> Schedule:
     """The schedule of `Schedule.to_json`. Raises `ScheduleError` when its template or knobs are not as declared."""
     try:

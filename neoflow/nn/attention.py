@@ -37,6 +37,9 @@ def scaled_dot_product_attention(
     expect(fits, f"attention takes q[..., S, D], k[..., T, D] and v[..., T, E], not {describe(q, k, v)}")
     batch, (rows, depth), columns = q.shape[:-2], q.shape[-2:], k.shape[-2]
     names, factor = leading(len(batch)), 1.0 / math.sqrt(depth) if scale is None else scale
+    expect(
+        mask is None or mask.rank <= q.rank, f"attention: the mask has more dimensions than the scores: {describe(q)}"
+    )
     d, t = axis(depth, "d"), axis(columns, "t")
     scores = compute(
         (*batch, rows, columns),
@@ -80,8 +83,12 @@ def multi_head_attention(
     The rows of qkv_w give q, k and v, each head by head. q, k and v are written as [3, B, heads, S, D] by the
     projection itself, so that nothing is transposed. Source: Vaswani et al., 2017, section 3.2.2.
     """
+    expect(x.rank == 3, f"multi_head_attention takes x[B, S, E], not {describe(x)}")
     batch, length, width = x.shape
-    expect(width % heads == 0 and qkv_w.shape == (3 * width, width), f"{heads} heads do not fit {describe(x, qkv_w)}")
+    expect(
+        heads >= 1 and width % heads == 0 and qkv_w.shape == (3 * width, width),
+        f"{heads} heads do not fit {describe(x, qkv_w)}",
+    )
     depth = width // heads
     w, bias = reshape(qkv_w, (3, heads, depth, width)), reshape(qkv_b, (3, heads, depth))
     e, h, d = axis(width, "e"), axis(heads, "h"), axis(depth, "d")

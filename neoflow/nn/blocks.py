@@ -7,6 +7,7 @@ from neoflow.expr.tensor import Tensor
 from neoflow.nn.convolution import conv2d
 from neoflow.nn.model import Parameters
 from neoflow.nn.normalization import batch_norm, batch_norm_inference
+from neoflow.nn.tools import describe, expect
 
 __all__ = ["conv_norm"]
 
@@ -28,6 +29,10 @@ def conv_norm(
 
     Parameters `name.0.weight`, `name.1.gamma`, `name.1.beta`; in training the running statistics go to `p.state`.
     """
+    expect(
+        x.rank == 4 and groups >= 1 and x.shape[1] % groups == 0,
+        f"conv_norm takes x[B, C, H, W], and groups that divide C, not {describe(x)} and {groups}",
+    )
     w = p(f"{name}.0.weight", outputs, x.shape[1] // groups, kernel, kernel)
     gamma, beta = p(f"{name}.1.gamma", outputs), p(f"{name}.1.beta", outputs)
     mean = p.statistic(f"{name}.1.running_mean", (outputs,), 0.0)

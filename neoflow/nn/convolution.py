@@ -138,6 +138,7 @@ def depthwise_conv2d(
     x: Tensor, w: Tensor, bias: Tensor | None = None, stride: Size = 1, padding: Size = 0, dilation: Size = 1
 ) -> Tensor:
     """Each channel with M filters of its own: x [B, C, H, W], w [M C, 1, R, S] -> [B, M C, P, Q]."""
+    expect(x.rank == 4, f"depthwise_conv2d takes x[B, C, H, W], not {describe(x)}")
     return _conv(2, x, w, bias, stride, padding, dilation, x.shape[1])
 
 
@@ -296,6 +297,7 @@ def shift_conv2d(x: Tensor, w: Tensor, bias: Tensor | None = None, kernel: int =
     fits = x.rank == 4 and w.rank == 2 and x.shape[1] == w.shape[1] and kernel % 2 == 1
     expect(fits, f"shift_conv2d takes x[B, C, H, W], w[O, C] and an odd kernel, not {describe(x, w)} and {kernel}")
     m, n = sizes(stride, 2, "shift_conv2d: stride")
+    expect(m >= 1 and n >= 1, f"shift_conv2d: stride {stride} is not at least 1")
     batch, channels, height, width = x.shape
     xp = pad_space(x, (kernel // 2, kernel // 2))
     shifted = dsl.compute(

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neoflow import fill
+from neoflow.boundary import publish
 from neoflow.expr import dtype as dt
 from neoflow.expr.tensor import Parameter
 
@@ -92,3 +93,6 @@ def initial_value(parameter: Parameter, generator: np.random.Generator | None = 
         init = init(parameter.shape, generator)
     value = np.zeros(parameter.shape) if init is None else np.asarray(init)
     return np.array(np.broadcast_to(value, parameter.shape), dt.NUMPY[parameter.dtype], order="C")
+
+
+publish(globals(), __all__)

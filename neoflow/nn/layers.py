@@ -234,6 +234,7 @@ class GRUCell(Layer):
 
 def _cell_weights(cell: Layer, gates: int, inputs: int, size: int) -> tuple[Parameter, ...]:
     """wx, wh, bx, bh of a recurrent cell, all with variance 1 / (3 size)."""
+    expect(size >= 1, f"{type(cell).__name__}: size {size} is not at least 1")
     bound = size**-0.5
     shapes = {"wx": (gates * size, inputs), "wh": (gates * size, size), "bx": (gates * size,), "bh": (gates * size,)}
     return tuple(cell.new(name, shape, init.uniform(-bound, bound)) for name, shape in shapes.items())

@@ -34,7 +34,8 @@ def _by_channel(x: Tensor, gamma: Tensor | None, beta: Tensor | None, name: str)
         return x
     for t in (gamma, beta):
         expect(
-            t is None or t.shape == (x.shape[1],), f"{name}: gamma and beta of {describe(x)} have one value a channel"
+            t is None or (x.rank >= 2 and t.shape == (x.shape[1],)),
+            f"{name}: gamma and beta of {describe(x)} have one value a channel",
         )
 
     def body(ix: tuple[Expr, ...]) -> Expr:
@@ -92,6 +93,7 @@ def batch_norm(
     form (`nn.inference`) is `batch_norm_inference`; running statistics that are parameters are its state (`nn.state`).
     Source: Ioffe and Szegedy, 2015.
     """
+    expect(x.rank >= 2, f"batch_norm takes x[B, C, ...], not {describe(x)}")
     dims = (0, *range(2, x.rank))
     count = math.prod(x.shape[d] for d in dims)
     expect(count > 1, f"batch_norm in training needs more than one element a channel, not {describe(x)}")

@@ -28,6 +28,7 @@ Rate = float | Tensor
 
 def global_norm(gradients: Sequence[Tensor]) -> Tensor:
     """The Euclidean norm of all elements of all gradients: rank 0, float32 at least."""
+    gradients = list(gradients)
     if not gradients:
         raise ExpressionError("the global norm is that of one gradient at least", caller())
     dtype = "float64" if all(g.dtype == "float64" for g in gradients) else "float32"

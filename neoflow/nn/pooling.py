@@ -70,11 +70,21 @@ def avg_pool(
     return compute(total.shape, ("b", "c", *SPACE[: x.rank - 2]), mean, "avg_pool")
 
 
+def longest_window(n: int, m: int) -> int:
+    """The greatest ceil((p+1) n / m) - floor(p n / m) of p < m.
+
+    With n = q m + r it is q + ceil((a + r) / m), where a = p r mod m goes through the multiples of gcd(r, m) below m.
+    """
+    q, r = divmod(n, m)
+    return q if not r else q + 1 + (r > math.gcd(r, m))
+
+
 def _adaptive(op: str, x: Tensor, size: Size) -> tuple[Tensor, tuple[int, ...]]:
     """Place p of P reduces [floor(p n / P), ceil((p+1) n / P)); reduction axes are as long as the longest window."""
     rank, what = x.rank - 2, f"adaptive_{op}_pool"
     out = sizes(size, rank, f"{what}: size")
-    longest = [max(-(-(p + 1) * n // m) - p * n // m for p in range(m)) for n, m in zip(x.shape[2:], out, strict=True)]
+    expect(all(m >= 1 for m in out), f"adaptive pooling: size {size} is not at least 1")
+    longest = [longest_window(n, m) for n, m in zip(x.shape[2:], out, strict=True)]
     inner = [axis(n, name) for n, name in zip(longest, WINDOW, strict=False)]
 
     def body(ix: tuple[Expr, ...]) -> Expr:

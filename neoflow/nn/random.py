@@ -9,6 +9,7 @@ from neoflow.expr import dsl
 from neoflow.expr import dtype as dt
 from neoflow.expr.dsl import Operand
 from neoflow.expr.ir import Expr
+from neoflow.expr.shape.tools import checked_int
 from neoflow.expr.tensor import Tensor
 from neoflow.nn.form import training_form
 from neoflow.nn.tools import compute, describe, expect
@@ -35,17 +36,18 @@ def random_bits(shape: tuple[int, ...], seed: Tensor, stream: int = 0) -> Tensor
     expect(
         seed.rank == 0 and dt.is_int(seed.dtype), f"a seed is one integer (rank 0), not {seed.dtype} {describe(seed)}"
     )
-    key = (dsl.cast(seed, "int64") % PRIME + stream * 1_640_531_527 % PRIME) % PRIME
+    dims, number = dsl.checked_shape(shape), checked_int(stream, "stream")
+    key = (dsl.cast(seed, "int64") % PRIME + number * 1_640_531_527 % PRIME) % PRIME
     for constant in (1_103_515_245, 12_345, 1_812_433_253, 69_069):
         key = dsl.lift(lambda v, c=constant: _mix(v + 1, c), (key,), "key")
 
     def counter(ix: tuple[Expr, ...]) -> Expr:
         n: Expr | int = 0
-        for i, extent in zip(ix, shape, strict=True):
+        for i, extent in zip(ix, dims, strict=True):
             n = n * extent + i
         return (n + key[()]) % PRIME
 
-    bits: Tensor = compute(shape, tuple(f"i{n}" for n in range(len(shape))), counter, "counter")
+    bits: Tensor = compute(dims, tuple(f"i{n}" for n in range(len(dims))), counter, "counter")
     for _ in range(_ROUNDS):
         bits = dsl.lift(_mix, (bits, key), "bits")
     return bits

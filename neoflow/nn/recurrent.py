@@ -26,6 +26,10 @@ def lstm_cell(
     Source: Hochreiter and Schmidhuber, 1997; Gers et al., 2000.
     """
     expect(sorted(gates) == list("fgio"), f"gates is an order of i, f, g and o, not {gates!r}")
+    expect(
+        h.rank == wx.rank == wh.rank == 2,
+        f"lstm_cell takes h[B, H] and weights [4H, I], [4H, H], not {describe(h, wx, wh)}",
+    )
     expect(wx.shape[0] == wh.shape[0] == 4 * h.shape[1], f"lstm_cell: 4H rows of weights, not {describe(h, wx, wh)}")
     u, v, size = linear(x, wx, bx), linear(h, wh, bh), h.shape[1]
     return lstm_gates(u + v, c, {gate: size * n for n, gate in enumerate(gates)})
@@ -33,6 +37,7 @@ def lstm_cell(
 
 def lstm_gates(pre: Tensor, c: Tensor, at: dict[str, int]) -> tuple[Tensor, Tensor]:
     """(h', c') from the sums before the gates, pre [B, 4H], where gate `g` starts at column at["g"]; c [B, H]."""
+    expect(set(at) == set("ifgo"), f"lstm_gates takes the columns of the gates i, f, g and o, not of {', '.join(at)}")
     new_c = dsl.compute(
         c.shape,
         lambda b, j: (
@@ -52,6 +57,10 @@ def gru_cell(
 
     wx [3H, I], wh [3H, H], bx and bh [3H]: blocks of H rows in the order r, z, n. Source: Cho et al., 2014.
     """
+    expect(
+        h.rank == wx.rank == wh.rank == 2,
+        f"gru_cell takes h[B, H] and weights [3H, I], [3H, H], not {describe(h, wx, wh)}",
+    )
     expect(wx.shape[0] == wh.shape[0] == 3 * h.shape[1], f"gru_cell: 3H rows of weights, not {describe(h, wx, wh)}")
     u, v, size = linear(x, wx, bx), linear(h, wh, bh), h.shape[1]
 

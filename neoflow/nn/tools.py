@@ -26,7 +26,7 @@ def compute(shape: Sequence[int], names: Sequence[str], body: Callable[[tuple[Ex
         return body(ix)
 
     kind = inspect.Parameter.POSITIONAL_ONLY
-    over.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in names])  # type: ignore[attr-defined]
+    vars(over)["__signature__"] = inspect.Signature([inspect.Parameter(n, kind) for n in names])
     return dsl.compute(tuple(shape), over, name)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from neoflow.boundary import public
 from neoflow.errors import PartitionError
 from neoflow.expr.ir import Binder, Read, Scatter, same
 from neoflow.expr.printer import default_names, print_expr
@@ -162,6 +163,7 @@ class Subgraph:
         return write_subgraph(self._shaped, self._numbered, self.outputs, self.rows)
 
     @classmethod
+    @public
     def from_text(cls, text: str) -> Subgraph:
         """The subgraph that `to_text` wrote, checked. Raises `TextError`."""
         scanner, inputs, nodes, outputs, rows = read_subgraph(text)

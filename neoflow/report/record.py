@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 import neoflow
+from neoflow.boundary import public
 from neoflow.errors import ConfigError, TextError
 from neoflow.report.machine import processor
 from neoflow.report.roofline import KernelRow
@@ -140,6 +141,7 @@ def embedded(run: RunRecord) -> str:
     return f'<script type="text/neoflow" id="run">\n{text}</script>'
 
 
+@public
 def read_run(path: Path) -> RunRecord:
     """The record in a report. Raises `ConfigError` when the file is none, or has none."""
     try:

@@ -22,7 +22,7 @@ class Trainer(trainer.Trainer):
 
     def report_path(self, report: str | os.PathLike) -> Path:
         """The path, `{model}` in it standing for the name of the user's file."""
-        return Path(str(report).replace("{model}", self._model))
+        return Path(str(Path(report)).replace("{model}", self._model))
 
     @property
     def _model(self) -> str:

@@ -75,7 +75,7 @@ class OnHost:
         executor = self._executor
         bound = executor.arrays
         for (number, t), value in zip(self._inputs, arrays, strict=True):
-            if value is not bound[number] or _layout(value) != self._bound.get(number):
+            if value is None or value is not bound[number] or _layout(value) != self._bound.get(number):
                 array = self._accept(t, value)
                 executor.bind(number, array)
                 self._bound[number] = _layout(array)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from neoflow.boundary import public
 from neoflow.expr import dtype as dt
 from neoflow.expr.tensor import Compute, Parameter, Placeholder, Tensor
 from neoflow.graph import Graph
@@ -65,6 +66,7 @@ class Plan:
         return write_record(self, "plan")
 
     @classmethod
+    @public
     def from_text(cls, text: str) -> Plan:
         """The plan that `to_text` wrote. Raises `TextError`."""
         return read_record(cls, text, "plan")

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from neoflow.errors import TextError
 from neoflow.kernel import Code, kernel_symbol
 
-MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError, TextError)
 """What reading a file may raise that is not what it should be."""
 
 _HASH = re.compile(r"[0-9a-f]{64}")

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from neoflow.errors import ConfigError, RuntimeFault
+from neoflow.errors import ConfigError, RuntimeFault, shown
 from neoflow.expr import dtype as dt
 from neoflow.expr.tensor import Placeholder, Tensor, topological
 from neoflow.runtime.function import Function
-from neoflow.train.feed import Batch, Data, Fed, Feed, as_array, is_array, iterate
+from neoflow.train.feed import Batch, Data, Fed, Feed, as_array, is_array, iterate, said_samples
 from neoflow.train.samples import Counted, sample_dimensions
 
 
@@ -26,7 +26,7 @@ def judge(function: Function, names: Sequence[str], feed: Feed, data: Data) -> d
     totals = {n: [0.0, 0.0] for n in names}
     partial: dict[str, float] = {}
     for batch in iterate(data, feed.size):
-        valid = int(batch[-1]) if len(batch) == len(feed.inputs) + 1 else None
+        valid = said_samples(batch, len(feed.inputs))
         fed = feed.prepare(batch if valid is None else batch[:-1], valid)
         weights = [feed.weights(fed).astype(dt.NUMPY[function.inputs[-1].dtype])] if is_weighted else []
         for name, result in zip(names, function(*fed.arrays, *weights), strict=True):
@@ -50,6 +50,8 @@ class Outputs:
 
     def __init__(self, outputs: Sequence[Tensor], feed: Feed):
         self.outputs, self.whole = tuple(outputs), feed
+        if not self.outputs:
+            raise ConfigError("there is nothing to compute: give one tensor at least")
         needed = set(topological(list(outputs)))
         inputs = tuple(t for t in feed.inputs if t in needed)
         self.feed = Feed(inputs, feed.size, {t: d for t, d in feed.axes.items() if t in needed})
@@ -65,6 +67,8 @@ class Outputs:
             arrays = data if isinstance(data, tuple) else (data,)
             yield from ((b, None) for b in self._split([as_array(a) for a in arrays]))
             return
+        if not callable(data) and not hasattr(data, "__iter__"):
+            raise RuntimeFault(f"{shown(data)} is neither an array nor batches")
         for batch in iterate(data, self.feed.size):
             yield self._chosen((batch,) if is_array(batch) else batch)
 
@@ -91,12 +95,12 @@ class Outputs:
 
     def _chosen(self, batch: Batch) -> tuple[Batch, int | None]:
         """Of a batch for all inputs those that are needed."""
+        if not hasattr(batch, "__len__") or len(batch) < len(self.whole.inputs):
+            self.feed.prepare(batch)  # says what is wrong, unless it has what is needed
         if len(batch) == len(self.feed.inputs):
             return batch, None
-        valid = int(batch[-1]) if len(batch) == len(self.whole.inputs) + 1 else None
+        valid = said_samples(batch, len(self.whole.inputs))
         named = dict(zip(self.whole.inputs, batch, strict=False))
-        if len(batch) < len(self.whole.inputs):
-            self.feed.prepare(batch)  # says what is missing
         return [named[t] for t in self.feed.inputs], valid
 
     def run(self, function: Function, data: Any) -> list[np.ndarray]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from neoflow.data import Batches, Dataset, Text, padded_batches
-from neoflow.errors import ConfigError, RuntimeFault
+from neoflow.errors import ConfigError, RuntimeFault, shown
 from neoflow.expr.tensor import Placeholder
 
 Batch = Sequence[Any]
@@ -40,7 +40,7 @@ class Feed:
         valid: how many of its samples count, where some do not. Raises `RuntimeFault` for what is no batch.
         """
         names = ", ".join(t.name for t in self.inputs)
-        if isinstance(batch, Mapping):
+        if isinstance(batch, Mapping) or not hasattr(batch, "__len__"):
             what = type(batch).__name__
             raise RuntimeFault(f"a batch is a list of arrays, one for each input ({names}), not a {what}")
         if len(batch) != len(self.inputs):
@@ -104,4 +104,24 @@ def iterate(data: Data, size: int) -> Iterable[Batch]:
     """The batches of an evaluation."""
     if isinstance(data, (Dataset, Text)):
         return padded_batches(data, size)
-    return data() if callable(data) else data
+    return begun(data)
+
+
+def begun(data: Iterable[Batch] | Callable[[], Iterable[Batch]]) -> Iterator[Batch]:
+    """The batches of one pass. Raises `RuntimeFault` where a function makes none."""
+    if not callable(data):
+        return iter(data)
+    given = data()
+    try:
+        return iter(given)
+    except TypeError:
+        raise RuntimeFault(f"what makes batches gave {shown(given)}") from None
+
+
+def said_samples(batch: Batch, inputs: int) -> int | None:
+    """How many samples of a batch count, where it says so beside its `inputs`."""
+    if not hasattr(batch, "__len__") or len(batch) != inputs + 1:
+        return None
+    if not isinstance(batch[-1], (int, np.integer)):
+        raise RuntimeFault(f"a batch ends with how many of its samples count, not with {shown(batch[-1])}")
+    return int(batch[-1])

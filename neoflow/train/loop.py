@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from neoflow.errors import CheckpointError, RuntimeFault
 from neoflow.train.checkpoint import Position
-from neoflow.train.feed import Batch, Data
+from neoflow.train.feed import Batch, Data, begun
 from neoflow.train.interrupt import interruptible
 from neoflow.train.progress import Silent
 from neoflow.train.rates import Rates
@@ -102,8 +102,7 @@ class Loop:
         """The steps left in this epoch; the position is up to date whenever one is given."""
         at = self.trainer.position
         skipped = 0 if at.data is not None and hasattr(self.batches, "state") else at.taken
-        given = self.batches() if callable(self.batches) else self.batches
-        coming = itertools.islice(given, skipped, None)
+        coming = itertools.islice(begun(self.batches), skipped, None)
         while window := list(itertools.islice(coming, self.trainer.accumulate)):
             began, at = time.perf_counter(), self.trainer.position
             lr = self.rates.at(at.step)

@@ -125,10 +125,6 @@ class Trainer:
         """What `step_function` is called with for a whole batch."""
         return step_arrays(self.objective, self.step_function(), self.feed.prepare(batch), lr)
 
-    def evaluation_function(self) -> Function:
-        """The compiled evaluation, in inference form: loss and all metrics, no updates."""
-        return self._judged(training=False)
-
     def _judged(self, training: bool) -> Function:
         name = "evaluation in training form" if training else "evaluation"
 

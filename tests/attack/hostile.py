@@ -1,24 +1,29 @@
 """Texts and arguments made to hurt: too deep, too large, of characters that no text has.
 
-A case is a call; it ends within a second, in a result or in one of neoflow's own errors, which can be printed and is
-not longer than a page.
+A case is a call; it ends within a second, in a result or in one of neoflow's own errors, which can be printed, is not
+longer than a page and shows no frame of neoflow.
 """
 
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
 import neoflow as nf
 from neoflow.errors import NeoflowError
+from neoflow.graph import Graph
+from neoflow.kernel import Code
 from neoflow.loops import schedule_from_json
 from neoflow.pipeline import compile_program
 from tests.text.nouns import TARGET, nouns_of
 
 Case = Callable[[], object]
 SECONDS, PAGE = 1.0, 4000
+PACKAGE = str(Path(nf.__file__).parent)
 x, v = nf.placeholder((4, 5), name="x"), nf.placeholder((5,), name="v")
 ids, s = nf.placeholder((4,), "int64", name="ids"), nf.placeholder((), name="s")
 MANY = 100_000
@@ -290,6 +295,11 @@ DAGS = {
     "condition": lambda: nf.compute((5,), lambda i: nf.select(_repeated(60, lambda t: (t & t) | t, i < 3), v[i], 0.0)),
 }
 
+
+def _code(entries: str = "[]", workspaces: str = "[]", faults: str = "[]") -> str:
+    return f'{{"entries": {entries}, "workspaces": {workspaces}, "faults": {faults}}}'
+
+
 JSONS = (
     *("", "{", "null", "[]", "3", '"a"', "NaN", "1" * 5000, "[" * MANY, '{"template": ' * 2000, "\0", "\ud800", "é"),
     *(
@@ -302,6 +312,25 @@ JSONS = (
     '{"template": {"a": 1}, "knobs": {}}',
     '{"template": "' + "a" * MANY + '", "knobs": {}}',
     *(3, None, b"{}", ["{}"]),
+    *(_code(entries=e) for e in ("null", "[3]", "[{}]", '[{"symbol": 3, "tasks": 1, "is_parallel": true}]')),
+    *(_code(workspaces=w) for w in ("{}", '[{"nbytes": 1e9, "is_shared": true}]', '[{"bytes": 1}]')),
+    *(_code(faults=f) for f in ("3", '[{"value": "0", "extent": 3}]', '[{"value": null, "extent": NaN}]')),
+)
+
+
+LEAVES = (
+    3,
+    "x",
+    [x],
+    {"x": 3},
+    {"x": None},
+    {3: x},
+    {"q": x},
+    {"x": v},
+    {"x": x + 1.0},
+    {"\ud800": x},
+    {"w": x},
+    {None: x},
 )
 
 
@@ -361,7 +390,11 @@ def cases() -> dict[str, Case]:
         found[f"shared: {what}"] = of
     for n, text in enumerate(JSONS):
         found[f"json {n}"] = lambda text=text: schedule_from_json(text)
-    for value in nouns():
+        found[f"json of code {n}"] = lambda text=text: Code.from_json(text)
+    written = nouns()
+    for n, leaves in enumerate(LEAVES):
+        found[f"leaves {n}"] = lambda leaves=leaves: Graph.from_text(written[0].to_text(), leaves)
+    for value in written:
         read = type(value).from_text
         for n, text in enumerate(_insertions(value.to_text())):
             found[f"{type(value).__name__} {n}"] = lambda read=read, text=text: read(text)
@@ -394,6 +427,8 @@ def ended(case: Case) -> str:
         text = str(error)
         text.encode()
         end = "refused" if len(text) <= PAGE else f"an error of {len(text)} characters"
+        if inside := [f.name for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(PACKAGE)]:
+            end = f"an error with the frames {inside}"
     except Exception as error:
         return f"{type(error).__name__}: {str(error)[:200]}"
     seconds = time.process_time() - began

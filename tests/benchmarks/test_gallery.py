@@ -7,10 +7,10 @@ import pytest
 
 import neoflow as nf
 
-torch = pytest.importorskip("torch", reason="the peers are PyTorch's")
-
-from benchmarks.gallery.__main__ import definition, error_of, make_case  # noqa: E402
-from benchmarks.gallery.operators import OPERATORS  # noqa: E402
+pytest.importorskip("torch", reason="the peers are PyTorch's")
+from benchmarks.gallery.__main__ import definition, make_case
+from benchmarks.gallery.operators import OPERATORS
+from benchmarks.timing import error_of
 
 pytestmark = pytest.mark.torch
 PAGE = Path(__file__).parents[2] / "docs" / "gallery.md"

@@ -5,8 +5,9 @@ import pytest
 import neoflow as nf
 
 pytest.importorskip("torch")
-from benchmarks.gallery.__main__ import error_of, make_case
+from benchmarks.gallery.__main__ import make_case
 from benchmarks.operators import OPERATORS, operations
+from benchmarks.timing import error_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.tvm]
 

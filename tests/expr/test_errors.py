@@ -233,4 +233,4 @@ def test_nothing_is_pickled():
 
 def test_names_that_do_not_exist():
     with pytest.raises(AttributeError, match="module 'neoflow' has no attribute 'einsam'"):
-        nf.einsam  # noqa: B018
+        nf.einsam  # noqa: B018 - that it is asked for is the test

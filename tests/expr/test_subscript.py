@@ -61,7 +61,7 @@ def test_in_and_index_are_by_identity():
     assert every.count(x) == 1
     every.remove(x)
     assert x not in every
-    assert (x == None) is False  # noqa: E711
+    assert (x == None) is False  # noqa: E711 - what `==` gives is the test
     assert x not in (None, "x", {})
     assert bool(x == x) and not bool(x != x) and bool(x != z) and not bool(w[0] == w[1])
     assert len({*w, w[0]}) == 3

@@ -77,7 +77,10 @@ def test_compiled():
 
 def test_index_notation_says_the_same():
     text = "y[i,j] = d[i,j] * (1 if i > 2 else 0.25) + i / 7 + (j if i > j else 0.5)"
-    body = lambda i, j: d[i, j] * nf.select(i > 2, 1, 0.25) + i / 7 + nf.select(i > j, j, 0.5)  # noqa: E731
+
+    def body(i, j):
+        return d[i, j] * nf.select(i > 2, 1, 0.25) + i / 7 + nf.select(i > j, j, 0.5)
+
     assert nf.expr(text, d=d).definition is nf.compute((4, 5), body).definition
 
 

@@ -89,7 +89,7 @@ def test_convolutions(rank, x, w, options):
 
 
 def test_depthwise_conv2d():
-    ours = lambda x, w: F.depthwise_conv2d(x, w, stride=2, padding=1)  # noqa: E731
+    ours = lambda x, w: F.depthwise_conv2d(x, w, stride=2, padding=1)
     compare(ours, lambda x, w: T.conv2d(x, w, stride=2, padding=1, groups=3), (2, 3, 8, 8), (6, 1, 3, 3))
 
 
@@ -115,7 +115,7 @@ def test_capsule_conv():
         windows = a.unfold(2, 3, 2).unfold(3, 2, 1)  # [B, C, P, Q, I, K, R, S]
         return torch.einsum("bcpqikrs,ocrskj->bopqij", windows, w)
 
-    ours = lambda a, w: F.capsule_conv(a, w, stride=(2, 1), padding=(0, 1))  # noqa: E731
+    ours = lambda a, w: F.capsule_conv(a, w, stride=(2, 1), padding=(0, 1))
     compare(ours, theirs, (2, 3, 7, 4, 2, 3), (4, 3, 3, 2, 3, 2))
 
 
@@ -132,8 +132,8 @@ def test_pooling(options):
     x = (2, 3, 9, 8)
     compare(lambda x: F.max_pool(x, 3, **options), lambda x: T.max_pool2d(x, 3, **options), x)
     for counted in (True, False):
-        ours = lambda x: F.avg_pool(x, 3, **options, count_include_pad=counted)  # noqa: B023, E731
-        theirs = lambda x: T.avg_pool2d(x, 3, **options, count_include_pad=counted)  # noqa: B023, E731
+        ours = lambda x: F.avg_pool(x, 3, **options, count_include_pad=counted)
+        theirs = lambda x: T.avg_pool2d(x, 3, **options, count_include_pad=counted)
         compare(ours, theirs, x)
 
 
@@ -166,8 +166,8 @@ def test_batch_norm_in_training():
     compare(ours("y"), theirs, (3, 4, 5, 2), (4,), (4,))
     compare(ours("mean"), lambda x, g, b: 0.8 + 0.2 * x.mean((0, 2, 3)), (3, 4, 5, 2), (4,), (4,))
     compare(ours("variance"), lambda x, g, b: 2.4 + 0.2 * x.var((0, 2, 3)), (3, 4, 5, 2), (4,), (4,))
-    running = lambda x, g, b, m, v: F.batch_norm_inference(x, g, b, m, v * v)  # noqa: E731
-    other = lambda x, g, b, m, v: (x - m[:, None]) * torch.rsqrt(v * v + 1e-5)[:, None] * g[:, None] + b[:, None]  # noqa: E731
+    running = lambda x, g, b, m, v: F.batch_norm_inference(x, g, b, m, v * v)
+    other = lambda x, g, b, m, v: (x - m[:, None]) * torch.rsqrt(v * v + 1e-5)[:, None] * g[:, None] + b[:, None]
     compare(running, other, (3, 4, 5), (4,), (4,), mean, variance)
 
 
@@ -198,7 +198,7 @@ def test_block_circulant():
 
 
 def test_im2col():
-    ours = lambda x: F.im2col(x, (3, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2))  # noqa: E731
+    ours = lambda x: F.im2col(x, (3, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2))
     compare(ours, lambda x: T.unfold(x, (3, 2), (1, 2), (1, 0), (2, 1)), (2, 3, 6, 7))
 
 
@@ -218,7 +218,7 @@ def test_masked_convolution(kind):
     mask = torch.zeros(3, 5)
     mask[:1] = 1
     mask[1, : 2 + (kind == "B")] = 1
-    theirs = lambda x, w, b: T.conv2d(x, w * mask, b, padding=(1, 2))  # noqa: E731
+    theirs = lambda x, w, b: T.conv2d(x, w * mask, b, padding=(1, 2))
     compare(lambda x, w, b: F.masked_conv2d(x, w, b, kind), theirs, (2, 3, 6, 7), (4, 3, 3, 5), (4,))
 
 
@@ -226,7 +226,7 @@ def test_attention():
     shapes = (2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 3)
     sdpa = T.scaled_dot_product_attention
     compare(F.scaled_dot_product_attention, sdpa, *shapes)
-    ours = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, causal=True, scale=0.3)  # noqa: E731
+    ours = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, causal=True, scale=0.3)
     compare(ours, lambda q, k, v: sdpa(q, k, v, is_causal=True, scale=0.3), *shapes)
     mask = np.random.default_rng(0).random((5, 6)) < 0.6
     mask[:, 0] = True
@@ -239,7 +239,7 @@ def test_multi_head_attention():
         q, k, v = (T.linear(x, w, b).view(2, 5, 3, 2, 3).permute(2, 0, 3, 1, 4)).unbind(0)
         return T.linear(T.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(2, 5, 6), wo, bo)
 
-    ours = lambda *a: F.multi_head_attention(*a, heads=2)  # noqa: E731
+    ours = lambda *a: F.multi_head_attention(*a, heads=2)
     compare(ours, theirs, (2, 5, 6), (18, 6), (18,), (6, 6), (6,))
 
 
@@ -282,8 +282,8 @@ def test_recurrent_cells(kind):
     if kind == "gru":
         compare(F.gru_cell, torch.gru_cell, *shapes, *weights)
     for part in range(2 * (kind == "lstm")):
-        theirs = lambda x, h, c, *w: torch.lstm_cell(x, (h, c), *w)[part]  # noqa: B023, E731
-        compare(lambda *a: F.lstm_cell(*a)[part], theirs, *shapes, *weights)  # noqa: B023
+        theirs = lambda x, h, c, *w: torch.lstm_cell(x, (h, c), *w)[part]
+        compare(lambda *a: F.lstm_cell(*a)[part], theirs, *shapes, *weights)
 
 
 def test_dropout_is_reproducible_and_keeps_the_mean():

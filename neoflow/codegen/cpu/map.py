@@ -38,7 +38,10 @@ def lower_map(frame: Frame, schedule: Schedule) -> Phases:
         blocks, left = divmod(inside[0].extent, lanes)
         body = emit.loop(blocks, lambda b: block(here, b * emit.integer(lanes)), "b")
         first = emit.integer(blocks * lanes)
-        rest = lambda i: frame.write({**here, inside[0]: first + i}, strip.axis, lanes)  # noqa: E731
+
+        def rest(i: Value) -> list:
+            return frame.write({**here, inside[0]: first + i}, strip.axis, lanes)
+
         return body + (emit.loop(left, rest, "i") if left else [])
 
     def block(env: dict[Axis, Value], start: Value) -> list:

@@ -78,8 +78,7 @@ class _Lowering:
         if not along:
             dimensions = [*extra, *self.outputs]
             total = math.prod(a.extent for a in dimensions)
-            one = lambda env: body(env, [env], False)  # noqa: E731
-            return Phase(total, lambda t: points(dimensions, t, one), self.parallel)
+            return Phase(total, lambda t: points(dimensions, t, lambda env: body(env, [env], False)), self.parallel)
         strip = Strip(self.outputs[-1], self.lanes)
         groups, left = divmod(strip.blocks, self.unroll)
         blocks = Axis(-1, groups + (1 if left or strip.tail else 0), "group")

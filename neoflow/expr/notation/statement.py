@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from typing import cast
 
 from neoflow.errors import ExpressionError
 from neoflow.expr import dsl, extents
@@ -39,7 +40,7 @@ class Statement:
             body = dsl.as_expr(reader.value(self.parsed.value), "float32")
         sized: dict[Expr, Expr] = {reader.axes[key]: dsl.axis(n, key) for key, n in found.items()}
         closed = substitute(body, sized)
-        outer: tuple[Axis, ...] = tuple(sized[a] for a in axes)  # type: ignore[misc]
+        outer: tuple[Axis, ...] = tuple(cast(Axis, sized[a]) for a in axes)
         try:
             return define(tuple(a.extent for a in outer), outer, closed, name, self.source.where)
         except ExpressionError as e:

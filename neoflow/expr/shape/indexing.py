@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from neoflow.errors import shown
 from neoflow.expr import dsl
 from neoflow.expr import dtype as dt
 from neoflow.expr.dsl import Operand, checked_dtype, checked_shape, fail, read
@@ -27,7 +28,7 @@ def take(x: Tensor, ids: Tensor | int, axis: int | None = 0) -> Tensor:
     d = checked_dim(x, axis, "take")
     if isinstance(ids, (int, np.integer)):
         if not -x.shape[d] <= ids < x.shape[d]:
-            raise fail(f"take: index {ids} leaves dimension {d} of {x.name} {x.shape}")
+            raise fail(f"take: index {shown(ids)} leaves dimension {d} of {x.name} {x.shape}")
         n = int(ids) % x.shape[d]
         return make(replaced(x.shape, d), lambda ix: read(x, (*ix[:d], n, *ix[d:])), "take")
     ids = _ids(ids, "take")

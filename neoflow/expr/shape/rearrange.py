@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -20,6 +20,8 @@ def reshape(x: Tensor, shape: Sequence[int] | int, *more: int) -> Tensor:
     """
     x = checked_tensor(x, "reshape")
     dims = [shape, *more] if isinstance(shape, (int, np.integer)) else list(shape)
+    if not all(isinstance(n, (int, np.integer)) for n in dims):
+        checked_shape(dims)
     if dims.count(-1) > 1:
         raise fail(f"reshape to {tuple(dims)}: at most one extent may be -1")
     known = math.prod(n for n in dims if n != -1)
@@ -103,7 +105,7 @@ def moveaxis(x: Tensor, source: int, destination: int) -> Tensor:
 def expand_dims(x: Tensor, axis: int | Sequence[int]) -> Tensor:
     """x with dimensions of extent 1 at the places `axis` of the result."""
     x = checked_tensor(x, "expand_dims")
-    places = [axis] if isinstance(axis, (int, np.integer)) else list(axis)
+    places = list(axis) if isinstance(axis, Iterable) else [axis]
     rank = x.rank + len(places)
     new = {checked_dim(x, a, "expand_dims", rank) for a in places}
     if len(new) != len(places):

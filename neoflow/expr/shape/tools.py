@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from neoflow.errors import shown
 from neoflow.expr import dsl
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
@@ -42,7 +43,7 @@ def checked_dim(x: Tensor, axis: Any, fn: str, rank: int | None = None) -> int:
     if not isinstance(axis, (int, np.integer)) or isinstance(axis, bool):
         raise fail(f"{fn} takes one dimension number as axis, not {axis!r}")
     if not -n <= axis < n:
-        raise fail(f"{fn}: {x.name} has shape {x.shape}; axis {axis} is not in [{-n}, {n})")
+        raise fail(f"{fn}: {x.name} has shape {x.shape}; axis {shown(axis)} is not in [{-n}, {n})")
     return int(axis) % n
 
 

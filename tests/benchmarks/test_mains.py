@@ -1,0 +1,53 @@
+"""Every benchmark begins: its options are read, its cases are made, and what is quick to measure is measured."""
+
+import math
+import sys
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+import neoflow as nf
+
+pytest.importorskip("torch")
+from benchmarks import foreign, grad_speed, kernels, models, runtime
+from neoflow.models import find_model
+
+pytestmark = [pytest.mark.torch, pytest.mark.tvm]
+WITH_OPTIONS = ("foreign", "gallery.__main__", "kernels", "models", "operators", "runtime", "steps.__main__")
+
+
+@pytest.mark.parametrize("name", WITH_OPTIONS)
+def test_the_options(name, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        import_module(f"benchmarks.{name}").main()
+    assert not ended.value.code and "--write" in capsys.readouterr().out
+
+
+def test_a_kernel():
+    case = next(c for c in kernels.cases() if c.name == "softmax 64x512")
+    ours, theirs, ratio, error = kernels.measure(case, rounds=1)
+    assert min(ours, theirs, ratio) > 0 and error < 1e-5
+
+
+def test_the_chain_of_kernels(monkeypatch):
+    monkeypatch.setattr(foreign, "CHAIN", 20)
+    assert 0 < foreign.chain_seconds(1, 0.01) < math.inf
+
+
+def test_the_empty_kernels():
+    x = nf.placeholder((4, 5), name="x")
+    empty = runtime.emptied(nf.compile([nf.sum(x * x)], [x]).compiled)
+    assert len(empty(np.ones((4, 5), np.float32))) == 1
+
+
+def test_the_models_have_their_names():
+    others = (*runtime.DISPATCHED, *runtime.HELD, *foreign.BETWEEN, *foreign.BUSY)
+    for name in {*models.MODELS, *(name for name, _ in others)}:
+        path, _ = find_model(name)
+        assert path.exists()
+
+
+def test_a_gradient():
+    assert grad_speed.measure("LSTM, 2 layers, 20 steps")["grad"] > 0
