@@ -268,6 +268,7 @@ def test_explain_prints_every_stage():
         "hoist",
         "chain",
         "read",
+        "move",
         "partition",
         "order",
         "schedules",
