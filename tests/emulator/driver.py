@@ -127,7 +127,8 @@ class EmulatedDriver:
 def emulated(monkeypatch, **options: object) -> Cuda:
     """The emulator as this machine's GPU, for as long as the patches last."""
     place = Cuda(EmulatedDriver(**options))
-    monkeypatch.setenv("NEOFLOW_CACHE_DIR", str(config.load().cache_dir / "emulated"))  # what is there is no machine code
+    apart = config.load().cache_dir / "emulated"  # what is there is no machine code
+    monkeypatch.setenv("NEOFLOW_CACHE_DIR", str(apart))
     written = compilers.Compiler("emulator", lambda: True, lambda: "emulator 1", lambda source, _: source.encode())
     for module in (compilers, compile):
         monkeypatch.setattr(module, "compiler", lambda: written)
