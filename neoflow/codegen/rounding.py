@@ -25,8 +25,29 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import ml_dtypes
-
+from neoflow.codegen.formulas import (
+    DOUBT,
+    FORMATS,
+    WIDE,
+    ZERO,
+    Format,
+    add,
+    below,
+    both,
+    computed_in,
+    const,
+    finite,
+    if_doubt,
+    if_far,
+    if_large,
+    larger,
+    mul,
+    size_of,
+    sub,
+    total,
+    upto,
+    wide,
+)
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import BLOCK, FUNCTIONS, levels
@@ -48,29 +69,8 @@ from neoflow.expr.ir import (
 from neoflow.expr.tensor import Compute, Definition, Tensor, topological
 from neoflow.loops.sides import MOST_FACTORS
 
-WIDE = "float64"
-
 MOST_TERMS = 16
 """Terms of what a selection is wrong by that are kept apart, so that sums of them stay contractions."""
-
-
-@dataclass(frozen=True)
-class Format:
-    """A float type: `eps` from 1 to the next number, the `largest` one, `tiny` what a rounding loses at least,
-    `whole`: integers up to it are all there."""
-
-    eps: float
-    largest: float
-    tiny: float
-    whole: float
-
-
-def _format(dtype: str) -> Format:
-    info = ml_dtypes.finfo(dt.NUMPY[dtype])
-    return Format(float(info.eps), float(info.max), 8 * float(info.smallest_subnormal), float(2 ** (info.nmant + 1)))
-
-
-FORMATS = {d: _format(d) for d in dt.FLOATS}
 
 
 def error_bounds(roots: Sequence[Tensor], is_whole: bool = False) -> list[Tensor | None]:
@@ -91,89 +91,6 @@ def error_bounds(roots: Sequence[Tensor], is_whole: bool = False) -> list[Tensor
         if not dt.is_float(t.dtype) or body.is_whole(body.body):
             whole.add(t)
     return [errors[t] for t in roots]
-
-
-# ------------------------------------------------------------------------------------------------ expressions
-
-
-def _const(value: float) -> Const:
-    return Const(value, WIDE)
-
-
-ZERO, DOUBT = _const(0.0), _const(math.inf)
-
-
-def _wide(e: Expr) -> Expr:
-    return e if e.dtype == WIDE else Cast(WIDE, e)
-
-
-def _add(*terms: Expr) -> Expr:
-    first, *rest = terms
-    for t in rest:
-        first = Apply("add", (first, t))
-    return first
-
-
-def _total(terms: Sequence[Expr | None]) -> Expr | None:
-    there = [t for t in dict.fromkeys(terms) if t is not None]
-    return _add(*there) if there else None
-
-
-def _sub(a: Expr, b: Expr) -> Expr:
-    return Apply("sub", (a, b))
-
-
-def _mul(a: Expr, b: Expr | float) -> Expr:
-    return Apply("mul", (a, b if isinstance(b, Expr) else _const(b)))
-
-
-def _abs(e: Expr) -> Expr:
-    return Apply("abs", (e,))
-
-
-def _max(*args: Expr) -> Expr:
-    first, *rest = args
-    for a in rest:
-        first = Apply("maximum", (first, a))
-    return first
-
-
-def _below(a: Expr, b: Expr) -> Expr:
-    return Apply("lt", (a, b))
-
-
-def _upto(a: Expr, b: Expr) -> Expr:
-    return Apply("le", (a, b))
-
-
-def _and(a: Expr, b: Expr) -> Expr:
-    return Apply("and", (a, b))
-
-
-def _finite(e: Expr) -> Expr:
-    """|e|, and 0 for what is infinite or NaN."""
-    size = _abs(_wide(e))
-    return Select(_below(size, DOUBT), size, ZERO)
-
-
-def _if_doubt(error: Expr) -> Expr:
-    """A doubt where `error` is one, no error elsewhere: what is left of it where the value is infinite."""
-    return Select(_below(error, DOUBT), ZERO, DOUBT)
-
-
-def _factors(e: Expr) -> list[Expr]:
-    """The factors of a product, signs dropped, which a kernel takes in any order; of a longer one its operands."""
-    found: list[Expr] = []
-    stack = [e]
-    while stack:
-        if len(found) + len(stack) > MOST_FACTORS:
-            return list(e.children)
-        part = stack.pop()
-        if isinstance(part, Apply) and part.fn in ("mul", "neg"):
-            stack += reversed(part.args)
-        else:
-            found.append(part)
-    return found
 
 
 # ------------------------------------------------------------------------------------------------------ bodies
@@ -265,7 +182,7 @@ class _Body:
         if not dt.is_float(body.dtype):
             doubts = self._doubts(body.children)
             return None if doubts is None else self._made(Scatter(body.axes, body.targets, doubts), "bound")
-        errors = _total([self.error(body.body), *(self.error(t) for t in body.targets)])
+        errors = total([self.error(body.body), *(self.error(t) for t in body.targets)])
         points = math.prod(a.extent for a in body.axes)
         parts: list[Expr | None] = []
         for e in (self.magnitude(body.body), errors):
@@ -275,8 +192,10 @@ class _Body:
         size, error = parts
         assert size is not None
         is_whole = self.is_whole(body.body)
-        summed = self._rounded(size, Spread((), _in_a_row(points), None, points), error, _work(body.dtype), is_whole)
-        if FORMATS[body.dtype] is not _work(body.dtype):
+        summed = self._rounded(
+            size, Spread((), _in_a_row(points), None, points), error, computed_in(body.dtype), is_whole
+        )
+        if FORMATS[body.dtype] is not computed_in(body.dtype):
             summed = self._rounded(size, Spread((), 1), summed, FORMATS[body.dtype], is_whole)
         return self._made(summed, "bound")
 
@@ -291,20 +210,20 @@ class _Body:
     def _error(self, e: Expr) -> Expr | None:
         spread = self.spread(e)
         if not spread.roundings:
-            return _total(spread.terms)
+            return total(spread.terms)
         size = self.magnitude(e)
-        return self._rounded(size, spread, _total(spread.terms), _work(e.dtype), self.is_whole(e))
+        return self._rounded(size, spread, total(spread.terms), computed_in(e.dtype), self.is_whole(e))
 
     def _rounded(self, size: Expr, how: Spread, error: Expr | None, form: Format, is_whole: bool) -> Expr:
         """`error`, and the roundings of a value of magnitude `size`; a doubt where it may overflow."""
         reach = size if how.reach is None else how.reach
-        tiny: Expr = _const(how.points * form.tiny)
+        tiny: Expr = const(how.points * form.tiny)
         if how.reach is not None:
-            tiny = _add(tiny, _mul(reach, form.tiny))
-        own = _add(_mul(size, how.roundings * form.eps), tiny)
-        own = Select(_upto(reach, _const(form.whole)), ZERO, own) if is_whole else Select(_below(ZERO, size), own, ZERO)
-        total = own if error is None else _add(error, own)
-        return Select(_upto(_add(reach, total), _const(form.largest)), total, DOUBT)
+            tiny = add(tiny, mul(reach, form.tiny))
+        own = add(mul(size, how.roundings * form.eps), tiny)
+        own = Select(upto(reach, const(form.whole)), ZERO, own) if is_whole else Select(below(ZERO, size), own, ZERO)
+        total = own if error is None else add(error, own)
+        return Select(upto(add(reach, total), const(form.largest)), total, DOUBT)
 
     def magnitude(self, e: Expr) -> Expr:
         """|e|, and 0 where it is infinite or NaN; a product where e is one, so that sums of it stay contractions."""
@@ -317,12 +236,12 @@ class _Body:
             case Apply(fn="neg" | "abs"):
                 return self.magnitude(e.args[0])
             case Apply(fn="mul"):
-                return _mul(self.magnitude(e.args[0]), self.magnitude(e.args[1]))
+                return mul(self.magnitude(e.args[0]), self.magnitude(e.args[1]))
             case Select():
                 return Select(e.cond, self.magnitude(e.then), self.magnitude(e.other))
             case Const():
-                return _const(abs(float(e.value))) if math.isfinite(e.value) else ZERO
-        return _finite(e)
+                return const(abs(float(e.value))) if math.isfinite(e.value) else ZERO
+        return finite(e)
 
     def spread(self, e: Expr) -> Spread:
         if e not in self.spreads:
@@ -332,9 +251,9 @@ class _Body:
     def _spread(self, e: Expr) -> Spread:
         match e:
             case Const():
-                value, eps = abs(float(e.value)), _work(e.dtype).eps
+                value, eps = abs(float(e.value)), computed_in(e.dtype).eps
                 stored = float(dt.NUMPY[e.dtype].type(e.value))
-                return Spread((_const(eps * value),) if math.isfinite(value) and stored != e.value else ())
+                return Spread((const(eps * value),) if math.isfinite(value) and stored != e.value else ())
             case Read():
                 return Spread(self._present(*self._read(e)))
             case Select():
@@ -369,10 +288,10 @@ class _Body:
         chosen = [Select(e.cond, t, ZERO) for t in then.terms] + [Select(e.cond, ZERO, t) for t in other.terms]
         reach = None
         if then.reach is not None or other.reach is not None:
-            one, two = (_finite(x) if s.reach is None else s.reach for s, x in ((then, e.then), (other, e.other)))
+            one, two = (finite(x) if s.reach is None else s.reach for s, x in ((then, e.then), (other, e.other)))
             reach = Select(e.cond, one, two)
         if len(chosen) > MOST_TERMS:
-            terms = self._present(self.error(e.cond), _total(chosen))
+            terms = self._present(self.error(e.cond), total(chosen))
         else:
             terms = self._present(self.error(e.cond), *chosen)
         return Spread(terms, max(then.roundings, other.roundings), reach)
@@ -387,72 +306,72 @@ class _Body:
             for m, size in enumerate(sizes):
                 grown = errors[m]
                 if m != n:
-                    term = _mul(term, _add(size, grown) if m < n and grown is not None else size)
+                    term = mul(term, add(size, grown) if m < n and grown is not None else size)
             terms.append(term)
         reach = None
         if len(factors) > 2:
-            reach = _max(sizes[0], _const(1.0))
+            reach = larger(sizes[0], const(1.0))
             for size in sizes[1:]:
-                reach = _mul(reach, _max(size, _const(1.0)))
+                reach = mul(reach, larger(size, const(1.0)))
         return Spread(tuple(terms), len(factors) - 1, reach)
 
     def _function(self, e: Apply) -> tuple[Expr, ...]:
-        args, errors = [_wide(a) for a in e.args], [self.error(a) for a in e.args]
+        args, errors = [wide(a) for a in e.args], [self.error(a) for a in e.args]
         if e.fn in ("sin", "cos") and e.dtype != WIDE:
-            errors = [_total([*errors, _if_far(args[0])])]
+            errors = [total([*errors, if_far(args[0])])]
         if all(x is None for x in errors):
             return ()
         if e.fn in ("add", "sub"):
             return self._present(*errors)
         if e.fn in ("maximum", "minimum"):
-            return (_max(*self._present(*errors)),)
+            return (larger(*self._present(*errors)),)
         if e.fn == "div":
             return (self._quotient(e, args, errors),)
         if e.fn in ("sin", "cos"):
             (error,) = self._present(*errors)
-            return (_add(Apply("minimum", (error, _const(2.0))), _if_doubt(error)),)
+            return (add(Apply("minimum", (error, const(2.0))), if_doubt(error)),)
         assert FUNCTIONS[e.fn].monotone or e.fn == "pow", e.fn
         return (self._moved(e, args, errors),)
 
     def _quotient(self, e: Apply, args: list[Expr], errors: list[Expr | None]) -> Expr:
-        above, below = errors
-        size = _abs(args[1])
-        if below is None:
-            assert above is not None
-            is_sure = _below(above, _abs(args[0]))
-            return Select(_below(ZERO, size), Apply("div", (above, size)), Select(is_sure, _if_doubt(above), DOUBT))
-        carried = _mul(below, _finite(e)) if above is None else _add(above, _mul(below, _finite(e)))
-        both = below if above is None else _add(above, below)
-        certain = Apply("div", (carried, _sub(size, below)))
-        return Select(_below(below, size), certain, Select(_below(ZERO, both), DOUBT, ZERO))
+        dividend, divisor = errors
+        size = size_of(args[1])
+        if divisor is None:
+            assert dividend is not None
+            is_sure = below(dividend, size_of(args[0]))
+            return Select(below(ZERO, size), Apply("div", (dividend, size)), Select(is_sure, if_doubt(dividend), DOUBT))
+        carried = mul(divisor, finite(e)) if dividend is None else add(dividend, mul(divisor, finite(e)))
+        any_error = divisor if dividend is None else add(dividend, divisor)
+        certain = Apply("div", (carried, sub(size, divisor)))
+        return Select(below(divisor, size), certain, Select(below(ZERO, any_error), DOUBT, ZERO))
 
     def _moved(self, e: Apply, args: list[Expr], errors: list[Expr | None]) -> Expr:
         """How far a function moves between the corners of its arguments' bounds."""
         value = Apply(e.fn, tuple(args))
         corners: list[tuple[Expr, ...]] = [()]
         for a, error in zip(args, errors, strict=True):
-            ends = (a,) if error is None else (_add(a, error), _sub(a, error))
+            ends = (a,) if error is None else (add(a, error), sub(a, error))
             corners = [(*c, x) for c in corners for x in ends]
-        reach = _max(*(_abs(_sub(Apply(e.fn, c), value)) for c in corners))
-        error = _total(errors)
+        reach = larger(*(size_of(sub(Apply(e.fn, c), value)) for c in corners))
+        error = total(errors)
         assert error is not None
-        inside = _and(_below(ZERO, error), _below(error, DOUBT))
+        inside = both(below(ZERO, error), below(error, DOUBT))
         for a in args:
-            inside = _and(inside, _below(_abs(a), DOUBT))
-        return Select(inside, Select(_upto(ZERO, reach), reach, DOUBT), _if_doubt(error))
+            inside = both(inside, below(size_of(a), DOUBT))
+        return Select(inside, Select(upto(ZERO, reach), reach, DOUBT), if_doubt(error))
 
     def _cast(self, e: Cast) -> tuple[Expr, ...]:
         error = self.error(e.arg)
         if not dt.is_float(e.arg.dtype):
             low, high = affine.bounds(e.arg) if e.arg.dtype != "bool" else (0, 1)
-            if max(abs(low), abs(high)) <= _work(e.dtype).whole and e.dtype in ("float32", WIDE):
+            if max(abs(low), abs(high)) <= computed_in(e.dtype).whole and e.dtype in ("float32", WIDE):
                 return self._present(error)
-            return (self._rounded(_finite(e.arg), Spread((), 1), error, FORMATS[e.dtype], True),)
+            return (self._rounded(finite(e.arg), Spread((), 1), error, FORMATS[e.dtype], True),)
         return self._present(self._stored(e.arg, error, e.dtype))
 
     def _stored(self, value: Expr, error: Expr | None, dtype: str) -> Expr | None:
         """The bound of a value after it is rounded to a type: no change where the type is the one it is computed in."""
-        if not dt.is_float(dtype) or FORMATS[dtype].eps <= _work(value.dtype).eps:
+        if not dt.is_float(dtype) or FORMATS[dtype].eps <= computed_in(value.dtype).eps:
             return error
         if value.dtype == dtype and isinstance(value, Read | Cast):
             return error
@@ -468,38 +387,38 @@ class _Body:
         if e.op == "prod":
             return self._multiplied(e, count)
         spread = self.spread(e.body)
-        parts = [_mul(t, count) if isinstance(t, Const) else Reduce("sum", e.axes, t) for t in spread.terms]
+        parts = [mul(t, count) if isinstance(t, Const) else Reduce("sum", e.axes, t) for t in spread.terms]
         size = Reduce("sum", e.axes, self.magnitude(e.body))
         reach = None if spread.reach is None else Reduce("sum", e.axes, spread.reach)
         how = Spread((), _steps(count) + spread.roundings, reach, count)
-        return self._rounded(size, how, _total(parts), _work(e.dtype), self.is_whole(e.body))
+        return self._rounded(size, how, total(parts), computed_in(e.dtype), self.is_whole(e.body))
 
     def _multiplied(self, e: Reduce, count: int) -> Expr:
-        error, size, form = self.error(e.body), self.magnitude(e.body), _work(e.dtype)
-        grown = size if error is None else _add(size, error)
+        error, size, form = self.error(e.body), self.magnitude(e.body), computed_in(e.dtype)
+        grown = size if error is None else add(size, error)
         exact, most = Reduce("prod", e.axes, size), Reduce("prod", e.axes, grown)
-        partial = Reduce("prod", e.axes, _max(grown, _const(1.0)))
-        moved = _sub(most, exact)
-        own = _add(_mul(most, count * form.eps), _mul(partial, count * form.tiny))
+        partial = Reduce("prod", e.axes, larger(grown, const(1.0)))
+        moved = sub(most, exact)
+        own = add(mul(most, count * form.eps), mul(partial, count * form.tiny))
         if self.is_whole(e.body):
-            own = Select(_upto(partial, _const(form.whole)), ZERO, own)
-        total = own if error is None else _add(_abs(moved), own)
-        return Select(_upto(partial, _const(form.largest)), total, DOUBT)
+            own = Select(upto(partial, const(form.whole)), ZERO, own)
+        total = own if error is None else add(size_of(moved), own)
+        return Select(upto(partial, const(form.largest)), total, DOUBT)
 
     # --------------------------------------------------------------------------------- integers and conditions
 
     def _doubts(self, parts: Sequence[Expr]) -> Expr | None:
-        return _total([self.error(p) for p in parts])
+        return total([self.error(p) for p in parts])
 
     def _doubt(self, e: Expr) -> Expr | None:
         match e:
             case Read():
-                return _total(self._read(e))
+                return total(self._read(e))
             case Select():
                 then, other = self.error(e.then), self.error(e.other)
                 chosen = [None if then is None else Select(e.cond, then, ZERO)]
                 chosen += [None if other is None else Select(e.cond, ZERO, other)]
-                return _total([self.error(e.cond), *chosen])
+                return total([self.error(e.cond), *chosen])
             case Cast() if dt.is_float(e.arg.dtype):
                 return self._truncated(e)
             case Cast():
@@ -510,58 +429,58 @@ class _Body:
                 first, second = (self.error(a) for a in e.args)
                 if second is not None:
                     second = Select(e.args[0], *((second, ZERO) if e.fn == "and" else (ZERO, second)))
-                return _total([first, second])
+                return total([first, second])
             case Apply() if dt.is_float(e.args[0].dtype):
                 return self._comparison(e)
             case Apply():
-                return _total([self._doubts(e.args), self._overflow(e)])
+                return total([self._doubts(e.args), self._overflow(e)])
         return None
 
     def _comparison(self, e: Apply) -> Expr | None:
         error = self._doubts(e.args)
         if error is None:
             return None
-        a, b = map(_wide, e.args)
-        is_near = _and(_upto(_abs(_sub(a, b)), error), _below(ZERO, error))
-        return Select(is_near, DOUBT, _if_doubt(error))
+        a, b = map(wide, e.args)
+        is_near = both(upto(size_of(sub(a, b)), error), below(ZERO, error))
+        return Select(is_near, DOUBT, if_doubt(error))
 
     def _truncated(self, e: Cast) -> Expr | None:
-        error, value = self.error(e.arg), _wide(e.arg)
+        error, value = self.error(e.arg), wide(e.arg)
         if error is None:
             return None
         if e.dtype == "bool":
-            is_near = _and(_upto(_abs(value), error), _below(ZERO, error))
-            return Select(is_near, DOUBT, _if_doubt(error))
-        ends = [Cast(e.dtype, x) for x in (_add(value, error), _sub(value, error))]
-        return Select(Apply("eq", tuple(ends)), _if_doubt(error), DOUBT)
+            is_near = both(upto(size_of(value), error), below(ZERO, error))
+            return Select(is_near, DOUBT, if_doubt(error))
+        ends = [Cast(e.dtype, x) for x in (add(value, error), sub(value, error))]
+        return Select(Apply("eq", tuple(ends)), if_doubt(error), DOUBT)
 
     def _position(self, e: Reduce) -> Expr | None:
         """An extreme's position is in doubt when two elements may be the extreme."""
         error = self.error(e.body)
         if error is None:
             return None
-        value = _wide(e.body)
+        value = wide(e.body)
         if e.op == "argmin":
             value = Apply("neg", (value,))
         last = max(a.ident for a in (*self.t.definition.axes, *self.t.definition.reduction_axes))
         fresh = {a: Axis(last + 1 + n, a.extent) for n, a in enumerate(e.axes)}
-        least = Reduce("max", e.axes, _sub(value, error))
-        candidate = _substituted(_upto(least, _add(value, error)), fresh, least)
-        count = Reduce("sum", tuple(fresh.values()), Select(candidate, _const(1.0), ZERO))
-        return Select(_upto(count, _const(1.0)), ZERO, DOUBT)
+        least = Reduce("max", e.axes, sub(value, error))
+        candidate = _substituted(upto(least, add(value, error)), fresh, least)
+        count = Reduce("sum", tuple(fresh.values()), Select(candidate, const(1.0), ZERO))
+        return Select(upto(count, const(1.0)), ZERO, DOUBT)
 
     def _whole_reduction(self, e: Reduce) -> Expr | None:
         error, large = self.error(e.body), None
         if e.dtype == dt.INDEX and e.op in ("sum", "prod") and _is_open(e.body):
-            size = Reduce(e.op, e.axes, _max(_abs(_wide(e.body)), _const(0.0 if e.op == "sum" else 1.0)))
-            large = _if_large(size)
-        return _total([None if error is None else Reduce("max", e.axes, error), large])
+            size = Reduce(e.op, e.axes, larger(size_of(wide(e.body)), const(0.0 if e.op == "sum" else 1.0)))
+            large = if_large(size)
+        return total([None if error is None else Reduce("max", e.axes, error), large])
 
     def _overflow(self, e: Apply) -> Expr | None:
         """int64 is simplified as if it never overflowed."""
         if e.dtype != dt.INDEX or e.fn not in ("add", "sub", "mul", "neg", "abs") or not _is_open(e):
             return None
-        return _if_large(_abs(Apply(e.fn, tuple(map(_wide, e.args)))))
+        return if_large(size_of(Apply(e.fn, tuple(map(wide, e.args)))))
 
     # --------------------------------------------------------------------------------------------- whole numbers
 
@@ -589,11 +508,6 @@ class _Body:
         return True
 
 
-def _work(dtype: str) -> Format:
-    """The type in which an expression of `dtype` is computed."""
-    return FORMATS[WIDE if dtype == WIDE else "float32"]
-
-
 def _in_a_row(count: int) -> int:
     """Roundings of the sum of magnitudes that `count` terms added one after the other amount to."""
     return 4 + math.ceil(min(count, 2 * math.sqrt(count)))
@@ -610,14 +524,19 @@ def _is_open(e: Expr) -> bool:
     return low <= -affine.INF or high >= affine.INF
 
 
-def _if_far(e: Expr) -> Expr:
-    """The sine of a float32 beyond 2^30 is not computed."""
-    size = _abs(e)
-    return Select(_and(_upto(_const(2.0**30), size), _below(size, DOUBT)), DOUBT, ZERO)
-
-
-def _if_large(size: Expr) -> Expr:
-    return Select(_below(size, _const(float(affine.INF))), ZERO, DOUBT)
+def _factors(e: Expr) -> list[Expr]:
+    """The factors of a product, signs dropped, which a kernel takes in any order; of a longer one its operands."""
+    found: list[Expr] = []
+    stack = [e]
+    while stack:
+        if len(found) + len(stack) > MOST_FACTORS:
+            return list(e.children)
+        part = stack.pop()
+        if isinstance(part, Apply) and part.fn in ("mul", "neg"):
+            stack += reversed(part.args)
+        else:
+            found.append(part)
+    return found
 
 
 def _substituted(e: Expr, axes: dict[Axis, Axis], kept: Expr) -> Expr:

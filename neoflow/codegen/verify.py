@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from neoflow.codegen.draws import Inputs
+from neoflow.codegen.formulas import FORMATS
 from neoflow.codegen.keys import program_digest
-from neoflow.codegen.rounding import FORMATS, error_bounds
+from neoflow.codegen.rounding import error_bounds
 from neoflow.errors import CodegenError, RuntimeFault
 from neoflow.expr import dtype as dt
 from neoflow.expr.interp import evaluate
@@ -59,7 +60,7 @@ class Certificate:
 def verifier_version() -> str:
     """Changes when the judge does, or the meaning it judges by: of their files as programs."""
     here, meaning = Path(__file__).parent, Path(__file__).parents[1] / "expr"
-    files = [here / f"{name}.py" for name in ("verify", "draws", "rounding")]
+    files = [here / f"{name}.py" for name in ("verify", "draws", "formulas", "rounding")]
     return program_digest([*files, *(meaning / "interp").rglob("*.py"), *meaning.glob("functions.py")])[:16]
 
 
