@@ -14,6 +14,7 @@ Source: Micikevicius et al., Mixed Precision Training, 2018.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -105,7 +106,7 @@ RULES = (
         "reduction",
         lambda p: isinstance(p.body, Binder),
         False,
-        _reason("it reduces, or scatters, and is no contraction: statistics, losses, gradients of what is broadcast"),
+        _reason("it reduces or scatters and is no contraction: a statistic, a loss, a sum of gradients"),
     ),
     Rule(
         "function",
@@ -155,8 +156,14 @@ class Mixed:
         copies = sum(c.has_copy for c in self.choices)
         return f"{narrow} of {len(self.choices)} float32 tensors are {NARROW[self.precision]}, {copies} have a copy"
 
+    @property
+    def table(self) -> str:
+        """What became of each tensor and why, those of one line together."""
+        lines = Counter(map(str, self.choices))
+        return "\n".join(line if count == 1 else f"{line} ({count} times)" for line, count in lines.items())
+
     def __str__(self) -> str:
-        return "\n".join([*map(str, self.choices), "", str(self.graph)])
+        return f"{self.table}\n\n{self.graph}"
 
 
 def mix(graph: Graph, precision: str) -> Mixed:
@@ -175,12 +182,16 @@ def _wide_function(definition: Definition) -> str | None:
 
 @remembered
 def operands(definition: Definition) -> tuple[Expr, ...]:
-    """The factors of a float32 contraction that a tensor core would take: those that vary along what is summed."""
+    """The factors of a float32 contraction that are to be narrow: those that vary along what is summed.
+
+    A scale of the whole sum is none of them, nor is what was narrow before.
+    """
     body = definition.body
     if not (is_contraction(definition) and isinstance(body, Reduce) and body.dtype == WIDE):
         return ()
     product = body.body.then if isinstance(body.body, Select) else body.body
-    return tuple(e for e in factors(product) if not e.free.isdisjoint(body.axes))
+    varying = (e for e in factors(product) if not e.free.isdisjoint(body.axes))
+    return tuple(e for e in varying if not (isinstance(e, Cast) and e.arg.dtype in SHORT))
 
 
 class _Mixing:

@@ -22,25 +22,6 @@ from neoflow.runtime.files import remove_leftovers, write_atomically
 from neoflow.runtime.sharing import Sharing
 
 
-_STORED: dict[str, np.dtype] = {
-    "F64": dt.NUMPY["float64"],
-    "F32": dt.NUMPY["float32"],
-    "F16": dt.NUMPY["float16"],
-    "BF16": dt.NUMPY["bfloat16"],
-    "I64": dt.NUMPY["int64"],
-    "I32": dt.NUMPY["int32"],
-    "I16": dt.NUMPY["int16"],
-    "I8": dt.NUMPY["int8"],
-    "BOOL": dt.NUMPY["bool"],
-    "U64": np.dtype(np.uint64),
-    "U32": np.dtype(np.uint32),
-    "U16": np.dtype(np.uint16),
-    "U8": np.dtype(np.uint8),
-    "C64": np.dtype(np.complex64),
-}
-"""Types by their name in safetensors, whose own reader for NumPy lacks bfloat16; the last are those of other programs."""
-
-
 class ParameterStore:
     """Memory by parameter, at first from its `init`: an array or a function (shape, generator) -> array.
 
@@ -218,6 +199,25 @@ def load_parameters(path: str | os.PathLike, parameters: Iterable[Parameter]) ->
     arrays, metadata = unpack_parameters(data, str(path))
     set_parameters(arrays, parameters, str(path))
     return metadata
+
+
+_STORED: dict[str, np.dtype] = {
+    "F64": dt.NUMPY["float64"],
+    "F32": dt.NUMPY["float32"],
+    "F16": dt.NUMPY["float16"],
+    "BF16": dt.NUMPY["bfloat16"],
+    "I64": dt.NUMPY["int64"],
+    "I32": dt.NUMPY["int32"],
+    "I16": dt.NUMPY["int16"],
+    "I8": dt.NUMPY["int8"],
+    "BOOL": dt.NUMPY["bool"],
+    "U64": np.dtype(np.uint64),
+    "U32": np.dtype(np.uint32),
+    "U16": np.dtype(np.uint16),
+    "U8": np.dtype(np.uint8),
+    "C64": np.dtype(np.complex64),
+}
+"""Types by their name in safetensors, whose reader for NumPy lacks bfloat16; the last are those of other programs."""
 
 
 def unpack_parameters(data: bytes, source: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:

@@ -50,7 +50,7 @@ class Objective:
     ):
         self.loss, self.parameters, self.feed = loss, tuple(parameters), feed
         self.precision = precision
-        self.scaling = LossScale() if precision == "fp16" else None
+        self.scaling = LossScale(loss) if precision == "fp16" else None
         self.metrics, self.evaluation = dict(metrics), dict(evaluation)
         if self.scaling is not None:
             self.metrics[METRIC] = self.scaling.scale

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from neoflow.errors import RuntimeFault
+from neoflow.errors import ConfigError, RuntimeFault
 from neoflow.expr import dsl
 from neoflow.expr.tensor import Parameter, Tensor
 from neoflow.train.diagnosis import LARGEST
 
-INITIAL = 2.0**16
-"""The first scale: gradients from 2^-40 (the smallest float16 is 2^-24) to 2^-1 are then in range."""
+INITIAL = 2.0**15
+"""The first scale: float16 then holds gradients from 2^-39, its least being 2^-24, to 1, a bound of those of a loss."""
 INTERVAL = 2000
 """Steps without overflow after which the scale doubles."""
 LEAST = 2.0**-14
@@ -31,10 +31,16 @@ METRIC = "loss scale"
 class LossScale:
     """The scale and its counts as parameters, so that they are kept and saved with the others.
 
-    scale: float32. good: steps since the scale changed. skipped: steps that were skipped, in all.
+    scale: float32. good: steps since the scale changed. skipped: steps that were skipped, in all. Raises `ConfigError`
+    for a loss of another type than float32.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, loss: Tensor) -> None:
+        if loss.dtype != "float32":
+            raise ConfigError(
+                f"precision 'fp16' scales a float32 loss, but {loss.name} is {loss.dtype}: nf.cast it, or take 'fp32'",
+                loss.where,
+            )
         self.scale = dsl.parameter((), "float32", "loss_scale", init=np.float32(INITIAL))
         self.good = dsl.parameter((), "int64", "loss_scale.good")
         self.skipped = dsl.parameter((), "int64", "loss_scale.skipped")
