@@ -48,12 +48,16 @@ WIDE_FUNCTIONS = {
 
 @dataclass(frozen=True)
 class Place:
-    """A float32 compute where it stands. is_operand: a contraction reads it, itself or as a move of it; readers: what
-    reads it, moves of it apart; is_move_narrow: it moves what is stored narrow."""
+    """A float32 compute where it stands.
+
+    is_operand: a contraction reads it, itself or as a move of it. leads: a contraction follows from it, however far.
+    readers: how many read it, moves of it apart. is_move_narrow: it moves what is stored narrow.
+    """
 
     tensor: Compute
     is_root: bool
     is_operand: bool
+    leads: bool
     readers: int
     is_move_narrow: bool
 
@@ -94,6 +98,12 @@ RULES = (
         lambda p: _is_contraction(p) and p.is_operand,
         True,
         _reason("summed in float32, rounded once for the contractions that read it"),
+    ),
+    Rule(
+        "gradient",
+        lambda p: _is_contraction(p) and not p.leads,
+        False,
+        _reason("summed in float32 on its way to an update or a result: no contraction follows"),
     ),
     Rule(
         "contraction",
@@ -200,7 +210,7 @@ class _Mixing:
     def __init__(self, graph: Graph, precision: str):
         self.graph, self.precision, self.narrow = graph, precision, NARROW[precision]
         self.roots = set(graph.roots)
-        self.operands, self.readers = _demand(graph)
+        self.operands, self.leading, self.readers = _demand(graph)
         self.new: dict[Tensor, Tensor] = {}
         self.copies: dict[Tensor, Tensor] = {}
         self.choices: list[Choice] = []
@@ -218,7 +228,7 @@ class _Mixing:
 
     def place(self, t: Compute) -> Place:
         moves = is_move(t.definition) and any(self.new[i].dtype == self.narrow != i.dtype for i in t.inputs)
-        return Place(t, t in self.roots, t in self.operands, self.readers.get(t, 0), moves)
+        return Place(t, t in self.roots, t in self.operands, t in self.leading, self.readers.get(t, 0), moves)
 
     def rule(self, t: Compute) -> Rule:
         place = self.place(t)
@@ -304,17 +314,21 @@ def _over(old: tuple[Tensor, ...], new: tuple[Tensor, ...], wide: str | None) ->
     return rule
 
 
-def _demand(graph: Graph) -> tuple[set[Tensor], dict[Tensor, int]]:
-    """What contractions read as operands, themselves or as a move of it; and how many read each, moves apart."""
+def _demand(graph: Graph) -> tuple[set[Tensor], set[Tensor], dict[Tensor, int]]:
+    """What contractions read as operands, itself or as a move of it; what they follow from; and how many read each
+    tensor, moves of it apart."""
     wanted: set[Tensor] = set()
+    leading: set[Tensor] = set()
     readers: dict[Tensor, int] = {}
     for t in reversed(graph.nodes):
-        own = is_move(t.definition)
+        own, taken = is_move(t.definition), operands(t.definition)
+        if taken or t in leading:
+            leading.update(t.inputs)
         for n, source in enumerate(t.inputs):
             if source.dtype != WIDE:
                 continue
-            reads = any(isinstance(e, Read) and e.slot == n for e in operands(t.definition))
+            reads = any(isinstance(e, Read) and e.slot == n for e in taken)
             if reads or (own and t in wanted):
                 wanted.add(source)
             readers[source] = readers.get(source, 0) + (readers.get(t, 0) if own else 1)
-    return wanted, readers
+    return wanted, leading, readers

@@ -81,6 +81,16 @@ def test_a_graph_in_mixed_precision_stays_as_it_is():
     assert mix(once, "bf16").graph.digest == once.digest
 
 
+@pytest.mark.parametrize("optimizer", [nf.optim.Adam(clip=1.0), nf.optim.SGD(momentum=0.9, weight_decay=0.1)])
+def test_gradients_and_updates_are_float32_however_many_read_them(optimizer):
+    n = Network()
+    m = mixed([n.loss], "bf16", optimizer.updates(n.parameters, n.gradients))
+    own = {p.shape for p in n.parameters} | {(32, 24)}
+    after = [c for c in m.choices if c.rule not in ("given", "move") and c.shape in own and not c.has_copy]
+    gradients = [c for c in after if c.rule == "gradient"]
+    assert len(gradients) == 3 and {c.dtype for c in after} == {"float32"}
+
+
 def test_each_tensor_has_one_copy():
     x, w = nf.placeholder((16, 24), name="x"), nf.parameter((24, 24), name="w")
     y = F.linear(F.linear(x, w), w) + F.linear(x, w)
