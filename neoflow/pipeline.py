@@ -186,7 +186,7 @@ def check_precision(precision: str, target: str) -> str:
     """The precision, if this target has it. Raises `ConfigError`."""
     if precision == "tf32":
         raise ConfigError(
-            f"precision 'tf32' rounds what NVIDIA's tensor cores multiply, and target {target!r} has none: "
+            f"precision 'tf32' is one of NVIDIA's tensor cores, sm_80 and newer, not there yet for target {target!r}: "
             f"choose among {', '.join(PRECISIONS)}"
         )
     if precision not in PRECISIONS:

@@ -214,7 +214,7 @@ MISTAKES = {
     "nf.mixed_precision(loss)": (ArgumentError, "missing 1 required positional argument: 'precision'"),
     "nf.mixed_precision('loss', 'bf16')": (ArgumentError, "mixed_precision: tensors is 'loss', a str"),
     "nf.mixed_precision(loss, 16)": (ConfigError, "precision 16 is none of fp32, bf16, fp16"),
-    "trainer(precision='tf32')": (ConfigError, "precision 'tf32' rounds what NVIDIA's tensor cores multiply"),
+    "trainer(precision='tf32')": (ConfigError, "precision 'tf32' is one of NVIDIA's tensor cores"),
     "nf.Trainer(loss, [w])": (ArgumentError, "missing 1 required keyword-only argument: 'inputs'"),
     "nf.Trainer(loss, ['w'], inputs=[x])": (
         ArgumentError,

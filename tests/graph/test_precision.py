@@ -32,9 +32,13 @@ class Network:
         self.gradients = nf.grad(self.loss, self.parameters)
         self.feeds = {self.x: rng.normal(size=(16, 24)).astype(np.float32), self.labels: np.arange(16)}
 
-    def mixed(self, precision="bf16"):
+    def graph(self):
+        """A step of plain gradient descent."""
         updates = {p: p - 0.1 * g for p, g in zip(self.parameters, self.gradients, strict=True)}
-        return mixed([self.loss], precision, updates)
+        return make_graph([self.loss], [self.x, self.labels], updates)
+
+    def mixed(self, precision="bf16"):
+        return mix(optimize(self.graph()), precision)
 
 
 def mixed(roots, precision="bf16", updates=None):
@@ -213,7 +217,7 @@ def test_no_further_from_float32_than_autocast():
 
 
 @pytest.mark.tvm
-@pytest.mark.parametrize("precision, far", [("bf16", 0.01), ("fp16", 0.002)])
+@pytest.mark.parametrize("precision, far", [("bf16", 0.01), pytest.param("fp16", 0.002, marks=pytest.mark.slow)])
 def test_what_is_compiled_is_what_is_evaluated(precision, far):
     """Sums in another order may round to the neighbour of a narrow value: no more."""
     n = Network()
@@ -241,9 +245,7 @@ def test_refusals():
     x = nf.placeholder((4, 5), name="x")
     with pytest.raises(ConfigError, match="precision 'half' is none of fp32, bf16, fp16"):
         nf.mixed_precision(x + 1.0, "half")
-    with pytest.raises(
-        ConfigError, match="'tf32' rounds what NVIDIA's tensor cores multiply, and target 'cpu' has none"
-    ):
+    with pytest.raises(ConfigError, match=r"'tf32' is one of NVIDIA's tensor cores.* not there yet for target 'cpu'"):
         nf.compile(x + 1.0, x, precision="tf32")
     y = x + 1.0
     assert nf.mixed_precision(y, "fp32") is y and nf.mixed_precision([y], "fp32") == [y]
