@@ -236,13 +236,14 @@ class _Mixing:
 
     def visit(self, t: Compute) -> Tensor:
         """What stands for a compute: over what stands for its inputs, stored as its rule says."""
-        if t.dtype != WIDE or not self.rule(t).is_narrow:
-            return self.made(t, self.widened(t))
-        if is_move(t.definition):
+        is_narrow = t.dtype == WIDE and self.rule(t).is_narrow
+        if is_narrow and is_move(t.definition):
             return self.moved(t, self.new)
-        if isinstance(t.definition.body, Reduce):
-            return self.rounded(self.made(t, self.widened(t)), t.name)
-        return self.made(t, self.widened(t), Cast(self.narrow, self.widened(t)[0]))
+        body, inputs = self.widened(t)
+        if is_narrow and not isinstance(body, Reduce):
+            return self.made(t, Cast(self.narrow, body), inputs)
+        made = self.made(t, body, inputs)
+        return self.rounded(made, t.name) if is_narrow else made
 
     def widened(self, t: Compute) -> tuple[Expr, tuple[Tensor, ...]]:
         """The body over what stands for the inputs, narrow ones cast to float32; operands of a contraction rounded."""
@@ -252,9 +253,7 @@ class _Mixing:
         inside: Mapping[Expr, Expr] = {e: Cast(WIDE, Cast(self.narrow, e)) for e in rounding if not isinstance(e, Read)}
         return rewrite(substitute(t.definition.body, inside), _over(t.inputs, inputs, WIDE)), inputs
 
-    def made(self, t: Compute, widened: tuple[Expr, tuple[Tensor, ...]], body: Expr | None = None) -> Compute:
-        wide, inputs = widened
-        body = wide if body is None else body
+    def made(self, t: Compute, body: Expr, inputs: tuple[Tensor, ...]) -> Compute:
         if body is t.definition.body:
             return Compute(t.definition, inputs, t.name, t.axis_names, t.where) if _differ(inputs, t.inputs) else t
         made = build(t.shape, body, inputs, t.name)
@@ -270,7 +269,7 @@ class _Mixing:
             return over(e)
 
         over = _over(t.inputs, inputs, None)
-        return self.made(t, (rewrite(t.definition.body, rule), inputs))
+        return self.made(t, rewrite(t.definition.body, rule), inputs)
 
     def copy(self, t: Tensor) -> Tensor:
         """The narrow copy of a tensor that stays float32; of a move the move of the copy, of a constant a constant."""
