@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, overload
 from weakref import WeakValueDictionary
 
 from neoflow import codegen, config
@@ -18,8 +18,21 @@ from neoflow.architectures import GPU_KINDS, NEWEST, gpu_target, runs_on
 from neoflow.codegen.keys import request_key
 from neoflow.errors import CodegenError, ConfigError, RuntimeFault
 from neoflow.expr.ir import caller
-from neoflow.expr.tensor import Placeholder, Tensor
-from neoflow.graph import CANONICALIZE, PASSES, Derivation, Graph, Known, evaluate_constants, make_graph, run
+from neoflow.expr.tensor import Parameter, Placeholder, Tensor, topological
+from neoflow.graph import (
+    CANONICALIZE,
+    HOIST,
+    NARROW,
+    PASSES,
+    Derivation,
+    Graph,
+    Known,
+    Mixed,
+    evaluate_constants,
+    make_graph,
+    mix,
+    run,
+)
 from neoflow.kernel import Code, Kernel, kernel_symbol
 from neoflow.loops import Schedule, default_schedule
 from neoflow.machine import available_cores
@@ -165,16 +178,28 @@ def _architecture_here() -> str:
         return NEWEST
 
 
-def stages(graph: Graph, trace: Trace, target: Target | None = None) -> tuple[Graph, Partition]:
+PRECISIONS = ("fp32", *NARROW)
+"""fp32: as the program is written."""
+
+
+def check_precision(precision: str, target: str) -> str:
+    """The precision, if this target has it. Raises `ConfigError`."""
+    if precision == "tf32":
+        raise ConfigError(
+            f"precision 'tf32' is one of NVIDIA's tensor cores, sm_80 and newer, not there yet for target {target!r}: "
+            f"choose among {', '.join(PRECISIONS)}"
+        )
+    if precision not in PRECISIONS:
+        raise ConfigError(f"precision {precision!r} is none of {', '.join(PRECISIONS)}")
+    return precision
+
+
+def stages(
+    graph: Graph, trace: Trace, target: Target | None = None, precision: str = "fp32"
+) -> tuple[Graph, Partition]:
     """The rewriting stages: from the graph as written to its division into kernels, for a CPU unless said otherwise."""
     choose = object_to if target is None or target.device == "cpu" else object_for_gpu
-
-    for row in PASSES:
-        rewriting = partial(run, graph, row, tick=trace.tick)
-        graph, _ = trace.run(row.name, rewriting, _rewritten_summary, _rewritten_text, _size(graph))
-        if row is CANONICALIZE:
-            evaluating = partial(_constants, graph)
-            graph, _ = trace.run("constants", evaluating, _constants_summary, _constants_text, _size(graph))
+    graph = _rewritten(graph, trace, precision)
     kernels = trace.run(
         "partition",
         lambda: partition(graph, choose=choose, tick=trace.tick),
@@ -183,6 +208,21 @@ def stages(graph: Graph, trace: Trace, target: Target | None = None) -> tuple[Gr
         _size(graph),
     )
     return graph, kernels
+
+
+def _rewritten(graph: Graph, trace: Trace, precision: str) -> Graph:
+    """The graph after all passes. What is narrow is chosen when every contraction is there to be seen, and before sums
+    become chains."""
+    for row in PASSES:
+        rewriting = partial(run, graph, row, tick=trace.tick)
+        graph, _ = trace.run(row.name, rewriting, _rewritten_summary, _rewritten_text, _size(graph))
+        if row is CANONICALIZE:
+            evaluating = partial(_constants, graph)
+            graph, _ = trace.run("constants", evaluating, _constants_summary, _constants_text, _size(graph))
+        if row is HOIST and precision in NARROW:
+            mixing = partial(mix, graph, precision)
+            graph = trace.run("precision", mixing, lambda m: m.summary, Mixed.__str__, _size(graph)).graph
+    return graph
 
 
 def _size(graph: Graph) -> str:
@@ -224,13 +264,15 @@ def compile_program(
     inputs: Sequence[Tensor] = (),
     updates: Mapping[Tensor, Tensor] | None = None,
     target: str = "cpu",
+    precision: str = "fp32",
 ) -> Compiled:
     """Run every stage and build what the cache lacks."""
     trace, settings, machine = Trace(), config.load(), resolve_target(target)
+    check_precision(precision, target)
     written = trace.run(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
     )
-    graph, divided = stages(written, trace, machine)
+    graph, divided = stages(written, trace, machine, precision)
     calls, in_place = trace.run(
         "order",
         lambda: order_calls(graph, divided),
@@ -383,21 +425,43 @@ def compile(
     inputs: Sequence[Placeholder] | Placeholder = (),
     updates: Mapping[Tensor, Tensor] | None = None,
     target: str = "cpu",
+    precision: str = "fp32",
 ) -> Function:
     """Compile a program: `f = nf.compile([loss], inputs=[x, labels], updates={w: w - 0.1 * dw})`.
 
     outputs: tensors a call returns. inputs: placeholders, in the order of the call's arrays; of both, a single one may
     stand for a list. updates: new values of parameters, written at the end of each call; with `**nf.nn.state(loss)`
     those of layers too. target: "cpu"; "cuda", this machine's GPU; "cuda:sm_80", an architecture that need not be here:
-    then `f.source("cuda")` shows the code.
+    then `f.source("cuda")` shows the code. precision: "fp32", as it is written; "bf16" or "fp16": what
+    `nf.mixed_precision` makes of the outputs and updates together.
     Raises `GraphError`, `CodegenError`, `ConfigError`.
     """
     roots = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     given = [inputs] if isinstance(inputs, Tensor) else list(inputs)
-    compiled = compile_program(roots, given, updates, target)
+    compiled = compile_program(roots, given, updates, target, precision)
     if updates:
         _warn_of_unkept([*roots, *updates.values()], updates)
     return bind(compiled)
+
+
+@overload
+def mixed_precision(tensors: Tensor, precision: str) -> Tensor: ...
+@overload
+def mixed_precision(tensors: Sequence[Tensor], precision: str) -> list[Tensor]: ...
+def mixed_precision(tensors: Tensor | Sequence[Tensor], precision: str) -> Tensor | list[Tensor]:
+    """The same tensors with contractions in mixed precision: what `nf.compile(precision=...)` computes of them.
+
+    precision: "bf16" or "fp16" ("fp32": as they are). Operands of contractions are rounded to the narrow type, products
+    summed in float32; softmax, norms, losses, other reductions and what is given back stay float32, as do parameters
+    (`graph/precision.py` has the table). To be used last, after `nf.grad`, `nn.state` and `nn.inference`, on all
+    tensors of a program together. Raises `ConfigError`.
+    """
+    roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    check_precision(precision, "any")
+    if precision in NARROW:
+        fed = [t for t in topological(roots) if isinstance(t, Placeholder) and not isinstance(t, Parameter)]
+        roots = list(_rewritten(make_graph(roots, fed), Trace(), precision).outputs)
+    return roots[0] if isinstance(tensors, Tensor) else roots
 
 
 def _warn_of_unkept(roots: Sequence[Tensor], updates: Mapping[Tensor, Tensor]) -> None:

@@ -234,6 +234,16 @@ def test_explain_prints_each_stage(run):
 
 
 @pytest.mark.tvm
+def test_explain_shows_what_became_of_each_tensor_in_mixed_precision(run):
+    status, out, _ = run("explain", "tiny", "--precision", "bf16", "--stage", "precision")
+    assert status == 0 and re.match(r"=== precision \(.*\): \d+ of \d+ float32 tensors are bfloat16", out)
+    assert "result: the program gives it back" in out
+    for command in ("explain", "train"):
+        status, _, err = run(command, "tiny", "--precision", "tf32")
+        assert status == 1 and "precision 'tf32' is one of NVIDIA's tensor cores" in err
+
+
+@pytest.mark.tvm
 @pytest.mark.torch
 @pytest.mark.parametrize("mode", ["train", "infer"])
 def test_bench(run, mode):

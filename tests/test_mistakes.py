@@ -210,6 +210,11 @@ MISTAKES = {
     "nf.optim.global_norm({3})": (ArgumentError, "global_norm: gradients[0] is 3, an int; it takes a Tensor"),
     "nf.optim.SGD(groups=iter([3]))": (ArgumentError, "and its items are not such: write them as a list"),
     # training
+    "nf.compile([loss], [x], precision='half')": (ConfigError, "precision 'half' is none of fp32, bf16, fp16"),
+    "nf.mixed_precision(loss)": (ArgumentError, "missing 1 required positional argument: 'precision'"),
+    "nf.mixed_precision('loss', 'bf16')": (ArgumentError, "mixed_precision: tensors is 'loss', a str"),
+    "nf.mixed_precision(loss, 16)": (ConfigError, "precision 16 is none of fp32, bf16, fp16"),
+    "trainer(precision='tf32')": (ConfigError, "precision 'tf32' is one of NVIDIA's tensor cores"),
     "nf.Trainer(loss, [w])": (ArgumentError, "missing 1 required keyword-only argument: 'inputs'"),
     "nf.Trainer(loss, ['w'], inputs=[x])": (
         ArgumentError,

@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from neoflow.commands.options import AsJson, Mode, ModelName, TargetName, Threads, print_json, use_threads
+from neoflow.commands.options import (
+    AsJson,
+    Mode,
+    ModelName,
+    PrecisionName,
+    TargetName,
+    Threads,
+    print_json,
+    use_threads,
+)
 
 
 class Format(str, Enum):
@@ -28,6 +37,7 @@ def explain(
     stage: Annotated[str | None, typer.Option(help="Print this stage alone.")] = None,
     format: Annotated[Format | None, typer.Option(help="Also print the generated code.")] = None,
     target: TargetName = "cpu",
+    precision: PrecisionName = "fp32",
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -35,7 +45,7 @@ def explain(
     from neoflow.report.stages import explain as run
 
     use_threads(threads)
-    stages = run(model, batch, mode.value, stage, format.value if format else None, target)
+    stages = run(model, batch, mode.value, stage, format.value if format else None, target, precision)
     if as_json:
         print_json({"model": model, "mode": mode.value, "stages": [asdict(s) for s in stages]})
     else:

@@ -13,6 +13,9 @@ ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="A name in ./mod
 TargetName = Annotated[
     str, typer.Option("--target", metavar="TARGET", help="cpu, cuda (this machine's GPU), or cuda:sm_80 and the like.")
 ]
+PrecisionName = Annotated[
+    str, typer.Option("--precision", metavar="PRECISION", help="Of contractions: fp32, bf16 or fp16.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of a kernel. Default: every core.")]
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from neoflow.commands.options import AsJson, ModelName, TargetName, Threads, print_json, use_threads
+from neoflow.commands.options import AsJson, ModelName, PrecisionName, TargetName, Threads, print_json, use_threads
 
 
 def train(
@@ -27,6 +27,7 @@ def train(
     ] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write none.")] = False,
     target: TargetName = "cpu",
+    precision: PrecisionName = "fp32",
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -48,6 +49,7 @@ def train(
         resume=resume,
         progress=not as_json,
         target=target,
+        precision=precision,
     )
     summary = report_session(session, None if no_report else report or Path("neoflow-{model}.html"))
     if as_json:

@@ -7,7 +7,8 @@ a compute, and comes back to what a replacement touched, until nothing is left. 
 order and reachability up to date. What was done is a `Derivation`: printed by `explain`, replayed on an equal graph.
 
 graph (`Graph`) · edit (`Editor`) · rewrite (the nouns) · engine · canonical, padding, hoist, chains, slices, offsets
-(the rewrites) · algebra (the laws of folding) · passes (the table) · known (what is constant, computed once) · facts
+(the rewrites) · algebra (the laws of folding) · passes (the table) · known (what is constant, computed once) ·
+precision (what is stored narrow: no rewrite, for values change) · facts
 """
 
 from neoflow.graph.edit import Editor
@@ -16,12 +17,15 @@ from neoflow.graph.facts import contiguous_offset, is_contraction, is_move, own_
 from neoflow.graph.graph import Graph, make_graph, same_graph
 from neoflow.graph.known import Known, evaluate_constants
 from neoflow.graph.long import LONGEST, operations
-from neoflow.graph.passes import CANONICALIZE, PASSES, canonicalize, optimize
+from neoflow.graph.passes import CANONICALIZE, HOIST, PASSES, canonicalize, optimize
+from neoflow.graph.precision import NARROW, Mixed, mix
 from neoflow.graph.rewrite import Derivation, Match, Rewrite, Site, Step, sites
 
 __all__ = [
     "CANONICALIZE",
+    "HOIST",
     "LONGEST",
+    "NARROW",
     "PASSES",
     "Derivation",
     "Editor",
@@ -29,6 +33,7 @@ __all__ = [
     "Known",
     "Limits",
     "Match",
+    "Mixed",
     "Pass",
     "Rewrite",
     "Site",
@@ -39,6 +44,7 @@ __all__ = [
     "is_contraction",
     "is_move",
     "make_graph",
+    "mix",
     "operations",
     "optimize",
     "own_indices",

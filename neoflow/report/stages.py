@@ -36,6 +36,7 @@ def explain(
     stage: str | None = None,
     format: str | None = None,
     target: str = "cpu",
+    precision: str = "fp32",
 ) -> list[Stage]:
     """The stages of a step (SGD) or of inference; of one `stage` only when given; `format` adds the generated code,
     also to one stage. target: as `nf.compile` takes it; no such device need be here.
@@ -57,9 +58,9 @@ def explain(
             lambda g: f"{len(g)} gradients, {len(topological(g))} tensors with what they read",
             lambda g: print_program(topological(g)),
         )
-        compiled = compile_program([model.loss], model.inputs, sgd_updates(model, gradients), target)
+        compiled = compile_program([model.loss], model.inputs, sgd_updates(model, gradients), target, precision)
     else:
-        compiled = compile_program([model.scores], [model.x], target=target)
+        compiled = compile_program([model.scores], [model.x], target=target, precision=precision)
     trace.records += compiled.trace.records
     # What prints each stage; nothing is printed that is not asked for.
     found: dict[str, tuple[str, Callable[[], str], float | None]] = {

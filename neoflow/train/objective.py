@@ -16,6 +16,7 @@ from neoflow.nn.optim import Optimizer
 from neoflow.train.diagnosis import LARGEST
 from neoflow.train.feed import Feed
 from neoflow.train.samples import weighted
+from neoflow.train.scaling import METRIC, LossScale, all_finite
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class Objective:
     """The programs of a run, written down when they are needed.
 
     updates: the optimizer's, over places that the gradients of each program take, so that all share its state. state:
-    that of layers. rates: the placeholder of the learning rate, where a step is fed with one.
+    that of layers. rates: the placeholder of the learning rate, where a step is fed with one. scaling: of the loss, in
+    precision "fp16", whose range gradients would leave.
     """
 
     def __init__(
@@ -44,9 +46,14 @@ class Objective:
         evaluation: Mapping[str, Tensor],
         given: Mapping[Parameter, Tensor],
         accumulate: int,
+        precision: str = "fp32",
     ):
         self.loss, self.parameters, self.feed = loss, tuple(parameters), feed
+        self.precision = precision
+        self.scaling = LossScale(loss) if precision == "fp16" else None
         self.metrics, self.evaluation = dict(metrics), dict(evaluation)
+        if self.scaling is not None:
+            self.metrics[METRIC] = self.scaling.scale
         self.is_accumulating = accumulate > 1
         self.weights = dsl.placeholder((feed.size,), loss.dtype, "weights")
         self.gathered = dsl.placeholder((), "float64", "gathered")
@@ -55,17 +62,22 @@ class Objective:
         """samples of the batch"""
         self.state: dict[Tensor, Tensor] = {**state([loss]), **dict(given.items())}
         make_unique([*self.parameters, *self.state])
-        self.gradients = grad(loss, self.parameters)
+        self.gradients = self._gradients(loss)
         self._places = [dsl.placeholder(g.shape, g.dtype, g.name) for g in self.gradients]
         self.updates = optimizer.updates(self.parameters, self._places)
-        make_unique([*self.updates, *self.state])
+        make_unique([*self.updates, *self.state, *self._scales])
         self.rates = optimizer.inputs
         self.sums = tuple(dsl.parameter(p.shape, p.dtype, f"{p.name}.sum") for p in self.parameters)
 
     @property
     def all_parameters(self) -> tuple[Parameter, ...]:
         """What a step changes: the parameters, the state of the optimizer and of the layers."""
-        return tuple(p for p in dict.fromkeys([*self.updates, *self.state]) if isinstance(p, Parameter))
+        changed = dict.fromkeys([*self.updates, *self.state, *self._scales])
+        return tuple(p for p in changed if isinstance(p, Parameter))
+
+    @property
+    def _scales(self) -> tuple[Parameter, ...]:
+        return () if self.scaling is None else self.scaling.parameters
 
     def step(self, is_partial: bool = False) -> Program:
         """Loss and metrics, then the updates. is_partial: over weighted samples."""
@@ -81,6 +93,9 @@ class Objective:
         actual: dict[Tensor, Tensor] = dict(zip(self._places, gradients, strict=True))
         values = replaced(list(self.updates.values()), actual.get)
         updates = {**dict(zip(self.updates, values, strict=True)), **kept}
+        if self.scaling is not None:
+            finite = all_finite(gradients)
+            updates = {**_unless(finite, updates), **self.scaling.updates(finite)}
         return self._program([loss, *metrics], loss, updates, extra)
 
     def gather(self, is_partial: bool = False) -> Program:
@@ -88,6 +103,8 @@ class Objective:
         loss, metrics, kept, gradients = self._over(is_partial)
         extra = [self.weights] * is_partial + [self.gathered, self.count]
         sums: dict[Tensor, Tensor] = {s: self._sum(s, g) for s, g in zip(self.sums, gradients, strict=True)}
+        if self.scaling is not None:
+            kept = _unless(all_finite(gradients), kept)
         return self._program([loss, *metrics], loss, {**sums, **kept}, extra)
 
     def judge(self, is_weighted: bool, training: bool = False) -> Program:
@@ -105,7 +122,12 @@ class Objective:
             return self.loss, metrics, dict(self.state), self.gradients
         loss, *others = weighted([self.loss, *metrics, *kept], self.feed.axes, self.weights)
         new = dict(zip(self.state, others[len(metrics) :], strict=True))
-        return loss, others[: len(metrics)], new, grad(loss, self.parameters)
+        return loss, others[: len(metrics)], new, self._gradients(loss)
+
+    def _gradients(self, loss: Tensor) -> list[Tensor]:
+        if self.scaling is None:
+            return grad(loss, self.parameters)
+        return self.scaling.unscaled(grad(self.scaling.scaled(loss), self.parameters))
 
     def _sum(self, so_far: Parameter, g: Tensor) -> Tensor:
         """Gradients of the step's samples together, `so_far` being of no account before the first of them."""
@@ -120,9 +142,12 @@ class Objective:
         extra: Sequence[Placeholder],
     ) -> Program:
         """A loss that is not finite leaves everything as it was."""
-        finite = dsl.abs(loss) <= LARGEST
-        guarded = {p: dsl.select(finite, value, p) for p, value in updates.items()}
-        return Program(tuple(outputs), (*self.feed.inputs, *extra), guarded)
+        return Program(tuple(outputs), (*self.feed.inputs, *extra), _unless(dsl.abs(loss) <= LARGEST, updates))
+
+
+def _unless(finite: Tensor, updates: Mapping[Tensor, Tensor]) -> dict[Tensor, Tensor]:
+    """The updates, or where something is not finite none."""
+    return {p: dsl.select(finite, value, p) for p, value in updates.items()}
 
 
 def checked_loss(loss: Tensor) -> Tensor:

@@ -63,6 +63,7 @@ def run_session(
     resume: bool = False,
     progress: bool = True,
     target: str = "cpu",
+    precision: str = "fp32",
 ) -> Session:
     """Train with Adam, the rate warmed up over 50 steps and brought down to 0 in a line; judge by the test set.
 
@@ -92,6 +93,7 @@ def run_session(
         seed=seed,
         checkpoint=checkpoint,
         progress=progress,
+        precision=precision,
         batch_axis={t: model.batch_axis if t.rank > 1 else 0 for t in model.inputs},
     )
     if resume:

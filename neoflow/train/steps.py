@@ -11,6 +11,7 @@ import numpy as np
 
 from neoflow.errors import RuntimeFault
 from neoflow.expr import dtype as dt
+from neoflow.pipeline import mixed_precision
 from neoflow.runtime.function import Function
 from neoflow.train.diagnosis import LARGEST, diagnose
 from neoflow.train.feed import Batch, Fed
@@ -64,7 +65,8 @@ def run_step(
         values = {n: float(r[: fed.valid].mean() if r.ndim else r) for n, r in zip(names, results, strict=True)}
         if not abs(values["loss"]) <= LARGEST:
             begun.function = None  # such a step changes nothing
-            raise RuntimeFault(diagnose(step, values["loss"], objective.loss, feed.inputs, fed.arrays))
+            computed = mixed_precision(objective.loss, objective.precision)
+            raise RuntimeFault(diagnose(step, values["loss"], computed, feed.inputs, fed.arrays))
         return _means([*found, (values, fed.valid)])
 
     for batch in batches[:-1]:

@@ -30,6 +30,7 @@ from neoflow.train.rates import Rates, Schedule
 from neoflow.train.records import EpochRecord, History, StepRecord
 from neoflow.train.run import Run
 from neoflow.train.samples import MixedSamples
+from neoflow.train.scaling import METRIC, refuse_lost
 from neoflow.train.steps import Begun, Stepped, run_step, step_arrays
 from neoflow.train.stopping import EarlyStopping, Watch
 
@@ -45,6 +46,9 @@ class Trainer:
     written in, in an evaluation in inference form. evaluation: more of them, for `evaluate` alone.
     state: what a step changes besides the parameters and what layers keep, with its new values.
     accumulate: a step is made from so many batches, as if they were one.
+    precision: "fp32", "bf16" or "fp16": of contractions, as `nf.mixed_precision` has it, in steps and evaluations;
+    parameters and their updates are float32. With "fp16" the loss is scaled; a step with a gradient beyond float16
+    halves the scale and changes nothing else. The values of a step have it as "loss scale".
     seed: for the first values of parameters that have none yet. checkpoint: a folder; written to after every epoch, at
     Ctrl-C and at the end, and every `checkpoint_every` steps where given. progress: False shows nothing.
     A batch may have fewer samples than the inputs have room for, the last of an epoch say: sums over samples, so the
@@ -72,6 +76,7 @@ class Trainer:
         progress: bool = True,
         batch_axis: int | Mapping[Placeholder, int] = 0,
         accumulate: int = 1,
+        precision: str = "fp32",
     ):
         if mode != "static":
             raise ConfigError(f"Trainer mode {mode!r} is not there yet; there is 'static'")
@@ -85,6 +90,7 @@ class Trainer:
         sizes = [m.shape[0] for m in self.evaluation.values() if m.rank]
         self.batch = sizes[0] if sizes else _samples(self.inputs[0], batch_axis)
         self.target, self.seed, self.progress, self.accumulate = target, seed, progress, accumulate
+        self.precision = pipeline.check_precision(precision, target)
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         if checkpoint_every is not None and (checkpoint_every < 1 or checkpoint is None):
             raise ConfigError("checkpoint_every needs a checkpoint folder, and at least 1 step in between")
@@ -94,7 +100,15 @@ class Trainer:
         fed = self.optimizer if self.rate is None else self.optimizer.fed_by(dsl.placeholder((), "float64", "lr"))
         self.feed = make_feed(self.inputs, self.batch, batch_axis)
         self.objective = Objective(
-            self.loss, self.parameters, self.feed, fed, self.metrics, self.evaluation, state or {}, accumulate
+            self.loss,
+            self.parameters,
+            self.feed,
+            fed,
+            self.metrics,
+            self.evaluation,
+            state or {},
+            accumulate,
+            precision,
         )
         self.all_parameters = self.objective.all_parameters
         self.position = Position()
@@ -142,7 +156,7 @@ class Trainer:
             self._initialize()
             program = make()
             with compiling(self._show or reporter(self.progress), name):
-                found = self.compile(program.outputs, program.inputs, program.updates, target=self.target)
+                found = self.compile(program.outputs, program.inputs, program.updates, self.target, self.precision)
             self.functions[name] = found
         return self.functions[name]
 
@@ -198,7 +212,11 @@ class Trainer:
 
     def run_step(self, batches: Sequence[Batch], lr: float | None, count: Callable[[Stepped], None]) -> Stepped:
         """One step, made from these batches and counted."""
-        return run_step(self.objective, self._function, batches, lr, self.position.step, self.begun, count)
+        step = self.position.step
+        done = run_step(self.objective, self._function, batches, lr, step, self.begun, count)
+        if self.objective.scaling is not None:
+            refuse_lost(done.values[METRIC], step)
+        return done
 
     def _rates(self, schedule: Schedule | None) -> Rates:
         fed = self.objective.rates

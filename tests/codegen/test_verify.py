@@ -369,6 +369,15 @@ def test_every_function_of_floats_has_an_error():
     assert {row.whole for row in FUNCTIONS.values()} == {"", "always", "of whole"}
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_sign_of_what_a_narrow_type_rounds_to_zero_is_free(dtype):
+    shape = (200, 400)  # so many that a sum of what float32 still holds cancels in float64 alone
+    a, b, c = (nf.placeholder(shape, kind, name="x") for kind in ("float32", "float32", "float16"))
+    y = nf.compute(shape, lambda i, j: nf.cast(a[i, j] + 2.0 * (b[i, j] * nf.cast(c[i, j], "float32")), dtype))
+    s = subgraph_of(y, [a, b, c])
+    verify(s, numpy_kernel(s), seed=5)  # draws least, tiny and the least of float16 in one place
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_reductions_and_comparisons(dtype):
     a, b = nf.placeholder((5, 33), dtype, name="a"), nf.placeholder((5, 33), dtype, name="b")

@@ -11,8 +11,11 @@ from neoflow.train.trainer import Trainer
 class Interpreted:
     """What `nf.compile` gives, evaluated with NumPy."""
 
-    def __init__(self, outputs, inputs=(), updates=None, target="cpu"):
-        self.outputs, self.inputs, self.updates = list(outputs), list(inputs), dict(updates or {})
+    def __init__(self, outputs, inputs=(), updates=None, target="cpu", precision="fp32"):
+        updates = dict(updates or {})
+        roots = nf.mixed_precision([*outputs, *updates.values()], precision)
+        self.outputs, self.inputs = roots[: len(outputs)], list(inputs)
+        self.updates = dict(zip(updates, roots[len(outputs) :], strict=True))
         self.runs, self.given = 0, []
 
     def __call__(self, *arrays):

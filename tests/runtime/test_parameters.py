@@ -7,6 +7,7 @@ import pytest
 
 import neoflow as nf
 from neoflow import CheckpointError, RuntimeFault
+from neoflow.expr import dtype as dt
 from neoflow.runtime.parameters import STORE, get_value, set_value
 
 
@@ -57,6 +58,35 @@ def test_file_round_trip(tmp_path):
     np.testing.assert_array_equal(get_value(a), kept)
     assert get_value(step) == 2**53 + 1
     assert [p.name for p in tmp_path.iterdir()] == ["w.safetensors"]
+
+
+@pytest.mark.parametrize("dtype", sorted(dt.NUMPY))
+def test_every_type_round_trips_through_a_file(tmp_path, dtype):
+    p, one = nf.parameter((2, 3), dtype, name="p"), nf.parameter((), dtype, name="one")
+    values = np.array([[0, 1, 0], [1, 1, 0]]) if dtype == "bool" else np.array([[0, 1, -2], [3, 64, -128]])
+    set_value(p, values.astype(dt.NUMPY[dtype]))
+    set_value(one, np.array(1).astype(dt.NUMPY[dtype]))
+    before = [get_value(q) for q in (p, one)]
+    nf.save_parameters(tmp_path / "w.safetensors", [p, one])
+    for q in (p, one):
+        set_value(q, np.zeros(q.shape, dt.NUMPY[dtype]))
+    nf.load_parameters(tmp_path / "w.safetensors", [p, one])
+    for q, value in zip((p, one), before, strict=True):
+        assert get_value(q).dtype == dt.NUMPY[dtype]
+        np.testing.assert_array_equal(get_value(q), value)
+
+
+@pytest.mark.torch
+def test_a_file_of_bfloat16_is_pytorch_s(tmp_path):
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import load_file, save_file
+
+    p, path = nf.parameter((5,), "bfloat16", name="p"), tmp_path / "w.safetensors"
+    save_file({"p": torch.tensor([1.0, -2.5, 3e38, float("inf"), 1e-40], dtype=torch.bfloat16)}, path)
+    nf.load_parameters(path, [p])
+    assert get_value(p).astype(np.float32).tolist()[:2] == [1.0, -2.5]
+    nf.save_parameters(tmp_path / "again.safetensors", [p])
+    assert torch.equal(load_file(tmp_path / "again.safetensors")["p"], load_file(path)["p"])
 
 
 def test_refusals_change_nothing(tmp_path):
