@@ -60,6 +60,7 @@ class _Variable(ctypes.Structure):
         ("window", ctypes.c_ulong),
         ("bytes", ctypes.c_ulong),
         ("element", ctypes.c_ulong),
+        ("unused", ctypes.c_ulong * 3),  # aligned to 64 bytes
     ]
 
 

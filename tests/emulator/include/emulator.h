@@ -43,7 +43,7 @@ void emu_wmma(void* d, const void* a, const void* b, const void* c, int m, int n
 
 enum Element { ELEMENT_F16, ELEMENT_BF16, ELEMENT_TF32, ELEMENT_F32, ELEMENT_S8, ELEMENT_U8, ELEMENT_S32 };
 
-struct SharedVariable {  // one a declaration; in the section emu_shared_variables of a kernel's library
+struct __attribute__((aligned(64))) SharedVariable {  // 64 bytes, so that they lie side by side; one a declaration; in the section emu_shared_variables of a kernel's library
     const char* function;
     const char* name;
     unsigned long window, bytes, element;
