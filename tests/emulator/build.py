@@ -15,7 +15,7 @@ _COMMON = (
     "-std=gnu++17 -fPIC -mavx2 -mfma -mf16c -ffp-contract=off -fwrapv -fno-strict-aliasing -fno-math-errno -w".split()
 )
 _CHECKED = (
-    "-O1 -g1 -fsanitize=thread,alignment,bounds,integer-divide-by-zero --param tsan-instrument-func-entry-exit=0 "
+    "-O1 -g1 -fsanitize=thread,alignment,bounds-strict,integer-divide-by-zero --param tsan-instrument-func-entry-exit=0 "
     "-fno-if-conversion -fno-if-conversion2 -fno-tree-loop-im -fno-tree-vectorize"
 ).split()
 """With a call before each access; nothing of g++ that reads what the source does not read there."""

@@ -236,7 +236,7 @@ class Program:
         with _LOCK:
             library, launch = _runtime(), _Launch()
             mapped = [(v.window * WINDOW, v.bytes, v.element) for v in self.shared(kernel)]
-            mapped += [(0, shared_bytes, 4)] if shared_bytes else []
+            mapped += [(WINDOW, shared_bytes, 4)] if shared_bytes else []
             launch.function = ctypes.cast(getattr(self._library, kernel), ctypes.c_void_p)
             launch.arguments = (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
             launch.argument_count, launch.grid, launch.block = len(addresses), grid, block
@@ -280,9 +280,9 @@ class Program:
         if offset >= GLOBAL:
             return MEMORY.describe(address)
         window, inside = divmod(offset, WINDOW)
-        if window == 0:
-            return f"byte {inside} of dynamic shared memory"
-        near = [v for v in self.shared(kernel) if v.window in (window, window + 1)]
+        if window + (inside > WINDOW // 2) == 1:
+            return f"byte {offset - WINDOW} of dynamic shared memory"
+        near = [v for v in self.shared(kernel) if v.window == window + (inside > WINDOW // 2)]
         if not near:
             return ""
         index = (offset - near[0].window * WINDOW) // near[0].element

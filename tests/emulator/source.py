@@ -53,7 +53,7 @@ def signatures(text: str) -> dict[str, Signature]:
 
 def rewrite(text: str) -> str:
     """The source as g++ compiles it: shared variables lie in windows of the machine's memory. Lines stay where they are."""
-    numbers = count(1)
+    numbers = count(2)  # 1: dynamic shared memory
     plain = _without_comments(text)
 
     def declare(match: re.Match[str]) -> str:

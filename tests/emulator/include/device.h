@@ -15,6 +15,8 @@
 #define __CUDACC_VER_MINOR__ 0
 #define __CUDA_ARCH__ 900
 
+#define EMU_INLINE inline __attribute__((always_inline))  // so that a call of the machine has its line in the source
+
 #define __global__
 #define __device__
 #define __host__
@@ -43,7 +45,7 @@ using dim3 = Dim;
         __func__, #NAME, WINDOW, sizeof(emu_type_##WINDOW), sizeof(TYPE)};                                   \
     emu_type_##WINDOW& NAME = *reinterpret_cast<emu_type_##WINDOW*>(emu_shared(WINDOW))
 #define EMU_TYPE(...) __VA_ARGS__
-#define EMU_DYNAMIC(TYPE, NAME) TYPE* NAME = reinterpret_cast<TYPE*>(emu_shared(0))
+#define EMU_DYNAMIC(TYPE, NAME) TYPE* NAME = reinterpret_cast<TYPE*>(emu_shared(1))
 
 // ---- barriers --------------------------------------------------------------------------------------------------------
 
@@ -52,9 +54,9 @@ using dim3 = Dim;
 #define __syncthreads_or(value) (emu_barrier_count(__LINE__, value) != 0)
 #define __syncthreads_and(value) (emu_barrier_count(__LINE__, !(value)) == 0)
 
-inline void __syncwarp(unsigned mask = ~0u) { emu_warp_barrier(mask); }
-inline void __threadfence() {}
-inline void __threadfence_block() {}
+EMU_INLINE void __syncwarp(unsigned mask = ~0u) { emu_warp_barrier(mask); }
+EMU_INLINE void __threadfence() {}
+EMU_INLINE void __threadfence_block() {}
 
 // ---- shuffles and votes ----------------------------------------------------------------------------------------------
 
@@ -62,7 +64,7 @@ namespace emu {
 enum Shuffle { INDEX, UP, DOWN, XOR };
 
 template <class T>
-T shuffle(unsigned mask, T value, int kind, int argument, int width) {
+EMU_INLINE T shuffle(unsigned mask, T value, int kind, int argument, int width) {
     static_assert(sizeof(T) <= 8, "a shuffle moves at most 8 bytes");
     int lane = emu_lane(), first = lane & -width, source = lane;
     if (kind == INDEX) source = first | (argument & (width - 1));
@@ -71,7 +73,7 @@ T shuffle(unsigned mask, T value, int kind, int argument, int width) {
     if (kind == XOR && (lane ^ argument) < first + width) source = lane ^ argument;
     unsigned long long bits = 0;
     __builtin_memcpy(&bits, &value, sizeof(T));
-    bits = emu_shuffle(mask, bits, source, kind * 64 + width - 1);
+    bits = emu_shuffle(mask, bits, source, kind * 64 + (width - 1) % 64);
     __builtin_memcpy(&value, &bits, sizeof(T));
     return value;
 }
@@ -79,7 +81,7 @@ T shuffle(unsigned mask, T value, int kind, int argument, int width) {
 
 #define EMU_SHUFFLE(NAME, KIND, ARGUMENT)                                       \
     template <class T>                                                          \
-    inline T NAME(unsigned mask, T value, ARGUMENT argument, int width = 32) {  \
+    EMU_INLINE T NAME(unsigned mask, T value, ARGUMENT argument, int width = 32) {  \
         return emu::shuffle(mask, value, emu::KIND, int(argument), width);      \
     }
 EMU_SHUFFLE(__shfl_sync, INDEX, int)
@@ -87,31 +89,31 @@ EMU_SHUFFLE(__shfl_up_sync, UP, unsigned)
 EMU_SHUFFLE(__shfl_down_sync, DOWN, unsigned)
 EMU_SHUFFLE(__shfl_xor_sync, XOR, int)
 
-inline unsigned __activemask() { return emu_active(); }
-inline unsigned __ballot_sync(unsigned mask, int value) { return emu_ballot(mask, value, 0); }
-inline int __any_sync(unsigned mask, int value) { return emu_ballot(mask, value, 1) != 0; }
-inline int __all_sync(unsigned mask, int value) { return emu_ballot(mask, !value, 2) == 0; }
+EMU_INLINE unsigned __activemask() { return emu_active(); }
+EMU_INLINE unsigned __ballot_sync(unsigned mask, int value) { return emu_ballot(mask, value, 0); }
+EMU_INLINE int __any_sync(unsigned mask, int value) { return emu_ballot(mask, value, 1) != 0; }
+EMU_INLINE int __all_sync(unsigned mask, int value) { return emu_ballot(mask, !value, 2) == 0; }
 
 // ---- memory ----------------------------------------------------------------------------------------------------------
 
 template <class T>
-inline T __ldg(const T* p) {
+EMU_INLINE T __ldg(const T* p) {
     return *p;
 }
 template <class T>
-inline T __ldcg(const T* p) {
+EMU_INLINE T __ldcg(const T* p) {
     return *p;
 }
 template <class T>
-inline T __ldcs(const T* p) {
+EMU_INLINE T __ldcs(const T* p) {
     return *p;
 }
 template <class T>
-inline void __stcs(T* p, T value) {
+EMU_INLINE void __stcs(T* p, T value) {
     *p = value;
 }
 template <class T>
-inline void __stcg(T* p, T value) {
+EMU_INLINE void __stcg(T* p, T value) {
     *p = value;
 }
 
@@ -128,7 +130,7 @@ EMU_PLAIN void put(T* p, const T& value) {
     __builtin_memcpy(p, &value, sizeof(T));
 }
 template <class T, class F>
-inline T atomic(T* p, F change) {
+EMU_INLINE T atomic(T* p, F change) {
     emu_update(p, sizeof(T));
     T before = get(p);
     put(p, T(change(before)));
@@ -142,7 +144,7 @@ struct Same {
 
 #define EMU_ATOMIC(NAME, EXPRESSION)                                                \
     template <class T>                                                              \
-    inline T NAME(T* p, typename emu::Same<T>::type v) {                            \
+    EMU_INLINE T NAME(T* p, typename emu::Same<T>::type v) {                            \
         return emu::atomic(p, [v](T old) { return EXPRESSION; });                   \
     }
 EMU_ATOMIC(atomicAdd, old + v)
@@ -157,11 +159,11 @@ EMU_ATOMIC(atomicInc, old >= v ? 0 : old + 1)
 EMU_ATOMIC(atomicDec, old == 0 || old > v ? v : old - 1)
 
 template <class T>
-inline T atomicCAS(T* p, typename emu::Same<T>::type compare, typename emu::Same<T>::type v) {
+EMU_INLINE T atomicCAS(T* p, typename emu::Same<T>::type compare, typename emu::Same<T>::type v) {
     return emu::atomic(p, [compare, v](T old) { return old == compare ? v : old; });
 }
 
-inline unsigned long __cvta_generic_to_shared(const void* p) { return (unsigned long)p; }
+EMU_INLINE unsigned long __cvta_generic_to_shared(const void* p) { return (unsigned long)p; }
 
 #include "vectors.h"
 

@@ -69,7 +69,7 @@ struct fragment {
 namespace detail {
 // Where the elements of this lane lie.
 template <class Fragment, class Pointer, class F>
-inline void each(Fragment& f, Pointer p, unsigned stride, bool columns, int variant, F move) {
+EMU_INLINE void each(Fragment& f, Pointer p, unsigned stride, bool columns, int variant, F move) {
     using E = typename Fragment::Extent;
     emu_agree(p, stride, variant * 2 + columns);
     if ((unsigned long)p % 32) emu_misaligned(p, 32);
@@ -82,31 +82,31 @@ inline void each(Fragment& f, Pointer p, unsigned stride, bool columns, int vari
 }  // namespace detail
 
 template <class Use, int m, int n, int k, class T, class Layout, class P>
-inline void load_matrix_sync(fragment<Use, m, n, k, T, Layout>& f, const P* p, unsigned stride) {
+EMU_INLINE void load_matrix_sync(fragment<Use, m, n, k, T, Layout>& f, const P* p, unsigned stride) {
     static_assert(!std::is_same_v<Use, accumulator>, "an accumulator is loaded with its layout");
     detail::each(f, p, stride, std::is_same_v<Layout, col_major>, 0, [](auto& in, auto& out) { in = out; });
 }
 template <int m, int n, int k, class T, class P>
-inline void load_matrix_sync(fragment<accumulator, m, n, k, T>& f, const P* p, unsigned stride, layout_t layout) {
+EMU_INLINE void load_matrix_sync(fragment<accumulator, m, n, k, T>& f, const P* p, unsigned stride, layout_t layout) {
     detail::each(f, p, stride, layout == mem_col_major, 1, [](auto& in, auto& out) { in = out; });
 }
 template <int m, int n, int k, class T, class P>
-inline void store_matrix_sync(P* p, const fragment<accumulator, m, n, k, T>& f, unsigned stride, layout_t layout) {
+EMU_INLINE void store_matrix_sync(P* p, const fragment<accumulator, m, n, k, T>& f, unsigned stride, layout_t layout) {
     detail::each(f, p, stride, layout == mem_col_major, 2, [](auto& in, auto& out) { out = in; });
 }
 template <class Use, int m, int n, int k, class T, class Layout, class V>
-inline void fill_fragment(fragment<Use, m, n, k, T, Layout>& f, const V& value) {
+EMU_INLINE void fill_fragment(fragment<Use, m, n, k, T, Layout>& f, const V& value) {
     emu_agree(nullptr, 0, 3);
     for (auto& x : f.x) x = typename fragment<Use, m, n, k, T, Layout>::storage_element_type(value);
 }
 template <int m, int n, int k, class A, class LA, class LB, class D, class C>
-inline void mma_sync(fragment<accumulator, m, n, k, D>& d, const fragment<matrix_a, m, n, k, A, LA>& a,
+EMU_INLINE void mma_sync(fragment<accumulator, m, n, k, D>& d, const fragment<matrix_a, m, n, k, A, LA>& a,
                      const fragment<matrix_b, m, n, k, A, LB>& b, const fragment<accumulator, m, n, k, C>& c) {
     static_assert(detail::shape<A, m, n, k>(), "a shape that wmma has not");
     static_assert(std::is_same_v<C, D>, "accumulators of two types");
     emu_wmma(d.x, a.x, b.x, c.x, m, n, k, detail::element<A>(), detail::element<D>());
 }
-inline float __float_to_tf32(float v) { return nf_tf32(v); }
+EMU_INLINE float __float_to_tf32(float v) { return nf_tf32(v); }
 
 }  // namespace wmma
 }  // namespace nvcuda

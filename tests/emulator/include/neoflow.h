@@ -1,38 +1,38 @@
 // The functions of neoflow/codegen/gpu/device.cuh, in the machine's terms.
 #pragma once
 
-inline int nf_fault(int* status, int code) { return atomicCAS(status, 0, code); }
+EMU_INLINE int nf_fault(int* status, int code) { return atomicCAS(status, 0, code); }
 
-inline void nf_cp_async_4(void* shared, const void* global) { emu_copy(shared, global, 4); }
-inline void nf_cp_async_8(void* shared, const void* global) { emu_copy(shared, global, 8); }
-inline void nf_cp_async_16(void* shared, const void* global) { emu_copy(shared, global, 16); }
-inline void nf_cp_async_zfill_4(void* shared, const void* global, bool ok) { emu_copy(shared, ok ? global : nullptr, 4); }
-inline void nf_cp_async_zfill_8(void* shared, const void* global, bool ok) { emu_copy(shared, ok ? global : nullptr, 8); }
-inline void nf_cp_async_zfill_16(void* shared, const void* global, bool ok) { emu_copy(shared, ok ? global : nullptr, 16); }
-inline void nf_cp_async_commit() { emu_copy_commit(); }
-inline void nf_cp_async_wait_0() { emu_copy_wait(0, 0); }
-inline void nf_cp_async_wait_1() { emu_copy_wait(1, 0); }
-inline void nf_cp_async_wait_2() { emu_copy_wait(2, 0); }
-inline void nf_cp_async_wait_3() { emu_copy_wait(3, 0); }
-inline void nf_cp_async_wait_4() { emu_copy_wait(4, 0); }
-inline void nf_cp_async_wait_all() { emu_copy_wait(0, 1); }
+EMU_INLINE void nf_cp_async_4(void* shared, const void* global) { emu_copy(shared, global, 4); }
+EMU_INLINE void nf_cp_async_8(void* shared, const void* global) { emu_copy(shared, global, 8); }
+EMU_INLINE void nf_cp_async_16(void* shared, const void* global) { emu_copy(shared, global, 16); }
+EMU_INLINE void nf_cp_async_zfill_4(void* shared, const void* global, bool ok) { emu_copy(shared, ok ? global : nullptr, 4); }
+EMU_INLINE void nf_cp_async_zfill_8(void* shared, const void* global, bool ok) { emu_copy(shared, ok ? global : nullptr, 8); }
+EMU_INLINE void nf_cp_async_zfill_16(void* shared, const void* global, bool ok) { emu_copy(shared, ok ? global : nullptr, 16); }
+EMU_INLINE void nf_cp_async_commit() { emu_copy_commit(); }
+EMU_INLINE void nf_cp_async_wait_0() { emu_copy_wait(0, 0); }
+EMU_INLINE void nf_cp_async_wait_1() { emu_copy_wait(1, 0); }
+EMU_INLINE void nf_cp_async_wait_2() { emu_copy_wait(2, 0); }
+EMU_INLINE void nf_cp_async_wait_3() { emu_copy_wait(3, 0); }
+EMU_INLINE void nf_cp_async_wait_4() { emu_copy_wait(4, 0); }
+EMU_INLINE void nf_cp_async_wait_all() { emu_copy_wait(0, 1); }
 
-inline void nf_ldmatrix_x1(void* r, const void* row) { emu_ldmatrix((unsigned*)r, row, 1, 0); }
-inline void nf_ldmatrix_x2(void* r, const void* row) { emu_ldmatrix((unsigned*)r, row, 2, 0); }
-inline void nf_ldmatrix_x4(void* r, const void* row) { emu_ldmatrix((unsigned*)r, row, 4, 0); }
-inline void nf_ldmatrix_x1_trans(void* r, const void* row) { emu_ldmatrix((unsigned*)r, row, 1, 1); }
-inline void nf_ldmatrix_x2_trans(void* r, const void* row) { emu_ldmatrix((unsigned*)r, row, 2, 1); }
-inline void nf_ldmatrix_x4_trans(void* r, const void* row) { emu_ldmatrix((unsigned*)r, row, 4, 1); }
+EMU_INLINE void nf_ldmatrix_x1(void* r, const void* row) { emu_ldmatrix((unsigned*)r, row, 1, 0); }
+EMU_INLINE void nf_ldmatrix_x2(void* r, const void* row) { emu_ldmatrix((unsigned*)r, row, 2, 0); }
+EMU_INLINE void nf_ldmatrix_x4(void* r, const void* row) { emu_ldmatrix((unsigned*)r, row, 4, 0); }
+EMU_INLINE void nf_ldmatrix_x1_trans(void* r, const void* row) { emu_ldmatrix((unsigned*)r, row, 1, 1); }
+EMU_INLINE void nf_ldmatrix_x2_trans(void* r, const void* row) { emu_ldmatrix((unsigned*)r, row, 2, 1); }
+EMU_INLINE void nf_ldmatrix_x4_trans(void* r, const void* row) { emu_ldmatrix((unsigned*)r, row, 4, 1); }
 
-inline void nf_mma_m16n8k8_f16(float* d, const void* a, const void* b) { emu_mma(d, (unsigned*)a, (unsigned*)b, 8, ELEMENT_F16); }
-inline void nf_mma_m16n8k16_f16(float* d, const void* a, const void* b) { emu_mma(d, (unsigned*)a, (unsigned*)b, 16, ELEMENT_F16); }
-inline void nf_mma_m16n8k8_bf16(float* d, const void* a, const void* b) { emu_mma(d, (unsigned*)a, (unsigned*)b, 8, ELEMENT_BF16); }
-inline void nf_mma_m16n8k16_bf16(float* d, const void* a, const void* b) { emu_mma(d, (unsigned*)a, (unsigned*)b, 16, ELEMENT_BF16); }
-inline void nf_mma_m16n8k4_tf32(float* d, const void* a, const void* b) { emu_mma(d, (unsigned*)a, (unsigned*)b, 4, ELEMENT_TF32); }
-inline void nf_mma_m16n8k8_tf32(float* d, const void* a, const void* b) { emu_mma(d, (unsigned*)a, (unsigned*)b, 8, ELEMENT_TF32); }
+EMU_INLINE void nf_mma_m16n8k8_f16(float* d, const void* a, const void* b) { emu_mma(d, (unsigned*)a, (unsigned*)b, 8, ELEMENT_F16); }
+EMU_INLINE void nf_mma_m16n8k16_f16(float* d, const void* a, const void* b) { emu_mma(d, (unsigned*)a, (unsigned*)b, 16, ELEMENT_F16); }
+EMU_INLINE void nf_mma_m16n8k8_bf16(float* d, const void* a, const void* b) { emu_mma(d, (unsigned*)a, (unsigned*)b, 8, ELEMENT_BF16); }
+EMU_INLINE void nf_mma_m16n8k16_bf16(float* d, const void* a, const void* b) { emu_mma(d, (unsigned*)a, (unsigned*)b, 16, ELEMENT_BF16); }
+EMU_INLINE void nf_mma_m16n8k4_tf32(float* d, const void* a, const void* b) { emu_mma(d, (unsigned*)a, (unsigned*)b, 4, ELEMENT_TF32); }
+EMU_INLINE void nf_mma_m16n8k8_tf32(float* d, const void* a, const void* b) { emu_mma(d, (unsigned*)a, (unsigned*)b, 8, ELEMENT_TF32); }
 
 // To nearest, halves away from zero.
-inline float nf_tf32(float v) {
+EMU_INLINE float nf_tf32(float v) {
     unsigned bits = __float_as_uint(v);
     if (v != v) return __uint_as_float(0x7fffffff);
     if ((bits & 0x7f800000) == 0x7f800000) return v;

@@ -145,6 +145,35 @@ void block_threads(unsigned count) {
     free_stacks = stacks;
 }
 
+static void record(Thread* thread, Kind kind, const void* pc, uint64_t address, int line, const char* format, va_list list) {
+    Report& report = machine.report;
+    report.kind = kind, report.address = address, report.line = line, report.pc = 0;
+    Dim block = machine.block_index, at = thread ? thread->index : Dim{};
+    report.block[0] = block.x, report.block[1] = block.y, report.block[2] = block.z;
+    report.thread[0] = at.x, report.thread[1] = at.y, report.thread[2] = at.z;
+    Dl_info info;
+    if (pc && dladdr(pc, &info)) report.pc = (uint64_t)pc - (uint64_t)info.dli_fbase;
+    vsnprintf(report.text, sizeof report.text, format, list);
+}
+
+void fault(Thread* thread, Kind kind, const void* pc, uint64_t address, int line, const char* format, ...) {
+    va_list list;
+    va_start(list, format);
+    record(thread, kind, pc, address, line, format, list);
+    va_end(list);
+    void* nowhere;
+    emu_switch(&nowhere, scheduler);  // no fiber of this block runs again
+    __builtin_unreachable();
+}
+
+// The same from the scheduler.
+static void end_block(Thread* thread, Kind kind, const void* pc, int line, const char* format, ...) {
+    va_list list;
+    va_start(list, format);
+    record(thread, kind, pc, 0, line, format, list);
+    va_end(list);
+}
+
 static void stuck() {
     Thread *barrier = nullptr, *warp = nullptr;
     unsigned barriers = 0, in_warps = 0;
@@ -153,7 +182,7 @@ static void stuck() {
         if (t->state == AT_BARRIER) barrier = barrier ? barrier : t, ++barriers;
         if (t->state == IN_WARP) warp = warp ? warp : t, ++in_warps;
     }
-    if (!warp) fault(barrier, BARRIER, nullptr, 0, barrier->line, "%u of %u threads wait at it for ever", barriers, machine.threads);
+    if (!warp) return end_block(barrier, BARRIER, nullptr, barrier->line, "%u of %u threads wait at it", barriers, machine.threads);
     Thread* missing = nullptr;
     for (unsigned lane = 0; lane < WARP; ++lane) {
         Thread* t = warp->warp->lanes[lane];
@@ -161,7 +190,7 @@ static void stuck() {
         if (t && (warp->slot.mask >> lane & 1) && !same) missing = missing ? missing : t;
     }
     const char* doing = !missing ? "" : missing->state == AT_BARRIER ? " (it waits at a barrier)" : " (it waits in another operation)";
-    fault(warp, WARPS, warp->slot.pc, 0, 0, "lane %u, named by mask 0x%08x, does not come to this operation%s",
+    end_block(warp, WARPS, warp->slot.pc, 0, "lane %u, named by mask 0x%08x, does not come to this operation%s",
           missing ? missing->lane : 0, warp->slot.mask, doing);
 }
 
@@ -172,23 +201,6 @@ void run_block(void* function, void** arguments, unsigned count) {
         machine.current = nullptr;
         stuck();
     }
-}
-
-void fault(Thread* thread, Kind kind, const void* pc, uint64_t address, int line, const char* format, ...) {
-    Report& report = machine.report;
-    report.kind = kind, report.address = address, report.line = line, report.pc = 0;
-    Dim block = machine.block_index, at = thread ? thread->index : Dim{};
-    report.block[0] = block.x, report.block[1] = block.y, report.block[2] = block.z;
-    report.thread[0] = at.x, report.thread[1] = at.y, report.thread[2] = at.z;
-    Dl_info info;
-    if (pc && dladdr(pc, &info)) report.pc = (uint64_t)pc - (uint64_t)info.dli_fbase;
-    va_list list;
-    va_start(list, format);
-    vsnprintf(report.text, sizeof report.text, format, list);
-    va_end(list);
-    void* nowhere;
-    emu_switch(&nowhere, scheduler);  // no fiber of this block runs again
-    __builtin_unreachable();
 }
 
 // ---- barriers of the block -------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ constexpr unsigned WARP = 32;
 constexpr uint64_t ARENA_BYTES = uint64_t(8) << 30;
 constexpr uint64_t PAGE = 256;               // allocations begin at a page; none shares one
 constexpr uint64_t WINDOW = 256 << 10;       // of a shared variable: more than any block may have
-constexpr uint64_t WINDOWS = 4096;           // the first is dynamic shared memory's
+constexpr uint64_t WINDOWS = 4096;           // the first stays empty, the second is dynamic shared memory's
 constexpr uint64_t GLOBAL = WINDOW * WINDOWS;  // where global memory begins
 
 // ---- what went wrong -------------------------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ static void refine(Allocation& a, unsigned shift) {
 static void outside(Thread* thread, const void* address, size_t bytes, Access access, const void* pc) {
     const char* verb = access == READ ? "reads" : access == UPDATE ? "changes atomically" : "writes";
     uint64_t offset = (const char*)address - arena;
-    const char* where = !in_arena(address) ? "memory that is neither a buffer's, nor shared, nor its own"
+    const char* where = !in_arena(address) ? "of memory that is neither a buffer's, nor shared, nor its own"
                         : offset < GLOBAL  ? "outside its shared memory"
                                            : "outside every buffer";
     fault(thread, BOUNDS, pc, (uint64_t)address, 0, "%s %zu bytes %s", verb, bytes, where);

@@ -23,7 +23,7 @@ uint64_t meet(Slot slot) {
         const Slot& other = warp.lanes[__builtin_ctz(lanes)]->slot;
         if (other.compute != slot.compute || other.mask != slot.mask) missing |= lanes & -lanes;
         else if (other.variant != slot.variant)
-            fault(thread, WARPS, slot.pc, 0, 0, "lane %u comes with other arguments than lane %d", thread->lane, __builtin_ctz(lanes));
+            fault(thread, WARPS, slot.pc, 0, 0, "lane %u comes to another operation than lane %d, or with other arguments", thread->lane, __builtin_ctz(lanes));
     }
     if (missing) {
         thread->state = IN_WARP;
@@ -74,7 +74,7 @@ static void shuffle(Warp& warp, unsigned all, const void* pc) {
     for (unsigned lanes = all; lanes; lanes &= lanes - 1) {
         Thread* thread = warp.lanes[__builtin_ctz(lanes)];
         unsigned source = thread->slot.source;
-        if (!(all >> source & 1)) fault(thread, WARPS, pc, 0, 0, "a shuffle reads lane %u, which takes no part in it", source);
+        if (source >= WARP || !(all >> source & 1)) fault(thread, WARPS, pc, 0, 0, "a shuffle reads lane %u, which takes no part in it", source);
         thread->slot.value = given[source];
     }
 }
@@ -125,6 +125,8 @@ unsigned emu_active() { return machine.current->warp->exist & ~machine.current->
 void emu_warp_barrier(unsigned mask) { meet({order, mask, 0, 0, 0, {}, PC}); }
 
 unsigned long long emu_shuffle(unsigned mask, unsigned long long value, unsigned source, int kind) {
+    int width = kind % 64 + 1;
+    if (width > 32 || width & (width - 1)) fault(machine.current, WARPS, PC, 0, 0, "a shuffle of width %d", width);
     return meet({shuffle, mask, kind, value, source, {}, PC});
 }
 
