@@ -1,7 +1,7 @@
 """A GPU in software: CUDA C++ compiled by g++, run on NumPy arrays, with every access checked.
 
-`emulate(source, launches)` runs launches one after the other and raises a `Fault` at the first thing that is wrong. A driver
-that keeps memory between launches uses what is below: `MEMORY` and `Program`."""
+`emulate(source, launches)` runs launches one after the other and raises a `Fault` at the first thing that is wrong. A
+driver that keeps memory between launches uses what is below: `MEMORY` and `Program`."""
 
 from collections.abc import Iterable, Sequence
 
@@ -72,9 +72,11 @@ def emulate(
     early_exit: bool = False,
     unwritten: Sequence[np.ndarray] = (),
 ) -> None:
-    """Runs the launches; arrays change in place, also where a fault ends it. `checked=False`: accesses are not looked at, and
-    kernels run as quickly as they can. `seed`: blocks in an order drawn from it. `unwritten` arrays hold nothing that a
-    kernel may read before one has written it."""
+    """Runs the launches; arrays change in place, also where a fault ends it.
+
+    `checked=False`: accesses are not looked at, and kernels run as quickly as they can. `seed`: blocks in an order drawn
+    from it. `early_exit`: a thread may end while others still come to a barrier. `unwritten` arrays hold nothing that
+    a kernel may read before one has written it."""
     program, launches = Program(source, checked), list(launches)
     buffers: dict[int, tuple[np.ndarray, Buffer]] = {}
     bare = {id(a) for a in unwritten}

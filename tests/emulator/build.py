@@ -11,20 +11,29 @@ from pathlib import Path
 from tests.emulator.faults import SourceError
 
 HERE = Path(__file__).parent
-_COMMON = (
-    "-std=gnu++17 -fPIC -mavx2 -mfma -mf16c -ffp-contract=off -fwrapv -fno-strict-aliasing -fno-math-errno -w".split()
-)
-_CHECKED = (
-    "-O1 -g1 -fsanitize=thread,alignment,bounds-strict,integer-divide-by-zero --param tsan-instrument-func-entry-exit=0 "
-    "-fno-if-conversion -fno-if-conversion2 -fno-tree-loop-im -fno-tree-vectorize"
-).split()
+_COMMON = [
+    "-std=gnu++17",
+    "-fPIC",
+    "-w",
+    *("-mavx2", "-mfma", "-mf16c"),
+    *("-ffp-contract=off", "-fno-math-errno", "-fwrapv", "-fno-strict-aliasing"),
+]
+_CHECKED = [
+    *("-O1", "-g1"),
+    *(
+        "-fsanitize=thread,alignment,bounds-strict,integer-divide-by-zero",
+        "--param",
+        "tsan-instrument-func-entry-exit=0",
+    ),
+    *("-fno-if-conversion", "-fno-if-conversion2", "-fno-tree-loop-im", "-fno-tree-vectorize"),
+]
 """With a call before each access; nothing of g++ that reads what the source does not read there."""
 _PLAIN = ["-O2", "-g1"]
 _RUNTIME = ["-O2", "-g1", "-fno-omit-frame-pointer"]
 
 
 def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
     if done.returncode:
         raise SourceError(f"{' '.join(command)}\n{done.stderr[:4000]}")
 

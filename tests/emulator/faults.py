@@ -13,9 +13,9 @@ KINDS = (
     "copy",
     "arithmetic",
 )
-"""As in `runtime/machine.h`: a barrier not all threads come to; lanes that do not come to what their warp does; a read of
-what nothing was written to; two accesses in no order; an access outside; an address no multiple of the size; a touch of what
-an asynchronous copy still brings; a division by zero."""
+"""As in `runtime/machine.h`: a barrier not all threads come to; lanes that do not come to what their warp does; a read
+of what nothing was written to; two accesses in no order; an access outside; an address no multiple of the size; a touch
+of what an asynchronous copy still brings; a division by zero."""
 
 
 class SourceError(Exception):
@@ -24,7 +24,7 @@ class SourceError(Exception):
 
 @dataclass(frozen=True)
 class Fault(Exception):
-    """A kernel's fault: what of `KINDS`, whose, at which address and element (where it has one), and the source's line."""
+    """A kernel's fault: what of `KINDS`, whose, at which address and element (where it has one), the line."""
 
     kind: str
     kernel: str

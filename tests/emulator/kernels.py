@@ -1,4 +1,4 @@
-"""Kernels that the tests run, `kernels/*.cu`: what each is given, and what it must give back. Every one is CUDA that nvcc takes."""
+"""Kernels that the tests run, `kernels/*.cu`, which nvcc takes: what each is given, and what it must give back."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -112,7 +112,11 @@ CASES = {
         6,
         64,
         0,
-        lambda rng: [rng.integers(-3, 4, (6, 64)).astype(np.int32), _empty(6, 64, dtype=np.int32), _empty(6, dtype=np.int32)],
+        lambda rng: [
+            rng.integers(-3, 4, (6, 64)).astype(np.int32),
+            _empty(6, 64, dtype=np.int32),
+            _empty(6, dtype=np.int32),
+        ],
         _compact,
     ),
     "exchange": Case(

@@ -229,8 +229,8 @@ class Program:
         seed: int | None = None,
         early_exit: bool = False,
     ) -> None:
-        """One launch, to its end; raises `Fault`. With `seed` the blocks run in an order drawn from it; with `early_exit` a
-        thread may end while others still come to a barrier."""
+        """One launch, to its end; raises `Fault`. With `seed` the blocks run in an order drawn from it; with
+        `early_exit` a thread may end while others still come to a barrier."""
         signature, grid, block = self.kernels[kernel], _dim(blocks), _dim(threads)
         self._check(kernel, signature, block, shared_bytes, len(addresses))
         with _LOCK:

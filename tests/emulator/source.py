@@ -52,7 +52,7 @@ def signatures(text: str) -> dict[str, Signature]:
 
 
 def rewrite(text: str) -> str:
-    """The source as g++ compiles it: shared variables lie in windows of the machine's memory. Lines stay where they are."""
+    """The source as g++ compiles it, line by line: shared variables lie in windows of the machine's memory."""
     numbers = count(2)  # 1: dynamic shared memory
     plain = _without_comments(text)
 
