@@ -100,7 +100,7 @@ def library(text: str, checked: bool) -> Path:
         source.write_text(text)
         includes = ["-I", str(_header(checked)), "-I", str(HERE / "include"), "-include", "device.h"]
         _run(["g++", *_COMMON, *(_CHECKED if checked else _PLAIN), *includes, "-c", str(source), "-o", str(compiled)])
-        _run(["g++", "-shared", str(compiled), str(machine()), "-o", str(made)])
+        _run(["ld", "-shared", str(compiled), str(machine()), "-o", str(made)])
 
     return _once(target, make)
 
