@@ -74,9 +74,9 @@ def emulate(
 ) -> None:
     """Runs the launches; arrays change in place, also where a fault ends it.
 
-    `checked=False`: accesses are not looked at, and kernels run as quickly as they can. `seed`: blocks in an order drawn
-    from it. `early_exit`: a thread may end while others still come to a barrier. `unwritten` arrays hold nothing that
-    a kernel may read before one has written it."""
+    `checked=False`: accesses are not looked at, and kernels run as quickly as they can. `seed`: blocks in an order
+    drawn from it. `early_exit`: a thread may end while others still come to a barrier. `unwritten` arrays hold nothing
+    that a kernel may read before one has written it."""
     program, launches = Program(source, checked), list(launches)
     buffers: dict[int, tuple[np.ndarray, Buffer]] = {}
     bare = {id(a) for a in unwritten}

@@ -29,7 +29,7 @@ _CHECKED = [
 ]
 """With a call before each access; nothing of g++ that reads what the source does not read there."""
 _PLAIN = ["-O2", "-g1"]
-_RUNTIME = ["-O2", "-g1", "-fno-omit-frame-pointer"]
+_RUNTIME = ["-O2", "-g1"]
 
 
 def _run(command: list[str]) -> None:

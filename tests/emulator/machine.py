@@ -65,7 +65,7 @@ class _Variable(ctypes.Structure):
 
 
 @cache
-def _runtime() -> ctypes.CDLL:
+def runtime() -> ctypes.CDLL:
     library = ctypes.CDLL(str(build.machine()))
     library.emu_base.restype = ctypes.c_uint64
     library.emu_map.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint, ctypes.c_int]
@@ -118,7 +118,7 @@ class Memory:
         """`count` bytes; a kernel may not read what neither it nor `write` has written, unless `written`."""
         room = (max(count, 1) + PAGE - 1) // PAGE * PAGE + GAP
         with _LOCK:
-            library, places = _runtime(), self.free_places.get(room)
+            library, places = runtime(), self.free_places.get(room)
             offset = places.pop() if places else self.end
             if offset + room > ARENA:
                 raise MemoryError("the machine's memory is full")
@@ -132,8 +132,8 @@ class Memory:
         with _LOCK:
             room = (max(buffer.bytes, 1) + PAGE - 1) // PAGE * PAGE + GAP
             del self.buffers[buffer.address]
-            _runtime().emu_unmap(buffer.number)
-            self.free_places.setdefault(room, []).append(buffer.address - _runtime().emu_base())
+            runtime().emu_unmap(buffer.number)
+            self.free_places.setdefault(room, []).append(buffer.address - runtime().emu_base())
 
     def at(self, address: int, count: int) -> tuple[Buffer, int]:
         """The buffer that has these bytes, and where in it they begin."""
@@ -149,7 +149,7 @@ class Memory:
             buffer, offset = self.at(address, content.nbytes)
             ctypes.memmove(address, content.ctypes.data, content.nbytes)
             if content.nbytes:
-                _runtime().emu_written(buffer.number, offset, content.nbytes)
+                runtime().emu_written(buffer.number, offset, content.nbytes)
 
     def read(self, address: int, content: np.ndarray) -> None:
         """To the host, into an array."""
@@ -204,7 +204,7 @@ class Program:
 
     @cached_property
     def _library(self) -> ctypes.CDLL:
-        _runtime()
+        runtime()
         return ctypes.CDLL(str(self.path))
 
     @cached_property
@@ -234,7 +234,7 @@ class Program:
         signature, grid, block = self.kernels[kernel], _dim(blocks), _dim(threads)
         self._check(kernel, signature, block, shared_bytes, len(addresses))
         with _LOCK:
-            library, launch = _runtime(), _Launch()
+            library, launch = runtime(), _Launch()
             mapped = [(v.window * WINDOW, v.bytes, v.element) for v in self.shared(kernel)]
             mapped += [(WINDOW, shared_bytes, 4)] if shared_bytes else []
             launch.function = ctypes.cast(getattr(self._library, kernel), ctypes.c_void_p)
@@ -274,7 +274,7 @@ class Program:
         return Fault(KINDS[report.kind], kernel, block, thread, line, address, self._word(kernel, address), text, code)
 
     def _word(self, kernel: str, address: int) -> str:
-        offset = address - _runtime().emu_base()
+        offset = address - runtime().emu_base()
         if not 0 <= offset < ARENA:
             return ""
         if offset >= GLOBAL:

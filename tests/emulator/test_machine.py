@@ -7,6 +7,7 @@ import pytest
 
 from tests.emulator import MEMORY, Fault, Program, SourceError, emulate
 from tests.emulator.kernels import source
+from tests.emulator.machine import runtime
 
 COPY = 'extern "C" __global__ void k(float* a, float* b) { b[threadIdx.x] = a[threadIdx.x]; }'
 
@@ -172,6 +173,19 @@ def test_many_launches_begin_anew():
     assert a[0] == 50
     with pytest.raises(Fault, match="race"):
         emulate(text, [("k", 2, 1, 0, [a])])
+
+
+def test_what_was_written_is_known_when_time_begins_anew():
+    program = Program(source(COPY))
+    a, b = MEMORY.allocate(128, 4, "a", written=True), MEMORY.allocate(128, 4, "b")
+    program.launch("k", 1, 31, 0, [a.address, b.address])
+    runtime().emu_pass_time(3 << 30)
+    program.launch("k", 1, 31, 0, [b.address, a.address])
+    runtime().emu_pass_time(3 << 30)
+    with pytest.raises(Fault, match=r"nothing was written to \(b\[31\] of 32\)"):
+        program.launch("k", 1, 32, 0, [b.address, a.address])
+    for buffer in (a, b):
+        MEMORY.free(buffer)
 
 
 def test_threads_of_python_take_turns():

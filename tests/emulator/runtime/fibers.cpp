@@ -127,15 +127,16 @@ void wait() {
 
 void block_threads(unsigned count) {
     if (threads.size() < 1024) threads.resize(1024), warps.resize(32), ready.resize(1024);
-    Dim block = machine.block;
+    Dim block = machine.block, index{};
     for (unsigned i = 0; i < (count + WARP - 1) / WARP; ++i) warps[i] = {};
     for (unsigned i = 0; i < count; ++i) {
         Thread& t = threads[i];
         t.number = i, t.lane = i % WARP, t.warp = &warps[i / WARP], t.state = FRESH, t.line = 0;
-        t.index = {i % block.x, i / block.x % block.y, i / block.x / block.y};
-        t.slot.mask = 0;
-        memset(t.known, 0, sizeof t.known);
-        t.open.clear(), t.groups.clear();
+        t.index = index;
+        if (++index.x == block.x) {
+            index.x = 0;
+            if (++index.y == block.y) index.y = 0, ++index.z;
+        }
         t.warp->lanes[t.lane] = &t;
         t.warp->exist |= 1u << t.lane;
         ready[i] = i;
@@ -197,10 +198,9 @@ static void stuck() {
 void run_block(void* function, void** arguments, unsigned count) {
     kernel_function = function, kernel_arguments = arguments, kernel_argument_count = count;
     go(&scheduler);
-    if (machine.report.kind == NONE && machine.done < machine.threads) {
-        machine.current = nullptr;
-        stuck();
-    }
+    if (machine.report.kind == NONE && machine.done < machine.threads) stuck();
+    if (machine.report.kind != NONE)
+        for (Thread& t : threads) t.open.clear(), t.groups.clear();
 }
 
 // ---- barriers of the block -------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ struct Thread {
     int line;  // of the barrier it waits at
     Warp* warp;
     Slot slot;
-    uint32_t known[WARP];  // accesses of a lane before this time of the warp happened before what comes now
+    uint32_t known[WARP];  // once the warp's time has begun: accesses of a lane before this time of the warp happened before what comes now
     std::vector<Copy> open;                  // copies of no group yet
     std::vector<std::vector<Copy>> groups;   // oldest first
 };

@@ -49,7 +49,7 @@ static bool before(const Thread* thread, uint32_t since, uint32_t epoch, uint16_
     if (epoch < since) return true;
     if (epoch < machine.block_start) return false;
     if (epoch < machine.epoch || number == thread->number) return true;
-    return number / WARP == thread->number / WARP && thread->known[number % WARP] > time;
+    return number / WARP == thread->number / WARP && thread->warp->time && thread->known[number % WARP] > time;
 }
 
 struct Touch {
@@ -81,7 +81,7 @@ static void read_by_others(const Touch& t, const Record& r, const char* does) {
     if (r.reader / WARP != t.thread->number / WARP) t.race(does, "reads", r.reader, r.read_epoch);
     for (unsigned lanes = r.readers & ~(1u << t.thread->lane); lanes; lanes &= lanes - 1) {
         unsigned lane = __builtin_ctz(lanes);
-        if (t.thread->known[lane] <= r.read_time) t.race(does, "reads", r.reader / WARP * WARP + lane, r.read_epoch);
+        if (!t.thread->warp->time || t.thread->known[lane] <= r.read_time) t.race(does, "reads", r.reader / WARP * WARP + lane, r.read_epoch);
     }
 }
 
@@ -227,6 +227,7 @@ void emu_unmap(uint32_t index) {
     Allocation& a = allocations[index];
     for (uint64_t page = a.begin / PAGE; page * PAGE < a.end; ++page) pages[page] = 0;
     forget(a);
+    a = {};
     unused.push_back(index);
 }
 
@@ -252,6 +253,8 @@ static void renumber() {
         }
     machine.epoch = 2;
 }
+
+void emu_pass_time(uint32_t epochs) { machine.epoch += epochs; }
 
 struct Launch {  // written by Python
     void* function;

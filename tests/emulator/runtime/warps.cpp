@@ -54,6 +54,8 @@ void leave(Thread* thread) {
 
 static void order(Warp& warp, unsigned all, const void*) {
     uint32_t known[WARP] = {};
+    if (!warp.time)
+        for (unsigned lanes = warp.exist; lanes; lanes &= lanes - 1) memset(warp.lanes[__builtin_ctz(lanes)]->known, 0, sizeof known);
     uint32_t now = ++warp.time;
     for (unsigned lanes = all; lanes; lanes &= lanes - 1) {
         const uint32_t* other = warp.lanes[__builtin_ctz(lanes)]->known;
