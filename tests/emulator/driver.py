@@ -45,7 +45,7 @@ class EmulatedDriver:
     def allocate(self, nbytes: int) -> int:
         if self._capturing is not None:
             raise RuntimeFault("the GPU's driver: cuMemAlloc failed: operation not permitted when stream is capturing")
-        buffer = MEMORY.allocate(nbytes, 1)
+        buffer = MEMORY.allocate(nbytes)
         self._buffers[buffer.address] = buffer
         self.used += nbytes
         return buffer.address

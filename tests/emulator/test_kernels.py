@@ -44,7 +44,9 @@ def test_all_kernels_are_there():
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
-@pytest.mark.parametrize("architecture", [75, 80, 90])
+@pytest.mark.parametrize(
+    "architecture", [pytest.param(75, marks=pytest.mark.slow), 80, pytest.param(90, marks=pytest.mark.slow)]
+)
 def test_nvcc_compiles_every_kernel(architecture, tmp_path):
     names = [name for name in CASES if architecture >= 80 or name not in AMPERE]
     path = Path(tmp_path) / "kernels.cu"
