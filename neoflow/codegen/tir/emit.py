@@ -67,7 +67,8 @@ def choose(statements: list, condition: Value, then: Value, other: Value) -> Val
     """
     lanes = max(lanes_of(v) for v in (condition, then, other))
     if lanes > lanes_of(condition) and not dialect().any_address:
-        condition = tirx.NE(held(statements, widen(flags(condition), lanes)), splat(0, "int8", lanes))
+        number = tirx.Select(condition, integer(1), integer(0))  # of int8, TVM repeats constants alone
+        condition = tirx.NE(held(statements, widen(number, lanes)), splat(0, "int32", lanes))
     return tirx.Select(widen(condition, lanes), widen(then, lanes), widen(other, lanes))
 
 
