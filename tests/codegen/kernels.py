@@ -23,8 +23,8 @@ TARGET = cpu_target()
 TOLERANCE = {"float64": 1e-11, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
 
 
-def subgraph_of(outputs: list[Tensor], inputs: list[Tensor]) -> Subgraph:
-    """Every compute between `inputs` and `outputs`, as one kernel."""
+def subgraph_of(outputs: list[Tensor], inputs: list[Tensor], rows: int | None = None) -> Subgraph:
+    """Every compute between `inputs` and `outputs`, as one kernel; `rows`: one that goes row by row."""
     number = {t.uid: n for n, t in enumerate(inputs)}
     nodes = []
     for t in topological(outputs):
@@ -32,7 +32,7 @@ def subgraph_of(outputs: list[Tensor], inputs: list[Tensor]) -> Subgraph:
             number[t.uid] = len(inputs) + len(nodes)
             nodes.append(Node(t.definition, tuple(number[i.uid] for i in t.inputs)))
     values = tuple(Value(t.shape, t.dtype) for t in inputs)
-    found = Subgraph(values, tuple(nodes), tuple(number[o.uid] for o in outputs))
+    found = Subgraph(values, tuple(nodes), tuple(number[o.uid] for o in outputs), rows)
     found.check()
     return found
 

@@ -20,6 +20,10 @@ typedef unsigned long long uint64_t;
 
 NF_DEVICE void nf_note(int* status, int code) { atomicExch(status, code); }
 
+NF_DEVICE double nf_double(int high, int low) {
+  return __longlong_as_double((long long)(((unsigned long long)(uint)high << 32) | (uint)low));
+}
+
 // What the threads of a warp give each other: all of them come here.
 #define NF_ALL 0xffffffffu
 NF_DEVICE void nf_warp_barrier() { __syncwarp(NF_ALL); }
@@ -31,23 +35,6 @@ NF_DEVICE float nf_shuffle_xor(float x, int distance) { return __shfl_xor_sync(N
 NF_DEVICE double nf_shuffle_xor(double x, int distance) { return __shfl_xor_sync(NF_ALL, x, distance); }
 NF_DEVICE int64_t nf_shuffle_xor(int64_t x, int distance) {
   return (int64_t)__shfl_xor_sync(NF_ALL, (long long)x, distance);
-}
-NF_DEVICE float2 nf_shuffle_xor(float2 x, int distance) {
-  return make_float2(nf_shuffle_xor(x.x, distance), nf_shuffle_xor(x.y, distance));
-}
-NF_DEVICE float4 nf_shuffle_xor(float4 x, int distance) {
-  return make_float4(nf_shuffle_xor(x.x, distance), nf_shuffle_xor(x.y, distance), nf_shuffle_xor(x.z, distance),
-                     nf_shuffle_xor(x.w, distance));
-}
-NF_DEVICE double2 nf_shuffle_xor(double2 x, int distance) {
-  return make_double2(nf_shuffle_xor(x.x, distance), nf_shuffle_xor(x.y, distance));
-}
-NF_DEVICE int2 nf_shuffle_xor(int2 x, int distance) {
-  return make_int2(nf_shuffle_xor(x.x, distance), nf_shuffle_xor(x.y, distance));
-}
-NF_DEVICE int4 nf_shuffle_xor(int4 x, int distance) {
-  return make_int4(nf_shuffle_xor(x.x, distance), nf_shuffle_xor(x.y, distance), nf_shuffle_xor(x.z, distance),
-                   nf_shuffle_xor(x.w, distance));
 }
 
 // The larger and the smaller: NaN wins, and 0 is above -0.

@@ -6,7 +6,7 @@ import math
 
 from neoflow.codegen.gpu.grid import Grid, Grids
 from neoflow.codegen.gpu.teams import Team
-from neoflow.codegen.gpu.terms import Env, Terms
+from neoflow.codegen.gpu.terms import Env, Terms, packed, spread
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Frame
 from neoflow.codegen.tir.reducers import Reducer, State
@@ -31,7 +31,7 @@ class _Lowering:
         self.threads, self.size, self.unroll = (int(schedule[k]) for k in ("threads", "team", "unroll"))
         self.along_output, lanes = schedule["lane"] == "output", int(schedule["lanes"])
         self.terms = Terms(frame, self.reducer, tuple(term_axes(nest, schedule)), lanes, self.along_output)
-        self.lanes = lanes if self.along_output else 1
+        self.lanes = self.terms.results
         self.places, self.steps = places(nest, schedule), steps(nest, schedule)
         self.splits, self.part = self._parts(int(schedule["splits"]))
         size = self.splits * costs.points(self.outputs)
@@ -63,19 +63,23 @@ class _Lowering:
         """A team's output, or a part of it."""
         out: list = []
         env, active = self._env(out, place), self._is_there(team, place)
-        state = self.reducer.state(self.unroll, self.terms.lanes)
+        state = self.terms.state(self.unroll)
         out += state.allocate()
         nested = team.size == 1 and self.splits == 1 and len(self.terms.axes) > 1
         out += emit.when(active, self.terms.nested(env, state) if nested else self._part(team, env, part, state))
-        state = self.terms.one(out, state)
+        out += self.terms.one(state)
 
-        def finish(values: list[Value]) -> list:
+        def finish(values: list[list[Value]]) -> list:
             if self.splits == 1:
                 return self._write(env, values)
+            stores: list = []
             index = self._index(part * emit.integer(self.places) + place)
-            return [emit.store(b, index, v) for b, v in zip(self.scratch, values, strict=True)]
+            for buffer, piece in zip(self.scratch, zip(*values, strict=True), strict=True):
+                value = packed(stores, list(piece)) if len(piece) > 1 else piece[0]
+                stores.append(emit.store(buffer, index, value))
+            return stores
 
-        return out + team.merged(self.reducer, state, finish, active)
+        return out + team.merged(self.reducer, state, self.lanes, finish, active)
 
     def _is_there(self, team: Team, place: Value) -> Value | bool:
         return True if self.places % team.count == 0 else place < emit.integer(self.places)
@@ -105,9 +109,10 @@ class _Lowering:
         """Where the outputs of a place lie in the scratch."""
         return emit.ramp(place * emit.integer(self.lanes), 1, self.lanes)
 
-    def _write(self, env: Env, values: list[Value]) -> list:
-        axis = self.outputs[-1] if self.lanes > 1 else None
-        return self.frame.write(env, axis, self.lanes, self.reducer.result(values))
+    def _write(self, env: Env, values: list[list[Value]]) -> list:
+        out: list = []
+        axis, result = self.outputs[-1] if self.lanes > 1 else None, self.terms.result(out, values)
+        return out + self.frame.write(env, axis, self.lanes, result)
 
     def _combined(self) -> Grid:
         """The second launch: the parts of an output, by a team where there are few outputs."""
@@ -120,14 +125,18 @@ class _Lowering:
             out: list = []
             place = emit.bind(out, block * emit.integer(count) + team.place, "place")
             env, active = self._env(out, place), self._is_there(team, place)
-            state = self.reducer.state(1, self.lanes)
+            state = self.reducer.state(self.lanes, 1)
 
             def take(to: State, n: int, part: Value) -> list:
+                taken: list = []
                 index = self._index(part * emit.integer(self.places) + place)
-                return self.reducer.merge(to, n, [emit.load(b, index) for b in self.scratch])
+                pieces = [spread(taken, emit.load(b, index)) for b in self.scratch]
+                for lane, values in enumerate(zip(*pieces, strict=True)):
+                    taken += self.reducer.merge(to, lane, list(values))
+                return taken
 
             taken = self.terms.shared(team, emit.integer(0), self.splits, None, state, take, 1)
             out += [*state.allocate(), *emit.when(active, taken)]
-            return out + team.merged(self.reducer, state, lambda values: self._write(env, values), active)
+            return out + team.merged(self.reducer, state, self.lanes, lambda values: self._write(env, values), active)
 
         return Grid(math.ceil(self.places / count), threads, body)

@@ -127,19 +127,19 @@ class _Lowering:
             n = emit.bind(out, n, "output")
             there = _both(active, True if outputs % groups == 0 else n < emit.integer(outputs))
             env = dict(zip(nest.axes, emit.digits(out, n, [a.extent for a in nest.axes]), strict=True))
-            state = terms.reducer.state(1, lanes)
+            state = terms.state(1)
             total = steps(nest, self.schedule)
             if part.size == 1:
                 taken = terms.nested(env, state)
             else:
                 taken = terms.shared(part, emit.integer(0), total, None, state, terms.taker(env), 1)
             out += [*state.allocate(), *emit.when(there, taken)]
-            state = terms.one(out, state)
+            out += terms.one(state)
 
-            def finish(values: list[Value]) -> list:
-                return frame.write(env, result=terms.reducer.result(values))
+            def finish(values: list[list[Value]]) -> list:
+                return frame.write(env, result=terms.reducer.result(values[0]))
 
-            return out + part.merged(terms.reducer, state, finish, there)
+            return out + part.merged(terms.reducer, state, 1, finish, there)
 
         return emit.loop(math.ceil(outputs / groups), one, "round")
 

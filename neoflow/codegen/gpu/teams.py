@@ -17,8 +17,8 @@ from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.reducers import Reducer, State
 
 Value = emit.Value
-Finish = Callable[[list[Value]], list]
-"""Takes the pieces of a team's state."""
+Finish = Callable[[list[list[Value]]], list]
+"""Takes the pieces of each accumulator of a team."""
 
 
 @dataclass(frozen=True)
@@ -65,41 +65,46 @@ class Team:
             out += emit.when(self.member < emit.integer(rest), body(at))
         return out
 
-    def merged(self, reducer: Reducer, state: State, finish: Finish, active: Value | bool = True) -> list:
-        """`finish` by the first member of each team that is active, of what all members have in accumulator 0.
+    def merged(self, reducer: Reducer, state: State, count: int, finish: Finish, active: Value | bool = True) -> list:
+        """`finish` by the first member of each team that is active, of what all have in the first `count` accumulators.
 
         Every thread of the block comes here.
         """
         out: list = []
         distance = self.apart
         while distance < self.apart * self.near:
-            found = [shuffled(out, value, distance) for value in state.values(0)]
-            out += reducer.merge(state, 0, found)
+            for n in range(count):
+                found = [shuffled(out, value, distance) for value in state.values(n)]
+                out += reducer.merge(state, n, found)
             distance *= 2
         first = _both(tirx.EQ(self.member, emit.integer(0)), active) if self.size > 1 else active
         if self.far == 1:
-            return out + emit.when(first, finish(state.values(0)))
-        return out + self._across(reducer, state, first, finish)
+            return out + emit.when(first, finish([state.values(n) for n in range(count)]))
+        return out + self._across(reducer, state, count, first, finish)
 
-    def _across(self, reducer: Reducer, state: State, first: Value, finish: Finish) -> list:
+    def _across(self, reducer: Reducer, state: State, count: int, first: Value, finish: Finish) -> list:
         """What the warps of a team have, in order."""
-        lanes = state.pieces[0].lanes
-        boards = [shared(self.far * self.count * lanes, e, "board") for e in reducer.elements]
+        boards = [shared(self.far * count * self.count, e, "board") for e in reducer.elements]
 
-        def at(warp: Value) -> Value:
-            return emit.ramp((warp * emit.integer(self.count) + self.place) * emit.integer(lanes), 1, lanes)
+        def at(warp: Value, n: int) -> Value:
+            return (warp * emit.integer(count) + emit.integer(n)) * emit.integer(self.count) + self.place
 
         out: list = [emit.on_stack(b) for b in boards]
-        mine = at(tirx.truncdiv(self.member, emit.integer(self.near)))
-        puts = [emit.store(b, mine, v) for b, v in zip(boards, state.values(0), strict=True)]
+        warp = tirx.truncdiv(self.member, emit.integer(self.near))
+        puts = [
+            emit.store(b, at(warp, n), v) for n in range(count) for b, v in zip(boards, state.values(n), strict=True)
+        ]
         leads = tirx.EQ(tirx.truncmod(self.member, emit.integer(self.near)), emit.integer(0))
         out += [*emit.when(leads if self.near > 1 else True, puts), barrier()]
 
-        def take(n: Value) -> list:
-            return reducer.merge(state, 0, [emit.load(b, at(n + emit.integer(1))) for b in boards])
+        def take(w: Value) -> list:
+            others = w + emit.integer(1)
+            found = [[emit.load(b, at(others, n)) for b in boards] for n in range(count)]
+            return [s for n in range(count) for s in reducer.merge(state, n, found[n])]
 
         merge = emit.loop(self.far - 1, take, "warp")
-        return [*out, *emit.when(first, [*merge, *finish(state.values(0))]), barrier()]
+        results = finish([state.values(n) for n in range(count)])
+        return [*out, *emit.when(first, [*merge, *results]), barrier()]
 
 
 def _both(a: Value, b: Value | bool) -> Value:

@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from neoflow.codegen.gpu.teams import Team
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.blocks import Loop, in_blocks, under
+from neoflow.codegen.tir.dialect import dialect
+from neoflow.codegen.tir.evaluate import Evaluator
 from neoflow.codegen.tir.frame import Frame
 from neoflow.codegen.tir.reducers import Reducer, State
-from neoflow.expr.ir import Axis
+from neoflow.expr.ir import Axis, Expr
 
 Value = emit.Value
 Env = dict[Axis, Value]
@@ -29,15 +31,31 @@ class Terms:
     lanes: int
     along_output: bool
 
+    @property
+    def results(self) -> int:
+        """Outputs of a team: accumulators that are left at the end."""
+        return self.lanes if self.along_output else 1
+
+    def state(self, unroll: int) -> State:
+        """Accumulators of a thread: one for each lane, in turn for each of `unroll` vectors."""
+        return self.reducer.state(unroll * self.lanes, 1)
+
     def _take(self, env: Env, to: State, n: int, at: list[Value]) -> list:
-        """The step at these values of the axes into accumulator n."""
+        """The step at these values of the axes into the accumulators of vector n."""
         reduction = self.frame.nest.reduction
         assert reduction is not None
         if self.axes and not self.along_output:
             at = [*at[:-1], at[-1] * emit.integer(self.lanes)]
-        terms = dict(zip(reduction.axes, at, strict=True))
-        axis = (self.frame.nest.axes if self.along_output else reduction.axes)[-1] if self.lanes > 1 else None
-        return self.reducer.accumulate(to, n, self.frame.evaluator({**env, **terms}, axis, self.lanes))
+        here = {**env, **dict(zip(reduction.axes, at, strict=True))}
+        if self.lanes == 1:
+            return self.reducer.accumulate(to, n, self.frame.evaluator(here))
+        axis = (self.frame.nest.axes if self.along_output else reduction.axes)[-1]
+        vector = Vector(self.frame.evaluator(here, axis, self.lanes))
+        out: list = []
+        for lane in range(self.lanes):
+            alone = self.frame.evaluator({**here, axis: here[axis] + emit.integer(lane)})
+            out += self.reducer.accumulate(to, n * self.lanes + lane, Lane(vector, lane, alone))
+        return out
 
     def nested(self, env: Env, state: State) -> list:
         """All terms by one thread, a loop for each axis."""
@@ -83,23 +101,64 @@ class Terms:
         base = first + emit.integer(rounds * team.size * unroll)
         return out + [s for n in range(math.ceil(rest / team.size)) for s in one(state, n, base, rest)]
 
-    def one(self, statements: list, state: State) -> State:
-        """Accumulator 0 after all are merged into it, and its lanes where they are terms."""
-        for n in range(1, state.pieces[0].count):
-            statements += self.reducer.merge(state, 0, state.values(n))
-        if self.lanes == 1 or self.along_output:
-            return state
-        found = self.reducer.state(1, 1)
-        statements += found.allocate()
-        lanes = [_spread(statements, v) for v in state.values(0)]
-        for values in zip(*lanes, strict=True):
-            statements += self.reducer.merge(found, 0, list(values))
-        return found
+    def one(self, state: State) -> list:
+        """All accumulators of an output are merged into the first one."""
+        count = state.pieces[0].count
+        return [
+            s for n in range(self.results, count) for s in self.reducer.merge(state, n % self.results, state.values(n))
+        ]
+
+    def result(self, statements: list, values: list[list[Value]]) -> Value:
+        """The node's value, a vector where lanes are outputs."""
+        found = [self.reducer.result(v) for v in values]
+        return packed(statements, found) if len(found) > 1 else found[0]
 
 
-def _spread(statements: list, value: Value) -> list[Value]:
+def packed(statements: list, values: list[Value]) -> Value:
+    """A vector of these lanes."""
+    lanes = len(values)
+    place = emit.buffer(lanes, emit.element_of(values[0]), "packed", 16, dialect().registers)
+    statements += [emit.on_stack(place), *(emit.store(place, emit.integer(n), v) for n, v in enumerate(values))]
+    return emit.load(place, emit.ramp(emit.integer(0), 1, lanes))
+
+
+def spread(statements: list, vector: Value) -> list[Value]:
     """The lanes of a vector, each by itself."""
-    lanes = emit.lanes_of(value)
-    place = emit.buffer(lanes, emit.element_of(value), "lane", 16, "local")
-    statements += [emit.on_stack(place), emit.store(place, emit.ramp(emit.integer(0), 1, lanes), value)]
+    lanes = emit.lanes_of(vector)
+    place = emit.buffer(lanes, emit.element_of(vector), "lane", 16, dialect().registers)
+    statements += [emit.on_stack(place), emit.store(place, emit.ramp(emit.integer(0), 1, lanes), vector)]
     return [emit.load(place, emit.integer(n)) for n in range(lanes)]
+
+
+class Vector:
+    """Values of a vector of points, given lane by lane.
+
+    What is accumulated is a number for each lane: TVM 0.27 prints the load of a vector once, and takes what it was then
+    where the vector has changed since.
+    """
+
+    def __init__(self, ev: Evaluator):
+        self.ev = ev
+        self._known: dict[Expr, list[Value]] = {}
+
+    def value(self, e: Expr, lane: int) -> Value:
+        if e not in self._known:
+            found = self.ev.value(e)
+            self._known[e] = spread(self.ev.statements, found) if emit.lanes_of(found) > 1 else [found]
+        known = self._known[e]
+        return known[lane if len(known) > 1 else 0]
+
+
+class Lane:
+    """One lane of a vector to a reducer; what the vector needs comes with the first. alone: evaluates at its point."""
+
+    def __init__(self, vector: Vector, lane: int, alone: Evaluator):
+        self._vector, self._lane, self._alone = vector, lane, alone
+        self.statements: list = alone.statements if lane else vector.ev.statements
+
+    def value(self, e: Expr) -> Value:
+        return self._vector.value(e, self._lane)
+
+    def index(self, e: Expr) -> Value:
+        """An integer expression of axes."""
+        return self._alone.index(e)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -54,6 +56,14 @@ def _cuda_barrier() -> ts.Stmt:
     return ts.Evaluate(tirx.call_intrin("void", "tirx.tvm_storage_sync", tvm.ir.StringImm("shared")))
 
 
+def _cuda_constant(value: Any, element: str) -> Any:
+    """TVM 0.27 prints 15 digits behind the point of a double: of any other its bits."""
+    if element != "float64" or not math.isfinite(value) or float(f"{value:.15f}") == value:
+        return tirx.const(value, element)
+    high, low = struct.unpack(">ii", struct.pack(">d", value))
+    return tirx.call_pure_extern(element, "nf_double", tirx.const(high, "int32"), tirx.const(low, "int32"))
+
+
 # --- NVPTX
 
 _LIBDEVICE = {"llvm.exp": "exp", "llvm.log": "log", "llvm.sin": "sin", "llvm.cos": "cos", "llvm.pow": "pow"}
@@ -77,6 +87,6 @@ def _ptx_barrier() -> ts.Stmt:
 
 
 DIALECTS = {
-    "cuda": GpuDialect(_cuda_call, _cuda_library, _WIDER, "local", _noted, False, _cuda_barrier),
-    "nvptx": GpuDialect(_ptx_call, _ptx_library, _WIDER, "local", _noted, False, _ptx_barrier),
+    "cuda": GpuDialect(_cuda_call, _cuda_library, _WIDER, "local", _noted, False, _cuda_constant, _cuda_barrier),
+    "nvptx": GpuDialect(_ptx_call, _ptx_library, _WIDER, "local", _noted, False, tirx.const, _ptx_barrier),
 }

@@ -23,6 +23,7 @@ class Dialect:
     of a scalar. wider: by an integer type, one in which its arithmetic wraps around as TVM has it. registers: the scope
     of what stays in registers. note: stores a fault's number where others may store theirs. any_address: whether a
     vector may begin at any element of memory, and be loaded under a mask, rather than at multiples of its length only.
+    constant: a number of a type.
     """
 
     call: Callable[..., Any]
@@ -31,6 +32,7 @@ class Dialect:
     registers: str
     note: Callable[[tirx.Buffer, int], ts.Stmt]
     any_address: bool
+    constant: Callable[[Any, str], Any]
 
 
 def _llvm_call(name: str, *args: Any) -> Any:
@@ -45,7 +47,7 @@ def _plain_store(status: tirx.Buffer, code: int) -> ts.Stmt:
     return ts.BufferStore(status, tirx.const(code, "int32"), [tirx.const(0, "int32")])
 
 
-CPU = Dialect(_llvm_call, _c_call, {"int32": "int64", "int64": "int128"}, "global", _plain_store, True)
+CPU = Dialect(_llvm_call, _c_call, {"int32": "int64", "int64": "int128"}, "global", _plain_store, True, tirx.const)
 _current: ContextVar[Dialect] = ContextVar("neoflow_dialect", default=CPU)
 
 

@@ -51,7 +51,7 @@ def vector_type(element: str, lanes: int) -> str:
 
 def splat(value: float | int | bool, element: str, lanes: int = 1) -> Value:
     """The constant `value` in every lane."""
-    scalar = tirx.const(value, element)
+    scalar = dialect().constant(value, element)
     return scalar if lanes == 1 else tirx.Broadcast(scalar, lanes)
 
 

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from tvm import tirx
 
 from neoflow.codegen.tir import emit
-from neoflow.codegen.tir.evaluate import Evaluator
 from neoflow.codegen.tir.functions import apply_function
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import ARG_REDUCERS, REDUCERS, identity
-from neoflow.expr.ir import Apply, Reduce
+from neoflow.expr.ir import Apply, Expr, Reduce
 
 Value = emit.Value
+
+
+class Point(Protocol):
+    """What an `Evaluator` is asked for."""
+
+    statements: list
+
+    def value(self, e: Expr) -> Value: ...
+
+    def index(self, e: Expr) -> Value: ...
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,7 @@ class State:
     def put(self, n: int, values: list[Value]) -> list:
         """Store new values; all are computed before the first is stored."""
         out: list = []
-        bound = [emit.bind(out, v) for v in values]
+        bound = [emit.kept(out, v) for v in values]
         return out + [piece.put(n, v) for piece, v in zip(self.pieces, bound, strict=True)]
 
 
@@ -65,7 +75,7 @@ class Reducer:
             return emit.splat(worst, self.elements[0]), emit.splat((1 << 31) - 1, "int32")
         return (emit.splat(identity(self._node.op, self._element), self._element),)
 
-    def accumulate(self, state: State, n: int, ev: Evaluator, mask: Value | None = None) -> list:
+    def accumulate(self, state: State, n: int, ev: Point, mask: Value | None = None) -> list:
         """Take the body's value at the evaluator's point into accumulator `n`; lanes outside `mask` stay."""
         body, lanes = self._node.body, state.pieces[0].lanes
         if self._is_arg:

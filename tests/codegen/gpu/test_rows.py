@@ -1,0 +1,222 @@
+"""Reductions, row kernels and scatters on a GPU: each by schedules of its space, run by the emulator, judged."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+import neoflow as nf
+from neoflow import codegen
+from neoflow.architectures import gpu_target
+from neoflow.loops import complete, default_schedule, legal, problem_of, space
+from neoflow.nn import functional as F
+from tests.codegen.gpu.running import all_verified, run_gpu
+from tests.codegen.kernels import subgraph_of
+from tests.loops.programs import named_cases, random_subgraphs, subgraphs
+
+pytestmark = [pytest.mark.tvm, pytest.mark.skipif(shutil.which("g++") is None, reason="the emulator needs g++")]
+AMPERE = gpu_target("cuda", "sm_80")
+OURS = ("gpu_reduction", "gpu_rows", "gpu_scatter")
+
+
+def drawn(subgraph, count, rng):
+    """Different schedules of the templates tested here."""
+    problem = problem_of(subgraph)
+    every = space(problem, AMPERE)
+    ours = type(every)(problem, AMPERE, tuple(t for t in every.templates if t in OURS))
+    return list(dict.fromkeys(ours.sample(rng) for _ in range(count if ours.templates else 0)))
+
+
+def scheduled(subgraph, **knobs):
+    """The default with some knobs chosen, which has to be legal."""
+    problem = problem_of(subgraph)
+    [template] = [t for t in space(problem, AMPERE).templates if t in OURS]
+    schedule = complete(template, problem, AMPERE, knobs)
+    verdict = legal(problem, schedule, AMPERE)
+    assert verdict.ok, verdict.reason
+    return schedule
+
+
+def one(outputs, inputs):
+    """The only kernel of a program."""
+    [found] = subgraphs(outputs, inputs)
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------ reductions
+
+
+def sums(dtype="float32"):
+    x, b = nf.placeholder((9, 300), dtype), nf.placeholder((9,), dtype)
+    yield "rows", subgraph_of([nf.sum(x * x, axis=1) + b], [x, b])
+    y = nf.placeholder((300, 24), dtype)
+    yield "columns", subgraph_of([nf.sum(y, axis=0)], [y])
+    yield "everything", subgraph_of([nf.sum(x)], [x])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_sums_by_teams_of_every_size(dtype):
+    wide = 2 if dtype == "float64" else 4
+    knobs = (
+        {"lane": "reduced", "lanes": wide, "threads": 128, "team": 64, "unroll": 1},
+        {"lane": "reduced", "lanes": 1, "threads": 64, "team": 4, "unroll": 4},
+        {"lane": "output", "lanes": 1, "threads": 128, "team": 32, "unroll": 2},
+        {"lane": "output", "lanes": wide, "threads": 32, "team": 1, "splits": 3, "unroll": 1},
+    )
+    jobs = []
+    for name, subgraph in sums(dtype):
+        for chosen in knobs:
+            problem = problem_of(subgraph)
+            schedule = complete("gpu_reduction", problem, AMPERE, chosen)
+            if legal(problem, schedule, AMPERE).ok:
+                jobs.append((name, subgraph, schedule))
+    assert len(jobs) >= 8 and len(all_verified(jobs, AMPERE)) == len(jobs)
+
+
+@pytest.mark.parametrize("reducer", [nf.min, nf.argmax])
+def test_extremes_and_where_the_first_is(reducer):
+    x = nf.placeholder((5, 200))
+    subgraph = subgraph_of([reducer(x, axis=1)], [x])
+    knobs = ({"team": 64, "threads": 64}, {"team": 8, "lanes": 4, "unroll": 2}, {"team": 4, "splits": 5})
+    jobs = [("extreme", subgraph, scheduled(subgraph, lane="reduced", **k)) for k in knobs]
+    all_verified(jobs, AMPERE)
+    tied = np.zeros(1000, np.float32)
+    tied[3:] = 1
+    for *_, schedule in jobs:
+        found = np.zeros(5, np.int64 if "arg" in reducer.__name__ else np.float32)
+        run_gpu(subgraph, schedule, AMPERE)([tied, found])
+        np.testing.assert_array_equal(found, nf.evaluate([reducer(x, axis=1)], {x: tied.reshape(5, 200)})[0])
+
+
+def test_blocks_in_another_order_give_the_same_bits():
+    x = nf.placeholder((3, 5000))
+    total = subgraph_of([nf.sum(x, axis=1)], [x])
+    ids, g = nf.placeholder((300,), "int64"), nf.placeholder((300, 40))
+    table = nf.placeholder((7, 40))
+    y = nf.compute((300, 40), lambda i, h: table[ids[i], h])
+    added = one(nf.vjp(y, [table], g), [ids, g])
+    rng = np.random.default_rng(0)
+    values = {"float32": lambda n: rng.standard_normal(n).astype(np.float32), "int64": lambda n: rng.integers(0, 7, n)}
+    for subgraph, knobs in ((total, {"team": 32, "splits": 7}), (added, {"threads": 64, "splits": 3})):
+        arrays = [values[v.dtype](int(np.prod(v.shape))) for v in subgraph.inputs]
+        size = int(np.prod(subgraph.value(subgraph.outputs[0]).shape))
+        found = []
+        for seed in (1, 2):
+            out = np.zeros(size, np.float32)
+            run_gpu(subgraph, scheduled(subgraph, **knobs), AMPERE, seed=seed)([*arrays, out])
+            found.append(out)
+        np.testing.assert_array_equal(*found)
+
+
+def test_an_output_in_the_place_of_an_input():
+    x, b = nf.placeholder((6, 50)), nf.placeholder((6,))
+    subgraph = subgraph_of([nf.tanh(nf.sum(x, axis=1) + b)], [x, b])
+    rng = np.random.default_rng(0)
+    values, place = rng.standard_normal(300).astype(np.float32), rng.standard_normal(6).astype(np.float32)
+    want = np.tanh(values.reshape(6, 50).sum(1) + place)
+    for knobs in ({"team": 32}, {"team": 1, "splits": 4}):
+        at = place.copy()
+        run_gpu(subgraph, scheduled(subgraph, **knobs), AMPERE)([values, at, at])
+        np.testing.assert_allclose(at, want, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_no_schedule_of_a_reduction():
+    x = nf.placeholder((6, 50))
+    problem = problem_of(subgraph_of([nf.sum(x, axis=1)], [x]))
+    schedule = complete("gpu_reduction", problem, AMPERE, {"threads": 32, "team": 64})
+    assert "powers of two up to the threads of a block, and" in legal(problem, schedule, AMPERE).reason
+    schedule = complete("gpu_reduction", problem, AMPERE, {"lane": "reduced", "lanes": 4})
+    assert "powers of two that divide 50" in legal(problem, schedule, AMPERE).reason
+
+
+# ------------------------------------------------------------------------------------------------------------ rows
+
+
+@pytest.mark.parametrize("shape", [(5, 17), (3, 64), (2, 1500)])
+def test_rows_by_teams_of_every_size(shape):
+    x, g, b = nf.placeholder(shape), nf.placeholder(shape[1:]), nf.placeholder(shape[1:])
+    jobs = []
+    norm = subgraph_of([F.layer_norm(x, g, b)], [x, g, b], rows=1)
+    kernels = {"softmax": subgraph_of([F.softmax(x)], [x], rows=1), "norm": norm}
+    for name, subgraph in kernels.items():
+        jobs += [
+            (name, subgraph, scheduled(subgraph, team=1, threads=32)),
+            (name, subgraph, scheduled(subgraph, team=8, threads=32, place="global")),
+            (name, subgraph, scheduled(subgraph, team=64, threads=128)),
+            (name, subgraph, default_schedule(subgraph, AMPERE)),
+        ]
+    all_verified(jobs, AMPERE)
+
+
+def test_a_row_over_its_own_input():
+    x = nf.placeholder((5, 33))
+    subgraph = subgraph_of([F.softmax(x)], [x], rows=1)
+    values = np.random.default_rng(0).standard_normal(165).astype(np.float32)
+    exact = np.exp(values.reshape(5, 33).astype(np.float64))
+    for team in (1, 16, 64):
+        place = values.copy()
+        run_gpu(subgraph, scheduled(subgraph, team=team), AMPERE)([place, place])
+        np.testing.assert_allclose(place.reshape(5, 33), exact / exact.sum(1, keepdims=True), rtol=1e-5)
+
+
+def test_rows_that_no_shared_memory_holds():
+    """They lie in scratch; whatever is a row kernel has a schedule."""
+    x = nf.placeholder((2, 20000))
+    subgraph = subgraph_of([F.softmax(x)], [x], rows=1)
+    problem = problem_of(subgraph)
+    schedule = complete("gpu_rows", problem, AMPERE, {"stored": (1 << len(problem.optional)) - 1})
+    assert schedule["place"] == "global"
+    shared = complete("gpu_rows", problem, AMPERE, {**dict(schedule.knobs), "place": "shared"})
+    assert "bytes, of 49152" in legal(problem, shared, AMPERE).reason
+    all_verified([("long", subgraph, schedule)], AMPERE)
+
+
+# -------------------------------------------------------------------------------------------------------- scatters
+
+
+def test_scatters_by_rows_and_columns():
+    jobs = []
+    for width in (1, 5, 40):
+        ids, g = nf.placeholder((130,), "int64"), nf.placeholder((130, width))
+        b, h = nf.axis(130, "b"), nf.axis(width, "h")
+        subgraph = subgraph_of([nf.scatter((11, width), [b, h], (ids[b], h), g[b, h])], [ids, g])
+        jobs += [(f"{width} columns", subgraph, default_schedule(subgraph, AMPERE))]
+        jobs += [(f"{width} columns", subgraph, scheduled(subgraph, threads=64, rows=3, splits=2))]
+    ids, g = nf.placeholder((40, 3), "int32"), nf.placeholder((40, 3))
+    b, h = nf.axis(40, "b"), nf.axis(3, "h")
+    subgraph = subgraph_of([nf.scatter((9,), [b, h], (ids[b, h],), g[b, h])], [ids, g])
+    jobs += [("no columns", subgraph, default_schedule(subgraph, AMPERE))]
+    certificates = all_verified(jobs, AMPERE)
+    assert all(c.faults for c in certificates)
+
+
+# ------------------------------------------------------------------------------------------------------------ laws
+
+
+def test_sampled_schedules():
+    rng = np.random.default_rng(0)
+    jobs = [(c.name, c.subgraph, s) for c in list(named_cases())[::5] for s in drawn(c.subgraph, 1, rng)]
+    assert len(all_verified(jobs, AMPERE)) >= 5
+
+
+@pytest.mark.slow
+def test_many_sampled_schedules_of_random_programs():
+    rng, count = np.random.default_rng(1), 0
+    for case in (*named_cases(), *named_cases("float64")):
+        jobs = [(case.name, case.subgraph, s) for s in drawn(case.subgraph, 4, rng)]
+        count += len(all_verified(jobs, AMPERE))
+    for seed in range(2000):
+        jobs = [(f"random {seed}", g, s) for g in random_subgraphs(seed) for s in drawn(g, 1, rng)]
+        count += len(all_verified(jobs, AMPERE))
+    assert count >= 5000
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_a_compiler_takes_them():
+    kernels = []
+    for n, case in enumerate(list(named_cases())[::4]):
+        schedule = default_schedule(case.subgraph, AMPERE)
+        kernel = codegen.lower(case.subgraph, schedule, AMPERE, f"k{n}")
+        if schedule.template in OURS and not kernel.is_shared:
+            kernels.append(kernel)
+    assert codegen.build(kernels, AMPERE)[:4] == b"\x7fELF"
