@@ -48,7 +48,7 @@ def barrier() -> ts.Stmt:
 
 def warp_barrier() -> ts.Stmt:
     """The same for the threads of a warp."""
-    return ts.Evaluate(tirx.call_extern("void", "nf_warp_barrier"))
+    return words().warp_barrier()
 
 
 def statements(grid: Grid) -> ts.Stmt:

@@ -29,7 +29,6 @@ NF_DEVICE double nf_double(int high, int low) {
 NF_DEVICE void nf_warp_barrier() { __syncwarp(NF_ALL); }
 NF_DEVICE int nf_votes(int x) { return (int)__ballot_sync(NF_ALL, x); }
 NF_DEVICE int nf_count(int votes) { return __popc((uint)votes); }
-NF_DEVICE int nf_count_before(int votes, int lane) { return __popc((uint)votes & ((1u << lane) - 1u)); }
 NF_DEVICE int nf_shuffle_xor(int x, int distance) { return __shfl_xor_sync(NF_ALL, x, distance); }
 NF_DEVICE float nf_shuffle_xor(float x, int distance) { return __shfl_xor_sync(NF_ALL, x, distance); }
 NF_DEVICE double nf_shuffle_xor(double x, int distance) { return __shfl_xor_sync(NF_ALL, x, distance); }

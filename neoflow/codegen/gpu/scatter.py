@@ -8,6 +8,7 @@ from tvm import tirx
 
 from neoflow.architectures import WARP
 from neoflow.codegen.gpu.grid import Grid, Grids, barrier, shared
+from neoflow.codegen.gpu.words import words
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.evaluate import Evaluator, to_storage
 from neoflow.codegen.tir.frame import Buffers
@@ -109,9 +110,9 @@ class _Lowering:
         statements += emit.when(point < emit.integer(self.points), inside)
         mine = tirx.And(row.get(0) >= emit.integer(0), row.get(0) < emit.integer(self.rows))
         flag = emit.held(statements, tirx.Select(mine, emit.integer(1), emit.integer(0)), "mine")
-        votes = emit.held(statements, tirx.call_extern("int32", "nf_votes", flag), "votes")
+        votes = emit.held(statements, words().votes(flag), "votes")
         lane, warp = tirx.truncmod(thread, emit.integer(WARP)), tirx.truncdiv(thread, emit.integer(WARP))
-        count = tirx.call_extern("int32", "nf_count", votes)
+        count = words().count(votes)
         statements += [*emit.when(tirx.EQ(lane, emit.integer(0)), [emit.store(self.counts, warp, count)]), barrier()]
         before, total = (emit.Registers(1, "int32", 1, name) for name in ("before", "total"))
         for r in (before, total):
@@ -123,7 +124,8 @@ class _Lowering:
             return [*earlier, total.put(0, total.get(0) + found)]
 
         statements += emit.loop(self.threads // WARP, warps, "w")
-        at = before.get(0) + tirx.call_extern("int32", "nf_count_before", votes, lane)
+        before_lane = tirx.bitwise_not(emit.integer(-1) << lane)
+        at = before.get(0) + words().count(votes & before_lane)
         listed: list = []
         at = emit.held(listed, at, "at")
         listed += [emit.store(self.list, at, point), emit.store(self.row_of, at, row.get(0))]

@@ -13,6 +13,7 @@ from tvm import tirx
 
 from neoflow.architectures import WARP
 from neoflow.codegen.gpu.grid import barrier, shared
+from neoflow.codegen.gpu.words import words
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.reducers import Reducer, State
 
@@ -113,5 +114,4 @@ def _both(a: Value, b: Value | bool) -> Value:
 
 def shuffled(statements: list, value: Value, distance: int) -> Value:
     """What the thread has that is `distance` away: its number with that bit changed; by all threads of a warp."""
-    kind = str(value.ty.dtype)
-    return emit.held(statements, tirx.call_extern(kind, "nf_shuffle_xor", value, emit.integer(distance)))
+    return emit.held(statements, words().shuffle(value, distance))

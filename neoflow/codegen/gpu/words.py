@@ -18,9 +18,16 @@ from neoflow.codegen.tir.dialect import Dialect, dialect
 
 @dataclass(frozen=True)
 class GpuDialect(Dialect):
-    """barrier: all threads of the block wait for each other, and see what each has stored before."""
+    """barrier: all threads of the block wait for each other, and see what each has stored before; warp_barrier: those
+    of a warp. shuffle: what the thread of a warp has whose number differs in this bit. votes: a bit for each thread of
+    a warp, set where its integer is not 0; count: how many there are.
+    """
 
     barrier: Callable[[], ts.Stmt]
+    warp_barrier: Callable[[], ts.Stmt]
+    shuffle: Callable[[Any, int], Any]
+    votes: Callable[[Any], Any]
+    count: Callable[[Any], Any]
 
 
 def words() -> GpuDialect:
@@ -56,6 +63,22 @@ def _cuda_barrier() -> ts.Stmt:
     return ts.Evaluate(tirx.call_intrin("void", "tirx.tvm_storage_sync", tvm.ir.StringImm("shared")))
 
 
+def _cuda_warp_barrier() -> ts.Stmt:
+    return ts.Evaluate(tirx.call_extern("void", "nf_warp_barrier"))
+
+
+def _cuda_shuffle(value: Any, distance: int) -> Any:
+    return tirx.call_extern(str(value.ty.dtype), "nf_shuffle_xor", value, emit.integer(distance))
+
+
+def _cuda_votes(flag: Any) -> Any:
+    return tirx.call_extern("int32", "nf_votes", flag)
+
+
+def _cuda_count(votes: Any) -> Any:
+    return tirx.call_extern("int32", "nf_count", votes)
+
+
 def _cuda_constant(value: Any, element: str) -> Any:
     """TVM 0.27 prints 15 digits behind the point of a double: of any other its bits."""
     if element != "float64" or not math.isfinite(value) or float(f"{value:.15f}") == value:
@@ -86,7 +109,45 @@ def _ptx_barrier() -> ts.Stmt:
     return ts.Evaluate(tirx.call_llvm_intrin("void", "llvm.nvvm.barrier.cta.sync.aligned.all", emit.integer(0)))
 
 
+_ALL = -1
+"""Every thread of a warp, a bit each."""
+
+
+def _ptx_warp_barrier() -> ts.Stmt:
+    return ts.Evaluate(tirx.call_llvm_intrin("void", "llvm.nvvm.bar.warp.sync", emit.integer(_ALL)))
+
+
+def _ptx_shuffle(value: Any, distance: int) -> Any:
+    """Of 32 bits; wider values are two of them."""
+    kind = str(value.ty.dtype)
+    if kind == "float64":
+        return tirx.reinterpret(kind, _ptx_shuffle(tirx.reinterpret("int64", value), distance))
+    if kind == "int64":
+        low = tirx.Cast("uint32", _ptx_shuffle(tirx.Cast("int32", value), distance))
+        high = _ptx_shuffle(tirx.Cast("int32", value >> tirx.const(32, kind)), distance)
+        return (tirx.Cast(kind, high) << tirx.const(32, kind)) | tirx.Cast(kind, low)
+    if kind not in ("float32", "int32"):
+        return tirx.Cast(kind, _ptx_shuffle(tirx.Cast("int32", value), distance))
+    name = f"llvm.nvvm.shfl.sync.bfly.{'f32' if kind == 'float32' else 'i32'}"
+    return tirx.call_llvm_intrin(kind, name, emit.integer(_ALL), value, emit.integer(distance), emit.integer(31))
+
+
+def _ptx_votes(flag: Any) -> Any:
+    holds = tirx.NE(flag, emit.integer(0))
+    return tirx.call_llvm_intrin("int32", "llvm.nvvm.vote.ballot.sync", emit.integer(_ALL), holds)
+
+
+def _ptx_count(votes: Any) -> Any:
+    return tirx.call_llvm_pure_intrin("int32", "llvm.ctpop", votes)
+
+
 DIALECTS = {
-    "cuda": GpuDialect(_cuda_call, _cuda_library, _WIDER, "local", _noted, False, _cuda_constant, _cuda_barrier),
-    "nvptx": GpuDialect(_ptx_call, _ptx_library, _WIDER, "local", _noted, False, tirx.const, _ptx_barrier),
+    "cuda": GpuDialect(
+        *(_cuda_call, _cuda_library, _WIDER, "local", _noted, False, _cuda_constant),
+        *(_cuda_barrier, _cuda_warp_barrier, _cuda_shuffle, _cuda_votes, _cuda_count),
+    ),
+    "nvptx": GpuDialect(
+        *(_ptx_call, _ptx_library, _WIDER, "local", _noted, False, tirx.const),
+        *(_ptx_barrier, _ptx_warp_barrier, _ptx_shuffle, _ptx_votes, _ptx_count),
+    ),
 }

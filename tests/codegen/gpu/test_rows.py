@@ -1,6 +1,7 @@
 """Reductions, row kernels and scatters on a GPU: each by schedules of its space, run by the emulator, judged."""
 
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -220,3 +221,19 @@ def test_a_compiler_takes_them():
         if schedule.template in OURS and not kernel.is_shared:
             kernels.append(kernel)
     assert codegen.build(kernels, AMPERE)[:4] == b"\x7fELF"
+
+
+@pytest.mark.skipif(shutil.which("ptxas") is None, reason="needs ptxas, and libdevice beside it")
+def test_ptx_of_them_is_assembled(tmp_path):
+    target, kernels = gpu_target("nvptx", "sm_80"), []
+    for n, case in enumerate(list(named_cases())[-14:]):
+        schedule = default_schedule(case.subgraph, target)
+        kernel = codegen.lower(case.subgraph, schedule, target, f"k{n}")
+        if schedule.template in OURS and not kernel.is_shared:
+            kernels.append(kernel)
+    text = codegen.source(kernels, target, "ptx")
+    assert "shfl.sync.bfly" in text and ".extern" not in text
+    (tmp_path / "k.ptx").write_text(text)
+    command = ["ptxas", "-arch=sm_80", str(tmp_path / "k.ptx"), "-o", str(tmp_path / "k.cubin")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
