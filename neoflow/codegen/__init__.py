@@ -28,6 +28,7 @@ __all__ = [
     "ceilings",
     "ceilings_module",
     "check_sizes",
+    "cubin",
     "cuda_compilers",
     "fma_kernel",
     "kernel_key",
@@ -39,7 +40,7 @@ __all__ = [
 DEVICES = {"cpu": "neoflow.codegen.cpu", "cuda": "neoflow.codegen.gpu", "nvptx": "neoflow.codegen.gpu"}
 """The package of each kind of target, with `lower`, `kernel_key`, `build` and `source`."""
 _OF_CPU = ("Lowered", "build_team", "fma_kernel", "team_key")
-_OF_GPU = ("CEILING_THREADS", "ceilings", "ceilings_module", "cuda_compilers")
+_OF_GPU = ("CEILING_THREADS", "ceilings", "ceilings_module", "cubin", "cuda_compilers")
 
 
 def _device(kind: str) -> Any:

@@ -18,7 +18,18 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-FOLLOWED = ("text", "expr", "graph", "partition", "loops", "codegen", "kernel.py", "target.py", "verdict.py")
+FOLLOWED = (
+    "text",
+    "expr",
+    "graph",
+    "partition",
+    "loops",
+    "codegen",
+    "kernel.py",
+    "target.py",
+    "architectures.py",
+    "verdict.py",
+)
 """Packages and files of neoflow that a kernel's text follows from."""
 VERSIONS = ("apache-tvm", "apache-tvm-ffi", "python-flint", "islpy", "numpy")
 """Distributions that it follows from."""

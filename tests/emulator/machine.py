@@ -110,7 +110,7 @@ class Buffer:
 class Memory:
     """Global memory of the machine: buffers with gaps between them, which kernels may not touch."""
 
-    end: int = GLOBAL
+    end: int = GLOBAL + GAP  # what is before the first buffer is in no shared window
     buffers: dict[int, Buffer] = field(default_factory=dict)  # by address
     free_places: dict[int, list[int]] = field(default_factory=dict)  # offsets, by what they take
 

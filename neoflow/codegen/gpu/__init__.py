@@ -3,7 +3,7 @@
 from neoflow.codegen.gpu.ceiling import THREADS as CEILING_THREADS
 from neoflow.codegen.gpu.ceiling import ceilings, ceilings_module
 from neoflow.codegen.gpu.compile import build, kernel_key, source
-from neoflow.codegen.gpu.compilers import cuda_compilers
+from neoflow.codegen.gpu.compilers import cubin, cuda_compilers
 from neoflow.codegen.gpu.kernel import Lowered, lower
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "build",
     "ceilings",
     "ceilings_module",
+    "cubin",
     "cuda_compilers",
     "kernel_key",
     "lower",
