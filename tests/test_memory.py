@@ -20,7 +20,7 @@ from neoflow.trace import Trace
 
 TARGET = Target("cpu", "x86-64-v3", 2, 32)
 SMOOTH = [f.name for f in FUNCTIONS.values() if f.typing == "real" and f.arity == 1 and f.cost > 1]
-FEW = 150
+FEW = 300
 """Nodes that are alive at one moment and not at another, of the thousands that each program has."""
 KEPT = {
     "solve.py: hermite",
