@@ -21,8 +21,10 @@ from neoflow.loops.sides import Contraction, size
 
 @dataclass(frozen=True)
 class Sums:
-    """A thread's sums: `rows` lines of `vectors` pieces of `width` neighbours, a register each. row, column: the place in
-    the block of a line, of a piece's first point."""
+    """A thread's sums: `rows` lines of `vectors` pieces of `width` neighbours, a register each.
+
+    row, column: the place in the block of a line, of a piece's first point.
+    """
 
     acc: emit.Registers
     rows: int

@@ -1,0 +1,58 @@
+"""Contractions of every form as kernels: at the edges of tiles, convolutions, gradients, prologues, epilogues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import neoflow as nf
+from neoflow.expr.tensor import Tensor
+from neoflow.loops import fits, problem_of
+from neoflow.nn import functional as F
+from neoflow.partition.subgraph import Subgraph
+from tests.codegen.kernels import subgraph_of
+from tests.loops.programs import product, subgraphs
+
+
+def matmul(m: int, n: int, k: int, dtype: str = "float32") -> Subgraph:
+    """[m, k] times [k, n]."""
+    a, b = nf.placeholder((m, k), dtype), nf.placeholder((k, n), dtype)
+    return subgraph_of([product(a, b)], [a, b])
+
+
+def turned(a: Tensor, b: Tensor) -> Tensor:
+    """[k, m] times [n, k]."""
+    k = nf.axis(a.shape[0], "k")
+    return nf.compute((a.shape[1], b.shape[0]), lambda i, j: nf.sum(a[k, i] * b[j, k], axis=[k]))
+
+
+def narrow(a: Tensor, b: Tensor) -> Tensor:
+    """A product of narrow floats in float32, with an epilogue."""
+    return nf.tanh(product(nf.cast(a, "float32"), nf.cast(b, "float32"))) * 0.5
+
+
+CAPSULES = ((2, 3, 7, 6, 4, 4), (5, 3, 3, 3, 4, 4))
+FORMS: tuple[tuple[str, tuple[tuple[int, ...], ...], Callable[..., Tensor]], ...] = (
+    ("turned", ((36, 40), (24, 36)), turned),
+    ("epilogue", ((21, 53), (53, 75)), lambda a, b: nf.tanh(nf.exp(product(a, b) * 0.01) + 1.0)),
+    ("prologue", ((12, 33), (33, 17), (33,)), lambda a, b, c: product(a * c, nf.tanh(b) + 1.0)),
+    ("batched", ((3, 18, 20), (3, 20, 36)), lambda a, b: nf.expr("y[s,i,j] = sum(a[s,i,k] * b[s,k,j])", a=a, b=b)),
+    ("inner batch", ((18, 3, 20), (20, 3, 16)), lambda a, b: nf.expr("y[i,s,j] = sum(a[i,s,k] * b[k,s,j])", a=a, b=b)),
+    ("convolution", ((2, 5, 11, 13), (7, 5, 3, 3)), lambda x, w: F.conv2d(x, w, stride=2, padding=1)),
+    ("grouped", ((2, 6, 9, 11), (8, 3, 3, 3)), lambda x, w: F.conv2d(x, w, padding=1, groups=2)),
+    ("capsules", CAPSULES, lambda x, w: F.capsule_conv(x, w, stride=2)),
+    ("deep", ((16, 1100), (1100, 24)), product),
+)
+
+
+@lru_cache(maxsize=4)
+def forms(gradients: bool = True, dtype: str = "float32") -> dict[str, Subgraph]:
+    """The contractions of each form, and of its gradients."""
+    found: dict[str, Subgraph] = {}
+    for name, shapes, function in FORMS:
+        inputs = [nf.placeholder(s, dtype, name=f"x{n}") for n, s in enumerate(shapes)]
+        y = function(*inputs)
+        roots = [y, *(nf.vjp(nf.sum(y * y), inputs) if gradients else ())]
+        kernels = [s for s in subgraphs(roots, inputs) if fits("gpu_contraction", problem_of(s)).ok]
+        found |= {f"{name} {n}": s for n, s in enumerate(kernels)}
+    return found
