@@ -10,7 +10,7 @@ import math
 from tvm import tirx
 
 from neoflow.codegen.gpu.blocks import Blocks
-from neoflow.codegen.gpu.grid import Grid, Grids, Value, shared
+from neoflow.codegen.gpu.grid import Grid, Grids, Value, dynamic, shared
 from neoflow.codegen.gpu.operands import Env, Operand, Place
 from neoflow.codegen.gpu.pipeline import Pipeline
 from neoflow.codegen.gpu.results import Results, Sums
@@ -19,7 +19,7 @@ from neoflow.codegen.tir.blocks import Loop, cleared, in_blocks
 from neoflow.codegen.tir.frame import Buffers, Frame
 from neoflow.loops.gpu.contraction import tile_of
 from neoflow.loops.gpu.operands import sides
-from neoflow.loops.gpu.tile import Tile, vector
+from neoflow.loops.gpu.tile import STATIC_BYTES, Tile, vector
 from neoflow.loops.problem import NestProblem
 from neoflow.loops.schedule import Schedule
 from neoflow.loops.sides import Contraction, size
@@ -40,14 +40,18 @@ class _Lowering:
         self.steps, self.parts = steps, math.ceil(steps / self.steps_each)
         self.left = Operand(
             frame, c.left, c.m, c.k, tile.block_m, tile.block_k, tile.threads,
-            schedule["left_along"] == "k", int(schedule["left_lanes"]), element,
+            schedule["left_along"] == "k", int(schedule["left_lanes"]), element, bool(schedule["left_copy"]),
         )  # fmt: skip
         self.right = Operand(
             frame, c.right, c.n, c.k, tile.block_n, tile.block_k, tile.threads,
-            schedule["right_along"] == "k", int(schedule["right_lanes"]), element,
+            schedule["right_along"] == "k", int(schedule["right_lanes"]), element, bool(schedule["right_copy"]),
         )  # fmt: skip
         stride = self.left.elements + self.right.elements
-        memory = shared(tile.stages * stride, element, "tiles")
+        elements = tile.stages * stride
+        self.dynamic_bytes = elements * tile.element_bytes
+        if self.dynamic_bytes <= STATIC_BYTES:
+            self.dynamic_bytes = 0
+        memory = (dynamic if self.dynamic_bytes else shared)(elements, element, "tiles")
         self.places = (Place(memory, 0, stride), Place(memory, self.left.elements, stride))
         self.blocks = Blocks(c, tile.block_m, tile.block_n, self.parts, int(schedule["swizzle"]))
         partial = emit.buffer(self.parts * size((*c.batch, *c.m, *c.n)), element, "partial", 64)
@@ -55,7 +59,7 @@ class _Lowering:
         self.results = Results(frame, c, tile.block_m, tile.block_n, lanes, out_registers, self.parts, partial)
 
     def grids(self) -> Grids:
-        first = Grid(self.blocks.count, self.tile.threads, self._block)
+        first = Grid(self.blocks.count, self.tile.threads, self._block, self.dynamic_bytes)
         if self.parts == 1:
             return Grids((first,))
         return Grids((first, self.results.combine()), (self.results.partial,))

@@ -44,4 +44,9 @@ def cuda_source(kernels: Sequence[Lowered], target: Target) -> str:
     text = str(module.inspect_source("cuda"))
     text = text[text.index(_FIRST) :]
     half = _HALF if "half" in text else ""
-    return f"{half}{(HERE / 'math.cuh').read_text()}\n{text}"
+    device = (HERE / "device.cuh").read_text() if any(name in text for name in _OF_DEVICE) else ""
+    return f"{half}{(HERE / 'math.cuh').read_text()}\n{device}{text}"
+
+
+_OF_DEVICE = ("nf_cp_async", "nf_ldmatrix", "nf_mma")
+"""What `device.cuh` is for."""

@@ -41,6 +41,16 @@ def shared(size: int, element: str, name: str) -> tirx.Buffer:
     return emit.buffer(size, element, name, 16, "shared")
 
 
+def dynamic(size: int, element: str, name: str) -> tirx.Buffer:
+    """The same of any size, which a launch asks for; one of them a kernel."""
+    return emit.buffer(size, element, name, 16, "shared.dyn")
+
+
+def called(name: str, *args: Value) -> ts.Stmt:
+    """A function of the kernel's language, for what it does."""
+    return ts.Evaluate(tirx.call_extern("void", name, *args))
+
+
 def barrier() -> ts.Stmt:
     """All threads of the block wait for each other, and see what each has stored before."""
     return words().barrier()

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
-from neoflow.codegen.gpu.grid import Value
+from neoflow.codegen.gpu.grid import Value, called
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Frame
-from neoflow.expr.ir import Axis, Expr
+from neoflow.expr import dtype as dt
+from neoflow.expr.ir import Axis, Expr, Read
 from neoflow.loops.gpu.tile import PATCH, pitch
 from neoflow.loops.sides import size
 
@@ -48,10 +49,11 @@ class Operand:
     along_k: bool
     lanes: int
     element: str
+    is_copied: bool = False
 
     @property
     def pitch(self) -> int:
-        return pitch(self.block, self.along_k, tirx.const(0, self.element).ty.dtype.bits // 8)
+        return pitch(self.block, self.along_k, dt.itemsize(self.element))
 
     @property
     def elements(self) -> int:
@@ -109,19 +111,45 @@ class Operand:
 
     def _loaded(self, slot: Slot, step: Value, to: emit.Registers, n: int) -> list:
         out: list = []
+        env, is_term = self._term(out, slot, step)
+        axis = self.k[-1] if self.along_k else self.axes[-1]
+        ev = self.frame.evaluator(env, axis, self.lanes)
+        value = emit.widen(ev.value(self.side), self.lanes)
+        out += ev.statements
+        if is_term is None:
+            return [*out, to.put(n, value)]
+        zero = emit.splat(0.0, self.element, self.lanes)
+        return out + emit.when(is_term, [to.put(n, value)], [to.put(n, zero)])
+
+    def _term(self, out: list, slot: Slot, step: Value) -> tuple[Env, Value | None]:
+        """The axes' values at a slot, of a term that there is; and whether it is the slot's own, where in doubt."""
         terms, last = size(self.k), self.lanes if self.along_k else 1
         k = emit.bind(out, step * emit.integer(self.block_k) + slot.k, "k")
         is_whole = terms % self.block_k == 0
         here = k if is_whole else emit.bind(out, tirx.Min(k, emit.integer(terms - last)), "here")
         at = dict(zip(self.k, emit.digits(out, here, [a.extent for a in self.k]), strict=True))
-        axis = self.k[-1] if self.along_k else self.axes[-1]
-        ev = self.frame.evaluator({**slot.env, **at}, axis, self.lanes)
-        value = emit.widen(ev.value(self.side), self.lanes)
-        out += ev.statements
-        if is_whole:
-            return [*out, to.put(n, value)]
-        zero = emit.splat(0.0, self.element, self.lanes)
-        return out + emit.when(k < emit.integer(terms), [to.put(n, value)], [to.put(n, zero)])
+        return {**slot.env, **at}, None if is_whole else k < emit.integer(terms)
+
+    def copy(self, slots: Sequence[Slot], step: Value, place: Place, stage: Value) -> list:
+        """The elements of a step from memory to shared memory, of which nothing is known until they are waited for."""
+        out: list = []
+        for slot in slots:
+            found = self._copied(slot, step, place, stage)
+            out += found if slot.is_there is None else emit.when(slot.is_there, found)
+        return out
+
+    def _copied(self, slot: Slot, step: Value, place: Place, stage: Value) -> list:
+        assert isinstance(self.side, Read)
+        out: list = []
+        env, is_term = self._term(out, slot, step)
+        ev = self.frame.evaluator(env)
+        given = emit.load(self.frame.inputs[self.side.slot], ev.index(self.side.indices[0]))
+        index = place.at(stage, slot.k * emit.integer(self.pitch) + slot.row)
+        to, source = tirx.address_of(emit.load(place.buffer, index)), tirx.address_of(given)
+        nbytes = self.lanes * dt.itemsize(self.element)
+        if is_term is None:
+            return [*out, *ev.statements, called(f"nf_cp_async_{nbytes}", to, source)]
+        return [*out, *ev.statements, called(f"nf_cp_async_zfill_{nbytes}", to, source, is_term)]
 
     def put(self, slots: Sequence[Slot], place: Place, stage: Value, given: emit.Registers) -> list:
         """What was computed, into shared memory."""

@@ -6,7 +6,8 @@
         multiply; barrier                  barrier;  fetch step + stages - 1
                                            multiply step;  put what was fetched
 
-What is put at a step goes where the step before was read: the barrier at its beginning lies between the two.
+What is put at a step goes where the step before was read: the barrier at its beginning lies between the two. Operands
+that are copied are on their way from where the others are fetched; a step waits for its own copies before its barrier.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
-from neoflow.codegen.gpu.grid import Value, barrier
+from neoflow.codegen.gpu.grid import Value, barrier, called
 from neoflow.codegen.gpu.operands import Operand, Place, Slot
 from neoflow.codegen.tir import emit
 
@@ -37,6 +38,7 @@ class Pipeline:
         out: list = []
         for stage in range(self.stages - 1):
             out += self._when(emit.integer(stage), self._through(emit.integer(stage), emit.integer(stage)))
+            out += self._commit()
         return out
 
     def step(self, step: Value, multiply: Callable[[Value], list]) -> list:
@@ -44,32 +46,47 @@ class Pipeline:
         if self.stages == 1:
             stage = emit.integer(0)
             return [*self._through(step, stage), barrier(), *multiply(stage), barrier()]
-        out: list = [barrier()]
+        out: list = [*self._wait(), barrier()]
         ahead = emit.bind(out, step + emit.integer(self.stages - 1), "ahead")
-        held = [o.registers() for o, _, _ in self.operands]
-        fetched: list = []
-        for (operand, _, slots), registers in zip(self.operands, held, strict=True):
+        into = self._stage(out, ahead)
+        held = {id(o): o.registers() for o, _, _ in self.operands if not o.is_copied}
+        fetched, put = [], []
+        for operand, place, slots in self.operands:
+            if operand.is_copied:
+                fetched += operand.copy(slots, self.first + ahead, place, into)
+                continue
+            registers = held[id(operand)]
             out += registers.allocate()
-            fetched += self._fetch(operand, slots, ahead, registers)
-        out += self._when(ahead, fetched)
+            fetched += operand.fetch(slots, self.first + ahead, registers)
+            put += operand.put(slots, place, into, registers)
+        out += [*self._when(ahead, fetched), *self._commit()]
         out += multiply(self._stage(out, step))
-        stage, put = self._stage(out, ahead), []
-        for (operand, place, slots), registers in zip(self.operands, held, strict=True):
-            put += operand.put(slots, place, stage, registers)
-        return out + self._when(ahead, put)
+        return out + (self._when(ahead, put) if put else [])
+
+    @property
+    def _copies(self) -> bool:
+        return any(o.is_copied for o, _, _ in self.operands)
+
+    def _commit(self) -> list:
+        """The copies of a step are a group, be there any or not."""
+        return [called("nf_cp_async_commit")] if self._copies else []
+
+    def _wait(self) -> list:
+        """For all groups but those of the steps ahead."""
+        return [called(f"nf_cp_async_wait_{self.stages - 2}")] if self._copies else []
 
     def _stage(self, out: list, step: Value) -> Value:
         return emit.bind(out, tirx.truncmod(step, emit.integer(self.stages)), "stage")
 
-    def _fetch(self, operand: Operand, slots: list[Slot], step: Value, to: emit.Registers) -> list:
-        return operand.fetch(slots, self.first + step, to)
-
     def _through(self, step: Value, stage: Value) -> list:
-        """From memory to shared memory at once."""
+        """From memory to shared memory at once, or on the way there."""
         out: list = []
         for operand, place, slots in self.operands:
+            if operand.is_copied:
+                out += operand.copy(slots, self.first + step, place, stage)
+                continue
             registers = operand.registers()
-            out += [*registers.allocate(), *self._fetch(operand, slots, step, registers)]
+            out += [*registers.allocate(), *operand.fetch(slots, self.first + step, registers)]
             out += operand.put(slots, place, stage, registers)
         return out
 

@@ -22,8 +22,8 @@ from neoflow.loops.gpu import choose, operands
 from neoflow.loops.gpu.blocks import access_lanes
 from neoflow.loops.gpu.choose import Extents
 from neoflow.loops.gpu.operands import ALONG, sides
-from neoflow.loops.gpu.tile import Tile, tiles, vector
-from neoflow.loops.knob import INDEX, NUMBER, WORD, Chosen, Knob, Range, one
+from neoflow.loops.gpu.tile import Tile, room, tiles, vector
+from neoflow.loops.knob import FLAG, INDEX, NUMBER, WORD, Chosen, Knob, Range, flags, one
 from neoflow.loops.nest import input_reads, stride
 from neoflow.loops.problem import FUSE, Measures, NestProblem, nbytes
 from neoflow.loops.schedule import KnobValue
@@ -32,8 +32,6 @@ from neoflow.loops.tile import Sides, element_of, sided, splits_of
 from neoflow.target import Target
 
 SIDES, STORES = ("right", "left"), ("registers", "stack")
-STATIC_BYTES = 48 << 10
-"""Shared memory of a block that needs no asking for."""
 UNROLLS, SWIZZLES = (1, 2, 4, 8), (1, 2, 4, 8, 16)
 USUAL_UNROLL = 4
 """Enough for the next operands to be on their way; nvcc writes out the rest where it is worth it."""
@@ -97,7 +95,7 @@ def _fitting(p: NestProblem, target: Target, k: Chosen, before: tuple[str, ...])
     """The tiles that agree with the knobs chosen so far."""
     deep = operands.is_deep(sides(p, k).c)
     chosen = [(name, k[name]) for name in before]
-    found = tiles(dt.itemsize(element_of(p)), deep, target.mcpu, STATIC_BYTES)
+    found = tiles(dt.itemsize(element_of(p)), deep, target.mcpu, room(target))
     key = ("gpu tiles", target.mcpu, deep, *chosen)
     return p.memo.once(key, lambda: tuple(t for t in found if all(getattr(t, n) == v for n, v in chosen)))
 
@@ -127,7 +125,7 @@ def _room(p: NestProblem, target: Target, k: Chosen) -> str:
     a, levels = architecture(target), "two levels of sums" if operands.is_deep(sides(p, k).c) else "its sums"
     return (
         f"a block has 32 to 1024 threads, a thread keeps {levels} in 255 registers, a processor of {a.name} has "
-        f"{a.registers}, and a block {min(a.block_shared_bytes, STATIC_BYTES) >> 10} KiB of shared memory"
+        f"{a.registers}, and a block {room(target) >> 10} KiB of shared memory"
     )
 
 
@@ -190,6 +188,29 @@ def loaded(s: Sides, side: str, along: str) -> tuple[Expr, Axis]:
     """A side and the axis that its lanes go along."""
     own, rows = (s.c.left, s.c.m) if side == "left" else (s.c.right, s.c.n)
     return own, s.c.k[-1] if along == "k" else rows[-1]
+
+
+def _copy(side: str) -> Knob[NestProblem]:
+    """What is read as it is multiplied may go past the registers, a stage ahead."""
+
+    def allowed(p: NestProblem, target: Target, k: Chosen) -> Range:
+        s, along, lanes = sides(p, k), str(k[f"{side}_along"]), int(k[f"{side}_lanes"])
+        own, axis = loaded(s, side, along)
+        if not operands.can_copy(target):
+            return one(False, f"{target} has no asynchronous copies")
+        if k["stages"] == 1:
+            return one(False, "with one stage there is nothing to be ahead of")
+        if operands.plain_read(own, s.element) is None:
+            return one(False, f"the {side} side is not one read at linear addresses of what is multiplied")
+        if along == "k" and lanes > 1:
+            return one(False, "neighbours along K do not lie side by side in shared memory")
+        return flags(lanes == 1 or operands.is_dense(own, axis, lanes), f"{lanes} elements are not one access")
+
+    def usual(p: NestProblem, target: Target, k: Chosen) -> bool:
+        is_wide = k[f"{side}_lanes"] != 1 or k[f"{side}_along"] == "rows"
+        return is_wide and bool(allowed(p, target, k).values[-1])
+
+    return Knob(f"{side}_copy", FLAG, f"the {side} side is copied asynchronously", allowed, usual)
 
 
 # --- results
@@ -269,8 +290,10 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
     ),
     _along("left"),
     _lanes("left"),
+    _copy("left"),
     _along("right"),
     _lanes("right"),
+    _copy("right"),
     Knob("splits", NUMBER, "parts of K, by blocks of their own", _splits, _usual_splits),
     Knob("swizzle", NUMBER, "row blocks that go through the columns together", _swizzle, _usual_swizzle),
     Knob("store_lanes", NUMBER, "results in an access", _store_lanes, _usual_store_lanes),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
+from neoflow.architectures import architecture
 from neoflow.expr import affine
 from neoflow.expr.functions import BLOCK
-from neoflow.expr.ir import Axis, Expr
+from neoflow.expr.ir import Axis, Expr, Read
 from neoflow.loops.gpu.blocks import access_lanes
 from neoflow.loops.knob import Chosen
-from neoflow.loops.nest import input_reads, stride
+from neoflow.loops.nest import input_reads, is_data_dependent, stride
 from neoflow.loops.problem import NestProblem, one_lane
 from neoflow.loops.sides import Contraction, ordered, size
 from neoflow.loops.tile import Sides, element_of, sided
+from neoflow.target import Target
 
 ALONG = ("k", "rows")
 
@@ -72,3 +76,18 @@ def _is_whole(address: Expr, axis: Axis, count: int) -> bool:
     terms, constant = affine.linear(address)
     others = [c for atom, c in terms.items() if atom is not axis]
     return stride(address, axis) == 1 and all(c % count == 0 for c in (*others, constant))
+
+
+def plain_read(side: Expr, dtype: str) -> Read | None:
+    """The side itself, when it is one read of what is in memory as it is multiplied, in bounds, at a linear address."""
+    if not isinstance(side, Read) or side.dtype != dtype or is_data_dependent(side):
+        return None
+    address = side.indices[0]
+    low, high = affine.bounds(address)
+    linear = all(isinstance(atom, Axis) for atom in affine.linear(address)[0])
+    return side if linear and low >= 0 and high < math.prod(side.source.shape) else None
+
+
+def can_copy(target: Target) -> bool:
+    """Whether its threads may leave copies to shared memory to the hardware."""
+    return target.kind == "cuda" and architecture(target).has_async_copy

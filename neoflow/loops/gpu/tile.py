@@ -11,8 +11,9 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from neoflow.architectures import ARCHITECTURES, REGISTERS_A_THREAD, THREADS_A_BLOCK, WARP, Architecture
+from neoflow.architectures import ARCHITECTURES, REGISTERS_A_THREAD, THREADS_A_BLOCK, WARP, Architecture, architecture
 from neoflow.loops.gpu.blocks import ACCESS_BYTES
+from neoflow.target import Target
 
 BLOCKS_K, BLOCKS, THREAD = (8, 16, 32), (16, 32, 64, 128, 256), (1, 2, 4, 8, 16)
 STAGES = (1, 2, 3, 4)
@@ -74,6 +75,15 @@ def pitch(rows: int, along_k: bool, element_bytes: int) -> int:
     banks = 128 // element_bytes
     step = banks // PATCH
     return rows + (step - rows) % banks
+
+
+STATIC_BYTES = 48 << 10
+"""Shared memory of a block that a source may declare; more is asked for at the launch."""
+
+
+def room(target: Target) -> int:
+    """Shared memory that a block may have; in LLVM's PTX, no more than is declared."""
+    return architecture(target).block_shared_bytes if target.kind == "cuda" else STATIC_BYTES
 
 
 @lru_cache(maxsize=64)

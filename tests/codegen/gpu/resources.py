@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from neoflow.codegen.gpu.cuda import FLAGS
+from neoflow.codegen.gpu.compilers import FLAGS
 from neoflow.target import Target
 
 _ENTRY = re.compile(
