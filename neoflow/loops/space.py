@@ -14,7 +14,7 @@ import numpy as np
 from neoflow.loops import rows
 from neoflow.loops.knob import MASK, NUMBER, Knob, Range
 from neoflow.loops.schedule import KnobValue, Schedule, schedule_of
-from neoflow.loops.template import INNER, TEMPLATES, Problem, fits, legal, nearest, templates_of
+from neoflow.loops.template import INNER, TEMPLATES, Problem, fits, fitting, legal, nearest
 from neoflow.target import Target
 
 SURE = 10_000
@@ -24,7 +24,7 @@ PROBES = 200
 
 def space(problem: Problem, target: Target) -> Space:
     """The schedules of every template that fits."""
-    return Space(problem, target, tuple(name for name in templates_of(target) if fits(name, problem).ok))
+    return Space(problem, target, fitting(problem, target))
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from neoflow.loops.gpu import map as gpu_map
 from neoflow.loops.gpu import reduction as gpu_reduction
 from neoflow.loops.gpu import rows as gpu_rows
 from neoflow.loops.gpu import scatter as gpu_scatter
+from neoflow.loops.gpu import tensor_core as gpu_tensor_core
 from neoflow.loops.knob import Chosen, Knob, Range, completed
 from neoflow.loops.nest import ScatterNest, nest_of, scatter_of
 from neoflow.loops.problem import Measures, NestProblem
@@ -45,12 +46,16 @@ def _always(_: Any, __: Target) -> bool:
     return True
 
 
+def _anywhere(_: Any, __: Target) -> Verdict:
+    return Verdict(True, "it is for every target of its device")
+
+
 @dataclass(frozen=True)
 class Template(Generic[P]):
     """A form of kernels: the problems it is for, the decisions to make, in order; `codegen` has a lowering a target.
 
     inner: the problems inside that have schedules of their own. is_usable: whether it is a choice without a search.
-    device: of the targets it is for.
+    device: of the targets it is for. fits_target: whether such a one has what it needs.
     """
 
     name: str
@@ -61,6 +66,7 @@ class Template(Generic[P]):
     inner: Callable[[P, Chosen], tuple[NestProblem, ...]] = _no_inner
     is_usable: Callable[[P, Target], bool] = _always
     device: str = "cpu"
+    fits_target: Callable[[P, Target], Verdict] = _anywhere
 
 
 TEMPLATES: dict[str, Template] = {
@@ -80,6 +86,15 @@ TEMPLATES: dict[str, Template] = {
         Template("reduction", NestProblem, reduction.fits, reduction.KNOBS, reduction.measures),
         Template("gpu_rows", RowProblem, rows.fits, gpu_rows.KNOBS, gpu_rows.measures, device="gpu"),
         Template("gpu_scatter", ScatterNest, scatter.fits, gpu_scatter.KNOBS, gpu_scatter.measures, device="gpu"),
+        Template(
+            "gpu_tensor_core",
+            NestProblem,
+            gpu_tensor_core.fits,
+            gpu_tensor_core.KNOBS,
+            gpu_tensor_core.measures,
+            device="gpu",
+            fits_target=gpu_tensor_core.fits_target,
+        ),
         Template(
             "gpu_contraction",
             NestProblem,
@@ -130,10 +145,16 @@ def templates_of(target: Target) -> tuple[str, ...]:
     return tuple(t.name for t in TEMPLATES.values() if t.device == target.device)
 
 
+def fitting(problem: Problem, target: Target, allowed: tuple[str, ...] | None = None) -> tuple[str, ...]:
+    """The names of the templates that there are schedules of for the problem there, in the order of preference."""
+    fit = (name for name in allowed or templates_of(target) if fits(name, problem).ok)
+    return tuple(name for name in fit if TEMPLATES[name].fits_target(problem, target).ok)
+
+
 def usual_template(problem: Problem, target: Target, allowed: tuple[str, ...] | None = None) -> str:
     """The first template that fits and is a choice without a search."""
-    fitting = (name for name in allowed or templates_of(target) if fits(name, problem).ok)
-    return next(name for name in fitting if TEMPLATES[name].is_usable(problem, target))
+    names = fitting(problem, target, allowed)
+    return next(name for name in names if TEMPLATES[name].is_usable(problem, target))
 
 
 # --- defaults
@@ -186,12 +207,15 @@ def nearest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
 
 def legal(problem: Problem, schedule: Schedule, target: Target) -> Verdict:
     """Whether the schedule may be lowered for the problem: every knob there, in its range, also of the nests inside."""
-    fitting = fits(schedule.template, problem)
-    if not fitting.ok:
-        return fitting
+    fit = fits(schedule.template, problem)
+    if not fit.ok:
+        return fit
     row = TEMPLATES[schedule.template]
     if row.device != target.device:
         return Verdict(False, f"template {row.name!r} is for a {row.device}, the target is {target}")
+    there = row.fits_target(problem, target)
+    if not there.ok:
+        return there
     declared = _as_declared(row, schedule)
     if not declared.ok:
         return declared

@@ -1,6 +1,6 @@
 """A side of a contraction on its way into shared memory: computed there where it is loaded, by all threads of a block.
 
-What is loaded at a step lies as [block_k][pitch]; see `loops.gpu.tile.pitch`. Rows beyond the last one are those of the
+Rows beyond the last one are those of the
 last one again, which nobody stores; terms beyond the last one are 0.
 """
 
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from neoflow.codegen.gpu.grid import Value, called
+from neoflow.codegen.gpu.layouts import Layout
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Frame
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Axis, Expr, Read
-from neoflow.loops.gpu.tile import PATCH, pitch
 from neoflow.loops.sides import size
 
 Env = dict[Axis, Value]
@@ -25,7 +25,7 @@ Env = dict[Axis, Value]
 
 @dataclass(frozen=True)
 class Place:
-    """Where an operand's tiles are: `buffer[first + stage * stride + k * pitch + row]`."""
+    """Where an operand's tiles are: a stage of both operands is `stride` elements, this one's are from `first` on."""
 
     buffer: tirx.Buffer
     first: int
@@ -37,28 +37,17 @@ class Place:
 
 @dataclass(frozen=True)
 class Operand:
-    """A side, its own axes and those of K, the tile of them that a block loads; `lanes` elements in an access."""
+    """A side, its own axes and those of K, how a tile of them lies in shared memory; `lanes` elements in an access."""
 
     frame: Frame
     side: Expr
     axes: tuple[Axis, ...]
     k: tuple[Axis, ...]
-    block: int
-    block_k: int
+    layout: Layout
     threads: int
-    along_k: bool
     lanes: int
     element: str
     is_copied: bool = False
-
-    @property
-    def pitch(self) -> int:
-        return pitch(self.block, self.along_k, dt.itemsize(self.element))
-
-    @property
-    def elements(self) -> int:
-        """Of a tile, with what is between its lines."""
-        return self.block_k * self.pitch
 
     @property
     def slots(self) -> int:
@@ -67,11 +56,11 @@ class Operand:
 
     @property
     def _accesses(self) -> int:
-        return self.block * self.block_k // self.lanes
+        return self.layout.rows * self.layout.terms // self.lanes
 
     def registers(self) -> emit.Registers:
         """For what is on its way."""
-        return emit.Registers(self.slots, self.element, self.lanes, "moved")
+        return emit.Registers(self.slots, emit.STORAGE.get(self.element, self.element), self.lanes, "moved")
 
     def begin(self, out: list, thread: Value, first_row: Value, env: Env) -> list[Slot]:
         """What stays as it is from step to step, bound by statements that are added."""
@@ -79,27 +68,16 @@ class Operand:
 
     def _slot(self, out: list, thread: Value, first_row: Value, env: Env, n: int) -> Slot:
         flat = emit.bind(out, emit.integer(n * self.threads) + thread, "slot")
-        k, row = self._point(flat)
+        k, row = self.layout.point(flat, self.lanes)
         k, row = emit.bind(out, k, "k"), emit.bind(out, row, "row")
         rows = size(self.axes)
         here = first_row + row
-        if rows % self.block:
-            here = tirx.Min(here, emit.integer(rows - (1 if self.along_k else self.lanes)))
+        if rows % self.layout.rows:
+            here = tirx.Min(here, emit.integer(rows - (1 if self.layout.along_k else self.lanes)))
         here = emit.bind(out, here, "here")
         at = dict(zip(self.axes, emit.digits(out, here, [a.extent for a in self.axes]), strict=True))
         is_there = None if self._accesses % self.threads == 0 else flat < emit.integer(self._accesses)
         return Slot(k, row, {**env, **at}, is_there)
-
-    def _point(self, flat: Value) -> tuple[Value, Value]:
-        """(k, row) of an access: a warp goes along the rows, or over a patch of both; see `tile.pitch`."""
-        if not self.along_k:
-            across = self.block // self.lanes
-            k, row = _divided(flat, across)
-            return k, row * emit.integer(self.lanes)
-        wide = PATCH // self.lanes
-        rest, column = _divided(flat, wide)
-        patch, row = _divided(rest, self.block)
-        return (patch * emit.integer(wide) + column) * emit.integer(self.lanes), row
 
     def fetch(self, slots: Sequence[Slot], step: Value, to: emit.Registers) -> list:
         """Computes the elements of a step; `to` holds them."""
@@ -112,20 +90,20 @@ class Operand:
     def _loaded(self, slot: Slot, step: Value, to: emit.Registers, n: int) -> list:
         out: list = []
         env, is_term = self._term(out, slot, step)
-        axis = self.k[-1] if self.along_k else self.axes[-1]
+        axis = self.k[-1] if self.layout.along_k else self.axes[-1]
         ev = self.frame.evaluator(env, axis, self.lanes)
-        value = emit.widen(ev.value(self.side), self.lanes)
+        value = ev.stored(self.side, self.element)
         out += ev.statements
         if is_term is None:
             return [*out, to.put(n, value)]
-        zero = emit.splat(0.0, self.element, self.lanes)
+        zero = emit.splat(0, to.element, self.lanes)
         return out + emit.when(is_term, [to.put(n, value)], [to.put(n, zero)])
 
     def _term(self, out: list, slot: Slot, step: Value) -> tuple[Env, Value | None]:
         """The axes' values at a slot, of a term that there is; and whether it is the slot's own, where in doubt."""
-        terms, last = size(self.k), self.lanes if self.along_k else 1
-        k = emit.bind(out, step * emit.integer(self.block_k) + slot.k, "k")
-        is_whole = terms % self.block_k == 0
+        terms, last = size(self.k), self.lanes if self.layout.along_k else 1
+        k = emit.bind(out, step * emit.integer(self.layout.terms) + slot.k, "k")
+        is_whole = terms % self.layout.terms == 0
         here = k if is_whole else emit.bind(out, tirx.Min(k, emit.integer(terms - last)), "here")
         at = dict(zip(self.k, emit.digits(out, here, [a.extent for a in self.k]), strict=True))
         return {**slot.env, **at}, None if is_whole else k < emit.integer(terms)
@@ -144,7 +122,7 @@ class Operand:
         env, is_term = self._term(out, slot, step)
         ev = self.frame.evaluator(env)
         given = emit.load(self.frame.inputs[self.side.slot], ev.index(self.side.indices[0]))
-        index = place.at(stage, slot.k * emit.integer(self.pitch) + slot.row)
+        index = place.at(stage, self.layout.index(slot.k, slot.row))
         to, source = tirx.address_of(emit.load(place.buffer, index)), tirx.address_of(given)
         nbytes = self.lanes * dt.itemsize(self.element)
         if is_term is None:
@@ -160,13 +138,12 @@ class Operand:
         return out
 
     def _stored(self, slot: Slot, place: Place, stage: Value, given: emit.Registers, n: int) -> list:
-        line = emit.integer(self.pitch)
-        if not self.along_k:
-            index = place.at(stage, slot.k * line + slot.row)
+        if self.lanes == 1 or self.layout.is_in_lines or not self.layout.along_k:
+            index = place.at(stage, self.layout.index(slot.k, slot.row))
             return [emit.store(place.buffer, emit.ramp(index, 1, self.lanes), given.get(n))]
         return [
-            emit.store(place.buffer, place.at(stage, (slot.k + emit.integer(j)) * line + slot.row), given.lane(n, j))
-            for j in range(self.lanes)
+            emit.store(place.buffer, place.at(stage, self.layout.index(slot.k + emit.integer(j), slot.row)), value)
+            for j, value in enumerate(given.lane(n, j) for j in range(self.lanes))
         ]
 
 
@@ -178,8 +155,3 @@ class Slot:
     row: Value
     env: Env
     is_there: Value | None
-
-
-def _divided(x: Value, by: int) -> tuple[Value, Value]:
-    """Quotient and remainder of what is not negative."""
-    return tirx.truncdiv(x, emit.integer(by)), tirx.truncmod(x, emit.integer(by))

@@ -24,14 +24,12 @@ from neoflow.codegen.tir import emit
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Operands with their places and accesses; the steps of a part of K: from `first` on, `length` of them, of which
-    there are `steps` in all parts."""
+    """Operands with their places and accesses; the steps of a part of K: from `first` on, `length` of them."""
 
     operands: Sequence[tuple[Operand, Place, list[Slot]]]
     stages: int
     first: Value
     length: int | Value
-    steps: int
 
     def begin(self) -> list:
         """What is done before the first step."""

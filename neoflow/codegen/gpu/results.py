@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,12 +22,14 @@ from neoflow.loops.sides import Contraction, size
 
 @dataclass(frozen=True)
 class Sums:
-    """A thread's sums: `rows` lines of `vectors` pieces of `width` neighbours, a register each.
+    """A thread's sums: `rows` lines of `vectors` pieces of `width` neighbours.
 
-    row, column: the place in the block of a line, of a piece's first point.
+    acc: what they are added in. at: where one is, by line, piece and place in it. row, column: the place in the block
+    of a line, of a piece's first point.
     """
 
     acc: emit.Registers
+    at: Callable[[int, int, int], Value]
     rows: int
     vectors: int
     width: int
@@ -54,11 +57,10 @@ class Results:
         """All of a thread's sums."""
         if self.parts > 1 or self.from_registers:
             return self._written_out(sums, part, env, first_row, first_column)
-        tile = emit.buffer(sums.acc.count, sums.acc.element, "tile", 16, dialect().registers)
-        out = [
-            emit.on_stack(tile),
-            *(emit.store(tile, emit.integer(n), sums.acc.get(n)) for n in range(sums.acc.count)),
-        ]
+        places = list(itertools.product(range(sums.rows), range(sums.vectors), range(sums.width)))
+        tile = emit.buffer(len(places), sums.acc.element, "tile", 16, dialect().registers)
+        out = [emit.on_stack(tile)]
+        out += [emit.store(tile, emit.integer(n), sums.at(*place)) for n, place in enumerate(places)]
 
         def row(i: Value) -> list:
             def vector(v: Value) -> list:
@@ -81,7 +83,7 @@ class Results:
             for v in range(sums.vectors):
                 column = emit.bind(out, first_column + sums.column(emit.integer(v)), "column")
                 for j in range(0, sums.width, self.lanes):
-                    value = self._together(out, sums.acc, (i * sums.vectors + v) * sums.width + j)
+                    value = self._together(out, sums, i, v, j)
                     place = column + emit.integer(j) if j else column
                     if self.parts > 1:
                         out += self._partial(part, env, row, place, value)
@@ -89,13 +91,13 @@ class Results:
                         out += self._point(env, row, place, value)
         return out
 
-    def _together(self, out: list, acc: emit.Registers, first: int) -> Value:
-        """Registers as a vector."""
+    def _together(self, out: list, sums: Sums, i: int, v: int, j: int) -> Value:
+        """Sums that are neighbours as a vector."""
         if self.lanes == 1:
-            return acc.get(first)
-        joined = emit.Registers(1, acc.element, self.lanes, "sum")
+            return sums.at(i, v, j)
+        joined = emit.Registers(1, sums.acc.element, self.lanes, "sum")
         out += joined.allocate()
-        out += [joined.put_lane(0, j, acc.get(first + j)) for j in range(self.lanes)]
+        out += [joined.put_lane(0, n, sums.at(i, v, j + n)) for n in range(self.lanes)]
         return joined.get(0)
 
     def _point(self, env: Env, row: Value, column: Value, value: Value) -> list:

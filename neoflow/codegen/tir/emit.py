@@ -294,6 +294,10 @@ class Registers:
         """One lane of a register."""
         return load(self._parts[n], integer(lane))
 
+    def address(self, n: int, lane: int = 0) -> Value:
+        """Where a lane is, for a function that takes or changes those from there on."""
+        return tirx.address_of(self.lane(n, lane))
+
     def put_lane(self, n: int, lane: int, value: Value) -> ts.Stmt:
         return store(self._parts[n], integer(lane), value)
 

@@ -6,10 +6,11 @@ import math
 
 from neoflow.architectures import architecture
 from neoflow.expr import affine
+from neoflow.expr import dtype as dt
 from neoflow.expr.functions import BLOCK
 from neoflow.expr.ir import Axis, Expr, Read
-from neoflow.loops.gpu.blocks import access_lanes
-from neoflow.loops.knob import Chosen
+from neoflow.loops.gpu.blocks import ACCESS_BYTES, access_lanes
+from neoflow.loops.knob import Chosen, Range, one
 from neoflow.loops.nest import input_reads, is_data_dependent, stride
 from neoflow.loops.problem import NestProblem, one_lane
 from neoflow.loops.sides import Contraction, ordered, size
@@ -56,15 +57,21 @@ def usual_along(side: Expr, rows: Axis, k: Axis) -> str:
     return "k" if nearest(side, (k,)) < nearest(side, (rows,)) else "rows"
 
 
-def lanes(side: Expr, axis: Axis) -> tuple[tuple[int, ...], str]:
-    """So many elements along the axis may be computed at a time, and why no more."""
+MOST_LANES = 4
+"""Elements that are computed at a time; more go at once only where they are copied."""
+
+
+def lanes(side: Expr, axis: Axis, element: str, is_copied: bool) -> Range:
+    """So many elements along the axis may be loaded at a time."""
+    most = min(MOST_LANES, ACCESS_BYTES // dt.itemsize(element))
     reason = one_lane((side,), axis, False)
     if reason is not None:
-        return (1,), reason
-    most = access_lanes((side,))
-    return tuple(n for n in (1, 2, 4) if n <= most and axis.extent % n == 0), (
-        f"the last axis has {axis.extent} points, and an access {most} elements of the widest type"
-    )
+        return one(1, reason)
+    allowed = [n for n in (1, 2, 4) if n <= min(most, access_lanes((side,))) and axis.extent % n == 0]
+    whole = ACCESS_BYTES // dt.itemsize(element)
+    if is_copied and whole > most and axis.extent % whole == 0 and is_dense(side, axis, whole):
+        allowed.append(whole)
+    return Range(tuple(allowed), f"the last axis has {axis.extent} points, and an access {ACCESS_BYTES} bytes")
 
 
 def is_dense(side: Expr, axis: Axis, count: int) -> bool:

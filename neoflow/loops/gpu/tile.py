@@ -10,6 +10,7 @@ import itertools
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 from neoflow.architectures import ARCHITECTURES, REGISTERS_A_THREAD, THREADS_A_BLOCK, WARP, Architecture, architecture
 from neoflow.loops.gpu.blocks import ACCESS_BYTES
@@ -19,8 +20,41 @@ BLOCKS_K, BLOCKS, THREAD = (8, 16, 32), (16, 32, 64, 128, 256), (1, 2, 4, 8, 16)
 STAGES = (1, 2, 3, 4)
 SPARE = 40
 """Registers of a thread for addresses, loops and what the operands' expressions need."""
+USUAL_THREAD = (2, 4, 8)
+"""Sides of a thread's tile that the default chooses from."""
+FMAS = 128
+"""Float32 multiply-adds that a processor starts in a cycle (sm_80: 64)."""
+SHARED_WORDS = 32
+"""Words that shared memory gives in a cycle."""
 PATCH = 8
 """Elements along K that neighbouring threads load where K is what is contiguous: a sector of 32 bytes of float32."""
+
+
+class AnyTile(Protocol):
+    """What every form of tiles has. is_usual: whether the default chooses from it. multiply_cycles: of a processor for
+    a term, by estimate."""
+
+    @property
+    def block_k(self) -> int: ...
+    @property
+    def block_m(self) -> int: ...
+    @property
+    def block_n(self) -> int: ...
+    @property
+    def stages(self) -> int: ...
+    @property
+    def element_bytes(self) -> int: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def registers(self) -> int: ...
+    @property
+    def shared_bytes(self) -> int: ...
+    @property
+    def accumulators(self) -> int: ...
+    @property
+    def is_usual(self) -> bool: ...
+    def multiply_cycles(self, a: Architecture) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -41,6 +75,21 @@ class Tile:
         return self.block_m * self.block_n // (self.thread_m * self.thread_n)
 
     @property
+    def accumulators(self) -> int:
+        return self.thread_m * self.thread_n
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether the default chooses from it: with fewer accumulators loads take most of the time."""
+        return self.thread_m in USUAL_THREAD and self.thread_n in USUAL_THREAD
+
+    def multiply_cycles(self, a: Architecture) -> float:
+        """Of a processor for a term, by estimate: multiply-adds, and the loads of their operands."""
+        results = self.block_m * self.block_n
+        loads = results * (1 / self.thread_m + 1 / self.thread_n) / SHARED_WORDS / 4
+        return results / FMAS * (self.element_bytes // 4) ** 2 + loads
+
+    @property
     def registers(self) -> int:
         """What a thread holds: accumulators of each level, a term's operands, what is on its way to shared memory."""
         words = self.element_bytes // 4
@@ -53,15 +102,13 @@ class Tile:
         rows = pitch(self.block_m, True, self.element_bytes) + pitch(self.block_n, True, self.element_bytes)
         return self.stages * self.block_k * rows * self.element_bytes
 
-    def fits(self, a: Architecture, shared_bytes: int) -> bool:
-        """Whether a processor can run a block, and a thread keeps what it holds in registers."""
-        if not WARP <= self.threads <= THREADS_A_BLOCK or self.threads % WARP:
-            return False
-        return (
-            self.registers <= REGISTERS_A_THREAD
-            and self.registers * self.threads <= a.registers
-            and self.shared_bytes <= shared_bytes
-        )
+
+def runs(t: AnyTile, a: Architecture, shared_bytes: int) -> bool:
+    """Whether a processor can run a block, and a thread keeps what it holds in registers."""
+    if not WARP <= t.threads <= THREADS_A_BLOCK or t.threads % WARP:
+        return False
+    is_held = t.registers <= REGISTERS_A_THREAD and t.registers * t.threads <= a.registers
+    return is_held and t.shared_bytes <= shared_bytes
 
 
 def pitch(rows: int, along_k: bool, element_bytes: int) -> int:
@@ -92,7 +139,7 @@ def tiles(element_bytes: int, is_deep: bool, architecture: str, shared_bytes: in
     a = ARCHITECTURES[architecture]
     sizes = itertools.product(BLOCKS_K, BLOCKS, BLOCKS, THREAD, THREAD, STAGES)
     found = (Tile(*s, element_bytes, is_deep) for s in sizes)
-    return tuple(t for t in found if t.fits(a, shared_bytes))
+    return tuple(t for t in found if runs(t, a, shared_bytes))
 
 
 def vector(points: int, element_bytes: int) -> int:

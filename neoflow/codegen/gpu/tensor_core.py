@@ -1,0 +1,138 @@
+"""Launches of the `gpu_tensor_core` template; see `loops.gpu.tensor_core`.
+
+`tiled` has the blocks and the steps of K; here are the fragments of a warp. Which element of a fragment is in which
+register of which thread, `device.cuh` says; `ldmatrix` puts it there from 16 bytes of a line that each thread names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from neoflow.architectures import WARP, architecture
+from neoflow.codegen.gpu.grid import Grids, Value, called
+from neoflow.codegen.gpu.layouts import CHUNK, Swizzled, divided
+from neoflow.codegen.gpu.operands import Place
+from neoflow.codegen.gpu.results import Sums
+from neoflow.codegen.gpu.tiled import Places, Tiled, places
+from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.frame import Buffers
+from neoflow.loops.gpu.fragments import SQUARE, TensorTile
+from neoflow.loops.gpu.tensor_core import narrow, tile_of
+from neoflow.loops.problem import NestProblem
+from neoflow.loops.schedule import Schedule
+
+MULTIPLIES = {"float16": "nf_mma_m16n8k16_f16", "bfloat16": "nf_mma_m16n8k16_bf16"}
+SHORT_MULTIPLIES = "nf_mma_m16n8k8_f16"
+"""What sm_75 has: half of the terms."""
+
+
+def lower_tensor_core(problem: NestProblem, schedule: Schedule, buffers: Buffers) -> Grids:
+    """The launch of the blocks; with K in parts, one that adds these."""
+    element, found = narrow(problem, schedule)
+    tile, frame = tile_of(problem, buffers.target, schedule), buffers.frame(found.nest)
+    left = Swizzled(tile.block_m, tile.block_k, schedule["left_along"] == "k")
+    right = Swizzled(tile.block_n, tile.block_k, schedule["right_along"] == "k")
+    memory = places(left, right, element, tile)
+    is_short = architecture(buffers.target).capability < 80
+    core = Fragments(tile, element, left, right, memory, is_short)
+    return Tiled(frame, schedule, found.c, tile, (left, right), element, found.element, core, memory).grids()
+
+
+@dataclass
+class Fragments:
+    """`fragments_m` x `fragments_n` squares of 16 x 16 sums of a warp, each two of 16 x 8.
+
+    Of lane 4 g + t, a square of 16 x 8 has (g, 2t) (g, 2t + 1) (g + 8, 2t) (g + 8, 2t + 1).
+    """
+
+    tile: TensorTile
+    element: str
+    left: Swizzled
+    right: Swizzled
+    memory: Places
+    is_short: bool
+
+    def __post_init__(self) -> None:
+        self.row: Value = emit.integer(0)
+        self.column: Value = emit.integer(0)
+        self.lane: Value = emit.integer(0)
+
+    def begin(self, out: list, thread: Value) -> Sums:
+        """Where a warp is in its block, and a thread's sums."""
+        t = self.tile
+        warp, lane = divided(thread, WARP)
+        row_warp, column_warp = divided(warp, t.warps[1])
+        self.lane = emit.bind(out, lane, "lane")
+        self.row = emit.bind(out, row_warp * emit.integer(SQUARE * t.fragments_m), "row")
+        self.column = emit.bind(out, column_warp * emit.integer(SQUARE * t.fragments_n), "column")
+        halves = 2 * t.fragments_n
+        acc = emit.Registers(t.fragments_m * halves, "float32", 4)
+        g, pair = divided(self.lane, 4)
+
+        def row_of(i: Value) -> Value:
+            return self.row + i * emit.integer(SQUARE // 2) + g
+
+        def column_of(v: Value) -> Value:
+            return self.column + v * emit.integer(SQUARE // 2) + pair * emit.integer(2)
+
+        def at(i: int, v: int, j: int) -> Value:
+            return acc.lane(i // 2 * halves + v, i % 2 * 2 + j)
+
+        return Sums(acc, at, 2 * t.fragments_m, halves, 2, row_of, column_of)
+
+    def multiply(self, acc: emit.Registers, stage: Value) -> list:
+        """The terms of a step in shared memory."""
+        return emit.loop(self.tile.block_k // SQUARE, lambda n: self._terms(acc, stage, n * emit.integer(SQUARE)), "k")
+
+    def _terms(self, acc: emit.Registers, stage: Value, k: Value) -> list:
+        t = self.tile
+        a = emit.Registers(t.fragments_m, "uint32", 4, "a")
+        b = emit.Registers(t.fragments_n, "uint32", 4, "b")
+        out = [*a.allocate(), *b.allocate()]
+        for n in range(a.count):
+            row = self.row + emit.integer(n * SQUARE)
+            out.append(self._fragment(a, n, self.left, self.memory.left, stage, k, row, rows_first=True))
+        for n in range(b.count):
+            column = self.column + emit.integer(n * SQUARE)
+            out.append(self._fragment(b, n, self.right, self.memory.right, stage, k, column, rows_first=False))
+        for i in range(a.count):
+            for j in range(2 * b.count):
+                out += self._multiplied(acc.address(i * 2 * b.count + j), a, i, b, j // 2, j % 2 * 2)
+        return out
+
+    def _multiplied(self, sums: Value, a: emit.Registers, i: int, b: emit.Registers, j: int, half: int) -> list:
+        """A square of 16 x 8 with 16 terms."""
+        if not self.is_short:
+            return [called(MULTIPLIES[self.element], sums, a.address(i), b.address(j, half))]
+        return [called(SHORT_MULTIPLIES, sums, a.address(i, 2 * n), b.address(j, half + n)) for n in range(2)]
+
+    def _fragment(
+        self,
+        to: emit.Registers,
+        n: int,
+        layout: Swizzled,
+        place: Place,
+        stage: Value,
+        k: Value,
+        row: Value,
+        rows_first: bool,
+    ) -> object:
+        """A fragment of 16 rows and 16 terms: four squares of 8, of which each thread names a line of one.
+
+        rows_first: the second square is that of the next 8 rows, as of a left side, or of the next 8 terms.
+        """
+        square, line = divided(self.lane, CHUNK)
+        second, first = divided(square, 2)
+        rows, terms = (first, second) if rows_first else (second, first)
+        if layout.along_k:
+            start = layout.chunk(row + rows * emit.integer(CHUNK) + line, _chunk(k) + terms)
+        else:
+            start = layout.chunk(k + terms * emit.integer(CHUNK) + line, _chunk(row) + rows)
+        name = "nf_ldmatrix_x4" if layout.along_k else "nf_ldmatrix_x4_trans"
+        return called(name, to.address(n), tirx.address_of(emit.load(place.buffer, place.at(stage, start))))
+
+
+def _chunk(place: Value) -> Value:
+    return tirx.truncdiv(place, emit.integer(CHUNK))

@@ -1,0 +1,113 @@
+"""Launches of a contraction that is divided among blocks: operands through shared memory, steps of K, results.
+
+How a block multiplies what lies in shared memory is its `Core`: register tiles, or tensor cores.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from tvm import tirx
+
+from neoflow.codegen.gpu.blocks import Blocks
+from neoflow.codegen.gpu.grid import Grid, Grids, Value, dynamic, shared
+from neoflow.codegen.gpu.layouts import Layout
+from neoflow.codegen.gpu.operands import Operand, Place
+from neoflow.codegen.gpu.pipeline import Pipeline
+from neoflow.codegen.gpu.results import Results, Sums
+from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.blocks import Loop, cleared, in_blocks
+from neoflow.codegen.tir.frame import Frame
+from neoflow.loops.gpu.tile import STATIC_BYTES, AnyTile
+from neoflow.loops.schedule import Schedule
+from neoflow.loops.sides import Contraction, size
+
+
+class Core(Protocol):
+    """What multiplies. begin: a thread's sums, with statements that are added. multiply: the terms of a stage."""
+
+    def begin(self, out: list, thread: Value) -> Sums: ...
+    def multiply(self, acc: emit.Registers, stage: Value) -> list: ...
+
+
+@dataclass(frozen=True)
+class Places:
+    """Shared memory: where each side's tiles are, and the bytes that a launch asks for."""
+
+    left: Place
+    right: Place
+    dynamic_bytes: int
+
+
+def places(left: Layout, right: Layout, element: str, tile: AnyTile) -> Places:
+    """Both sides of a stage side by side."""
+    stride = left.elements + right.elements
+    nbytes = tile.stages * stride * tile.element_bytes
+    is_dynamic = nbytes > STATIC_BYTES
+    memory = (dynamic if is_dynamic else shared)(tile.stages * stride, element, "tiles")
+    return Places(Place(memory, 0, stride), Place(memory, left.elements, stride), nbytes if is_dynamic else 0)
+
+
+class Tiled:
+    """The launches; element: of the operands in shared memory, sums are of `result`."""
+
+    def __init__(
+        self,
+        frame: Frame,
+        schedule: Schedule,
+        c: Contraction,
+        tile: AnyTile,
+        layouts: tuple[Layout, Layout],
+        element: str,
+        result: str,
+        core: Core,
+        memory: Places,
+    ):
+        self.c, self.tile, self.core, self.memory = c, tile, core, memory
+        self.steps = math.ceil(size(c.k) / tile.block_k)
+        self.steps_each = math.ceil(self.steps / int(schedule["splits"]))
+        self.parts = math.ceil(self.steps / self.steps_each)
+        sides = (("left", c.left, c.m, layouts[0]), ("right", c.right, c.n, layouts[1]))
+        self.operands = [
+            Operand(
+                frame, side, axes, c.k, layout, tile.threads,
+                int(schedule[f"{name}_lanes"]), element, bool(schedule[f"{name}_copy"]),
+            )
+            for name, side, axes, layout in sides
+        ]  # fmt: skip
+        self.blocks = Blocks(c, tile.block_m, tile.block_n, self.parts, int(schedule["swizzle"]))
+        partial = emit.buffer(self.parts * size((*c.batch, *c.m, *c.n)), result, "partial", 64)
+        lanes, is_written_out = int(schedule["store_lanes"]), schedule["store"] == "registers"
+        self.results = Results(frame, c, tile.block_m, tile.block_n, lanes, is_written_out, self.parts, partial)
+
+    def grids(self) -> Grids:
+        """The launch of the blocks; with K in parts, one that adds these."""
+        first = Grid(self.blocks.count, self.tile.threads, self._block, self.memory.dynamic_bytes)
+        if self.parts == 1:
+            return Grids((first,))
+        return Grids((first, self.results.combine()), (self.results.partial,))
+
+    def _block(self, block: Value, thread: Value) -> list:
+        out: list = []
+        at = self.blocks.at(out, block)
+        starts = zip(self.operands, (self.memory.left, self.memory.right), (at.first_row, at.first_column), strict=True)
+        begun = [(o, place, o.begin(out, thread, first, at.env)) for o, place, first in starts]
+        first_step = emit.bind(out, at.part * emit.integer(self.steps_each), "first")
+        length = self._length(first_step)
+        pipeline = Pipeline(begun, self.tile.stages, first_step, length)
+        sums = self.core.begin(out, thread)
+
+        def leaf(acc: emit.Registers, step: list[Value]) -> list:
+            return pipeline.step(step[0], lambda stage: self.core.multiply(acc, stage))
+
+        out += [emit.on_stack(self.memory.left.buffer), *pipeline.begin(), *cleared(sums.acc)]
+        out += in_blocks([Loop(length, self.steps_each)], sums.acc, leaf, terms=self.tile.block_k)
+        return out + self.results.store(sums, at.part, at.env, at.first_row, at.first_column)
+
+    def _length(self, first_step: Value) -> int | Value:
+        """Steps of a part."""
+        if self.steps % self.steps_each == 0:
+            return self.steps_each
+        return tirx.Min(emit.integer(self.steps_each), emit.integer(self.steps) - first_step)

@@ -1,0 +1,151 @@
+"""What the templates that divide a contraction among blocks share: knobs of sides, tiles, operands and results.
+
+A template says by a `Family` what its tiles are and what of a side is multiplied; see `contraction`, `tensor_core`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from neoflow.architectures import architecture
+from neoflow.loops.gpu import choose, operands
+from neoflow.loops.gpu.choose import Extents
+from neoflow.loops.gpu.tile import AnyTile, room
+from neoflow.loops.knob import INDEX, NUMBER, WORD, Chosen, Knob, Range
+from neoflow.loops.nest import stride
+from neoflow.loops.problem import FUSE, NestProblem
+from neoflow.loops.schedule import KnobValue
+from neoflow.loops.sides import Contraction, size
+from neoflow.loops.tile import Sides, sided, splits_of
+from neoflow.target import Target
+
+SIDES = ("right", "left")
+
+
+@dataclass(frozen=True)
+class Family:
+    """A form of tiles.
+
+    names, meanings: of the knobs that are a tile's. tiles: all that fit. sides: what is multiplied. element: its type.
+    width: neighbours of a row of results in one thread. is_in_lines: whether neighbours along K lie side by side in
+    shared memory.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    meanings: tuple[str, ...]
+    tiles: Callable[[NestProblem, Target, Chosen], tuple[AnyTile, ...]]
+    sides: Callable[[NestProblem, Chosen], Sides]
+    element: Callable[[NestProblem, Chosen], str]
+    width: Callable[[AnyTile], int]
+    is_in_lines: bool
+
+    def fitting(self, p: NestProblem, target: Target, k: Chosen, before: Sequence[str]) -> tuple[AnyTile, ...]:
+        """The tiles that agree with the knobs chosen so far."""
+        found, chosen = self.tiles(p, target, k), tuple((name, k[name]) for name in before)
+        key = ("gpu tiles", self.name, target, operands.is_deep(self.sides(p, k).c), chosen)
+        return p.memo.once(key, lambda: tuple(t for t in found if all(getattr(t, n) == v for n, v in chosen)))
+
+    def tile(self, p: NestProblem, target: Target, k: Chosen) -> AnyTile:
+        """The one that the knobs say."""
+        (found,) = self.fitting(p, target, k, self.names)
+        return found
+
+
+# --- the sides
+
+
+def _usual_side(p: NestProblem, _: Target, k: Chosen) -> str:
+    """Columns are the side along which the outputs are most nearly contiguous."""
+    address = p.fused(k).outputs[0][1]
+    found = {side: sided(p, {**_before(k), "side": side}) for side in SIDES}
+    return min(SIDES, key=lambda side: min(stride(address, a) or 1 << 40 for a in found[side].n))
+
+
+def _before(k: Chosen) -> dict[str, KnobValue]:
+    return {name: k[name] for name in ("fuse", "split")}
+
+
+def _last(group: str, what: str) -> Knob[NestProblem]:
+    """Which axis of a group is its innermost."""
+
+    def allowed(p: NestProblem, _: Target, k: Chosen) -> Range:
+        count = len(getattr(sided(p, k), group))
+        return Range(range(count), f"the place of one of {count} axes of {group.upper()}")
+
+    return Knob(f"last_{group}", INDEX, what, allowed, lambda p, _, k: _usual_last(p, k, group))
+
+
+def _usual_last(p: NestProblem, k: Chosen, group: str) -> int:
+    """The axis along which most reads are contiguous; without one, that along which the outputs are most nearly so."""
+    c, address = sided(p, k), p.fused(k).outputs[0][1]
+    axes = getattr(c, group)
+    read = {"m": (c.left,), "n": (c.right,), "k": (c.left, c.right)}[group]
+    found = [sum(counts) for counts in zip(*(operands.contiguous(e, axes) for e in read), strict=True)]
+
+    def merit(place: int) -> tuple[int, int, int]:
+        step = stride(address, axes[place]) or 1 << 40
+        if group == "n":
+            return (-step, found[place], place)
+        return (found[place], -step if group == "m" else 0, place)
+
+    return max(range(len(axes)), key=merit)
+
+
+def side_knobs(splits: Callable[[NestProblem, Chosen], tuple[int, ...]]) -> tuple[Knob[NestProblem], ...]:
+    """Which axes and factors are whose; `splits`: the ways to divide the factors, by number."""
+
+    def split(p: NestProblem, _: Target, k: Chosen) -> Range:
+        found = splits(p, k)
+        reason = f"{len(found)} ways to divide the factors among two sides, that which reuses most first"
+        return Range(found, reason)
+
+    return (
+        FUSE,
+        Knob("split", INDEX, "which factors are the left side", split, lambda p, _, k: splits(p, k)[0]),
+        Knob("side", WORD, "the side with the columns", lambda *_: Range(SIDES, "there are two"), _usual_side, SIDES),
+        _last("m", "the innermost axis of the rows"),
+        _last("n", "the innermost axis of the columns"),
+        _last("k", "the innermost axis of K"),
+    )
+
+
+def all_splits(p: NestProblem, k: Chosen) -> tuple[int, ...]:
+    """Every way to divide the factors."""
+    return tuple(range(len(splits_of(p, k))))
+
+
+def extents(c: Contraction) -> Extents:
+    return Extents(size(c.batch), size(c.m), size(c.n), size(c.k))
+
+
+# --- the tile
+
+
+def tile_knobs(f: Family) -> tuple[Knob[NestProblem], ...]:
+    """A knob for each number of a tile."""
+    return tuple(_tile_knob(f, place) for place in range(len(f.names)))
+
+
+def _tile_knob(f: Family, place: int) -> Knob[NestProblem]:
+    name, before = f.names[place], f.names[:place]
+
+    def allowed(p: NestProblem, target: Target, k: Chosen) -> Range:
+        values = tuple(sorted({int(getattr(t, name)) for t in f.fitting(p, target, k, before)}))
+        return Range(values, _room(f, p, target, k))
+
+    def usual(p: NestProblem, target: Target, k: Chosen) -> int:
+        fitting, e = f.fitting(p, target, k, before), extents(f.sides(p, k).c)
+        key = ("gpu best", f.name, target, e, *(k[n] for n in before))
+        return int(getattr(p.memo.once(key, lambda: choose.best(e, fitting, target)), name))
+
+    return Knob(name, NUMBER, f.meanings[place], allowed, usual)
+
+
+def _room(f: Family, p: NestProblem, target: Target, k: Chosen) -> str:
+    a, levels = architecture(target), "two levels of sums" if operands.is_deep(f.sides(p, k).c) else "its sums"
+    return (
+        f"a block has 32 to 1024 threads, a thread keeps {levels} in 255 registers, a processor of {a.name} has "
+        f"{a.registers}, and a block {room(target) >> 10} KiB of shared memory"
+    )

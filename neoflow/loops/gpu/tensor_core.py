@@ -1,0 +1,118 @@
+"""The `gpu_tensor_core` template: what `gpu_contraction` is, of operands of float16 or bfloat16, by tensor cores.
+
+    for k in steps of block_k:
+        shared left[m][k] or [k][m], right[n][k] or [k][n] = the operands, as narrow as they are;  barrier
+        for kk in block_k / 16:
+            fragments of left and right: from shared memory into registers
+            acc[fragments_m][fragments_n] += left fragment * right fragment
+
+Products of such operands are exact in float32, in which they are added, so that only the order of additions is another
+one. Operands are computed where they are loaded, and rounded where the program rounds them: nothing is stored in
+between, no window of a convolution either.
+
+Source: the three stages of NeoFlow section 5.2 (load, convert, multiply).
+"""
+
+from __future__ import annotations
+
+from neoflow.architectures import architecture
+from neoflow.loops.gpu import operands
+from neoflow.loops.gpu.family import Family, side_knobs, tile_knobs
+from neoflow.loops.gpu.fragments import TensorTile, tensor_tiles
+from neoflow.loops.gpu.moves import measures_by, operand_knobs, result_knobs
+from neoflow.loops.gpu.narrow import narrow_sides
+from neoflow.loops.gpu.tile import AnyTile, room
+from neoflow.loops.knob import Chosen, Knob
+from neoflow.loops.problem import Measures, NestProblem
+from neoflow.loops.tile import Sides, splits_of
+from neoflow.target import Target
+from neoflow.verdict import Verdict
+
+
+def _narrow_splits(p: NestProblem, k: Chosen) -> tuple[int, ...]:
+    """The ways to divide the factors after which both sides are narrow."""
+    found = splits_of(p, k)
+    key = ("narrow splits", k["fuse"])
+    return p.memo.once(key, lambda: tuple(n for n, c in enumerate(found) if narrow_sides(c) is not None))
+
+
+def _types(p: NestProblem) -> set[str]:
+    found = (narrow_sides(c) for c in splits_of(p, {"fuse": p.all_fused}))
+    return {n[0] for n in found if n is not None}
+
+
+def fits(p: NestProblem) -> Verdict:
+    if _types(p):
+        return Verdict(True, "a sum of products of narrow floats with two sides")
+    return Verdict(False, "tensor cores do not fit: it is no sum of products whose two sides are narrow floats")
+
+
+def fits_target(p: NestProblem, target: Target) -> Verdict:
+    """Whether its processors multiply that type."""
+    if target.kind != "cuda":
+        return Verdict(False, f"tensor cores are programmed in CUDA C++, not for {target}")
+    if _types(p) == {"bfloat16"} and not architecture(target).has_bfloat16:
+        return Verdict(False, f"the tensor cores of {target.mcpu} have no bfloat16")
+    return Verdict(True, "its tensor cores have the type")
+
+
+def sides(p: NestProblem, k: Chosen) -> Sides:
+    """The contraction that the knobs say, its sides narrow."""
+    return narrow(p, k)[1]
+
+
+def narrow(p: NestProblem, k: Chosen) -> tuple[str, Sides]:
+    """The narrow type, and the contraction that the knobs say, of sides of that type."""
+    whole = operands.sides(p, k)
+
+    def make() -> tuple[str, Sides]:
+        found = narrow_sides(whole.c)
+        assert found is not None
+        return found[0], Sides(whole.nest, found[1], whole.element)
+
+    return p.memo.once(("narrow", *(k[name] for name in _SIDES)), make)
+
+
+_SIDES = ("fuse", "split", "side", "last_m", "last_n", "last_k")
+
+
+def _tiles(p: NestProblem, target: Target, k: Chosen) -> tuple[AnyTile, ...]:
+    return tensor_tiles(operands.is_deep(sides(p, k).c), target.mcpu, room(target))
+
+
+FAMILY = Family(
+    "mma",
+    ("block_k", "block_m", "block_n", "fragments_m", "fragments_n", "stages"),
+    (
+        "terms that a block loads at a time",
+        "rows of a block",
+        "columns of a block",
+        "fragments of the left side that a warp holds",
+        "fragments of the right side that a warp holds",
+        "steps of K in shared memory: all but one are loaded while that is multiplied",
+    ),
+    _tiles,
+    sides,
+    lambda p, k: narrow(p, k)[0],
+    lambda _: 2,
+    is_in_lines=True,
+)
+
+
+def tile_of(p: NestProblem, target: Target, k: Chosen) -> TensorTile:
+    """The tile that the knobs say."""
+    found = FAMILY.tile(p, target, k)
+    assert isinstance(found, TensorTile)
+    return found
+
+
+def measures(p: NestProblem, target: Target, k: Chosen) -> Measures:
+    return measures_by(FAMILY, p, target, k)
+
+
+KNOBS: tuple[Knob[NestProblem], ...] = (
+    *side_knobs(_narrow_splits),
+    *tile_knobs(FAMILY),
+    *operand_knobs(FAMILY),
+    *result_knobs(FAMILY),
+)
