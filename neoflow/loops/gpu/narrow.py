@@ -32,8 +32,8 @@ def narrowed(side: Expr, dtype: str) -> Expr | None:
             then, other = narrowed(side.then, dtype), narrowed(side.other, dtype)
             return None if then is None or other is None else Select(side.cond, then, other)
         case Apply(fn=fn) if fn in _CHOOSING:
-            args = [narrowed(a, dtype) for a in side.args]
-            return None if None in args else Apply(fn, tuple(a for a in args if a is not None))
+            args = tuple(a for a in (narrowed(a, dtype) for a in side.args) if a is not None)
+            return Apply(fn, args) if len(args) == len(side.args) else None
     return None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import neoflow as nf
+from neoflow.expr.replace import replaced
 from neoflow.expr.tensor import Tensor
 from neoflow.loops import fits, problem_of
 from neoflow.nn import functional as F
@@ -56,3 +57,21 @@ def forms(gradients: bool = True, dtype: str = "float32") -> dict[str, Subgraph]
         kernels = [s for s in subgraphs(roots, inputs) if fits("gpu_contraction", problem_of(s)).ok]
         found |= {f"{name} {n}": s for n, s in enumerate(kernels)}
     return found
+
+
+@lru_cache(maxsize=4)
+def narrow_forms(dtype: str) -> dict[str, Subgraph]:
+    """The same of inputs of a narrow type, whose products are added in float32."""
+    return {name: narrowly(s, dtype) for name, s in forms().items()}
+
+
+def narrowly(subgraph: Subgraph, dtype: str) -> Subgraph:
+    """The kernel with the float32 inputs of its contraction of a narrow type, from which it casts them."""
+    given, outputs = subgraph.tensors()
+    assert subgraph.anchor is not None
+    read = {n for node in subgraph.nodes[: subgraph.anchor + 1] for n in node.inputs}
+    stored = {
+        t: nf.placeholder(t.shape, dtype) if n in read and t.dtype == "float32" else t for n, t in enumerate(given)
+    }
+    cast = {t: nf.cast(s, "float32") for t, s in stored.items() if s is not t}
+    return subgraph_of(replaced(outputs, cast.get), list(stored.values()))
