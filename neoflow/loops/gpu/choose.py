@@ -70,7 +70,7 @@ def cycles(e: Extents, tile: AnyTile, splits: int, target: Target) -> float:
 
 def best(e: Extents, found: tuple[AnyTile, ...], target: Target) -> AnyTile:
     """The tile of the fewest cycles, of those alike the smallest."""
-    usual = tuple(t for t in found if _is_usual(e, t)) or found
+    usual = tuple(t for t in found if _is_usual(e, t, target)) or found
     return min(usual, key=lambda t: (best_cycles(e, t, target), t.threads, t.shared_bytes))
 
 
@@ -82,5 +82,5 @@ def usual_splits(e: Extents, tile: AnyTile, target: Target) -> int:
     return min(splits_for(e, tile), key=lambda s: cycles(e, tile, s, target))
 
 
-def _is_usual(e: Extents, t: AnyTile) -> bool:
-    return t.is_usual and t.stages == (1 if e.k <= t.block_k else 2)
+def _is_usual(e: Extents, t: AnyTile, target: Target) -> bool:
+    return t.is_usual and t.stages == (1 if e.k <= t.block_k else t.usual_stages(architecture(target)))

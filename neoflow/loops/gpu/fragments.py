@@ -67,6 +67,10 @@ class TensorTile:
         """Whether the default chooses from it: fewer squares load more than they multiply."""
         return self.fragments_m * self.fragments_n > 1 or max(self.block_m, self.block_n) <= 2 * SQUARE
 
+    def usual_stages(self, a: Architecture) -> int:
+        """A step takes fewer cycles than memory to answer: two are on their way, where copies need no registers."""
+        return 3 if a.has_async_copy else 2
+
     def multiply_cycles(self, a: Architecture) -> float:
         """Of a processor for a term, by estimate: the peak of its tensor cores, and the loads of fragments."""
         rows, columns = self.warps

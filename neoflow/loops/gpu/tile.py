@@ -31,8 +31,11 @@ PATCH = 8
 
 
 class AnyTile(Protocol):
-    """What every form of tiles has. is_usual: whether the default chooses from it. multiply_cycles: of a processor for
-    a term, by estimate."""
+    """What every form of tiles has.
+
+    is_usual: whether the default chooses from it. usual_stages: where K has more than one step. multiply_cycles: of a
+    processor for a term, by estimate.
+    """
 
     @property
     def block_k(self) -> int: ...
@@ -54,6 +57,7 @@ class AnyTile(Protocol):
     def accumulators(self) -> int: ...
     @property
     def is_usual(self) -> bool: ...
+    def usual_stages(self, a: Architecture) -> int: ...
     def multiply_cycles(self, a: Architecture) -> float: ...
 
 
@@ -83,7 +87,11 @@ class Tile:
         """Whether the default chooses from it: with fewer accumulators loads take most of the time."""
         return self.thread_m in USUAL_THREAD and self.thread_n in USUAL_THREAD
 
-    def multiply_cycles(self, a: Architecture) -> float:
+    def usual_stages(self, _: Architecture) -> int:
+        """A step takes longer than memory takes to answer."""
+        return 2
+
+    def multiply_cycles(self, _: Architecture) -> float:
         """Of a processor for a term, by estimate: multiply-adds, and the loads of their operands."""
         results = self.block_m * self.block_n
         loads = results * (1 / self.thread_m + 1 / self.thread_n) / SHARED_WORDS / 4
