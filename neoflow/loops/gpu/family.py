@@ -5,7 +5,7 @@ A template says by a `Family` what its tiles are and what of a side is multiplie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from neoflow.architectures import architecture
@@ -41,11 +41,32 @@ class Family:
     width: Callable[[AnyTile], int]
     is_in_lines: bool
 
-    def fitting(self, p: NestProblem, target: Target, k: Chosen, before: Sequence[str]) -> tuple[AnyTile, ...]:
+    def fitting(self, p: NestProblem, target: Target, k: Chosen, before: tuple[str, ...]) -> tuple[AnyTile, ...]:
         """The tiles that agree with the knobs chosen so far."""
-        found, chosen = self.tiles(p, target, k), tuple((name, k[name]) for name in before)
-        key = ("gpu tiles", self.name, target, operands.is_deep(self.sides(p, k).c), chosen)
-        return p.memo.once(key, lambda: tuple(t for t in found if all(getattr(t, n) == v for n, v in chosen)))
+        if not before:
+            return self.tiles(p, target, k)
+        *rest, last = before
+
+        def narrowed() -> tuple[AnyTile, ...]:
+            return tuple(t for t in self.fitting(p, target, k, tuple(rest)) if getattr(t, last) == k[last])
+
+        return p.memo.once(self._key("tiles", p, target, k, before), narrowed)
+
+    def usual(self, p: NestProblem, target: Target, k: Chosen, before: tuple[str, ...]) -> AnyTile:
+        """Of these, the one without a search."""
+        if before:
+            known = self.usual(p, target, k, before[:-1])
+            if getattr(known, before[-1]) == k[before[-1]]:
+                return known
+        e = extents(self.sides(p, k).c)
+
+        def best() -> AnyTile:
+            return choose.best(e, self.fitting(p, target, k, before), target)
+
+        return p.memo.once(self._key("usual", p, target, k, before), best)
+
+    def _key(self, what: str, p: NestProblem, target: Target, k: Chosen, before: tuple[str, ...]) -> tuple:
+        return (what, self.name, target, extents(self.sides(p, k).c), tuple(k[name] for name in before))
 
     def tile(self, p: NestProblem, target: Target, k: Chosen) -> AnyTile:
         """The one that the knobs say."""
@@ -136,9 +157,7 @@ def _tile_knob(f: Family, place: int) -> Knob[NestProblem]:
         return Range(values, _room(f, p, target, k))
 
     def usual(p: NestProblem, target: Target, k: Chosen) -> int:
-        fitting, e = f.fitting(p, target, k, before), extents(f.sides(p, k).c)
-        key = ("gpu best", f.name, target, e, *(k[n] for n in before))
-        return int(getattr(p.memo.once(key, lambda: choose.best(e, fitting, target)), name))
+        return int(getattr(f.usual(p, target, k, before), name))
 
     return Knob(name, NUMBER, f.meanings[place], allowed, usual)
 
