@@ -24,6 +24,8 @@ THREADS = 128
 WORD_CYCLES = 1.5
 """Instructions for an element on its way from memory to shared memory: address, load, store, shared by its lanes."""
 SPLITS = (1, 2, 4, 8, 16, 32, 64)
+MOST_ELEMENTS = (1 << 31) - 1
+"""Of a buffer: its addresses are integers of 32 bits."""
 LEAST_SPLIT = 64
 """Terms of a part of K, at least."""
 
@@ -39,8 +41,9 @@ class Extents:
 
 
 def most_splits(e: Extents, tile: AnyTile) -> int:
-    """Parts of K of a whole number of steps, none of them empty."""
-    return max(1, math.ceil(e.k / tile.block_k))
+    """Parts of K of a whole number of steps, none of them empty, whose sums the memory of a kernel can count."""
+    room = MOST_ELEMENTS // (e.batch * e.m * e.n)
+    return max(1, min(math.ceil(e.k / tile.block_k), room))
 
 
 def splits_for(e: Extents, tile: AnyTile) -> tuple[int, ...]:
