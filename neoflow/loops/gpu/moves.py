@@ -96,7 +96,9 @@ def result_knobs(f: Family) -> tuple[Knob[NestProblem], ...]:
 
     def splits(p: NestProblem, target: Target, k: Chosen) -> Range:
         steps = choose.most_splits(extents(f.sides(p, k).c), f.tile(p, target, k))
-        return Range(tuple(n for n in choose.SPLITS if n <= steps), f"K has {steps} steps, or a buffer room for so many sums")
+        return Range(
+            tuple(n for n in choose.SPLITS if n <= steps), f"K has {steps} steps, or a buffer room for so many sums"
+        )
 
     def usual_splits(p: NestProblem, target: Target, k: Chosen) -> int:
         return choose.usual_splits(extents(f.sides(p, k).c), f.tile(p, target, k), target)
