@@ -39,7 +39,7 @@ def ceilings(target: Target) -> tuple[Ceiling, ...]:
     found = architecture(target)
     plain = (
         Ceiling("launch", "nf_peak_empty"),
-        Ceiling("float32 multiply-adds", "nf_peak_fma", operations=ROUNDS * 32 * 16 * 2),
+        Ceiling("float32 multiply-adds", "nf_peak_fma", operations=ROUNDS * 8 * 16 * 2),
         Ceiling("copy", "nf_peak_copy", nbytes=COPIES * 2 * 16),
     )
     if not (found.has_bfloat16 and found.has_tf32):
