@@ -4,6 +4,7 @@ extern "C" __global__ void __launch_bounds__(256) NF_SYMBOL(float* out) {
   float d[8][4];
   for (int n = 0; n < 8; ++n)
     for (int i = 0; i < 4; ++i) d[n][i] = 0.25f * n + i;
+#pragma unroll 1
   for (int round = 0; round < NF_ROUNDS; ++round) {
 #pragma unroll
     for (int n = 0; n < 8; ++n) NF_MMA(d[n], a, b);

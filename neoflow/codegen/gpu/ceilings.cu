@@ -5,6 +5,7 @@ extern "C" __global__ void __launch_bounds__(256) nf_peak_empty(float* out) {}
 extern "C" __global__ void __launch_bounds__(256) nf_peak_fma(float* out) {
   float v[16];
   for (int n = 0; n < 16; ++n) v[n] = 0.25f * n + threadIdx.x;
+#pragma unroll 1
   for (int round = 0; round < NF_ROUNDS; ++round) {
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
