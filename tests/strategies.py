@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import neoflow as nf
-from neoflow.expr import affine, dsl
+from neoflow.expr import affine, dsl, typed
 from neoflow.expr.ir import Axis, Expr
 from neoflow.expr.printer import print_program
 from neoflow.expr.tensor import Compute, Tensor, topological
@@ -403,7 +403,7 @@ class _Maker(Chance):
         kind = self.rng.random()
         if kind < 0.08:
             c = round(float(self.rng.uniform(-2, 2)), 2)
-            return dsl.as_expr(c, self.limits.dtype), abs(c)
+            return typed.as_expr(c, self.limits.dtype), abs(c)
         if kind < 0.16 and axes:
             e = self.index(axes)
             low, high = affine.bounds(affine.simplify(e))
@@ -445,7 +445,7 @@ class _Maker(Chance):
             return element, bound
         fill = self.pick((0.0, 0.0, -1.25))
         if self.chance(0.2):
-            return dsl.select(~cond, dsl.as_expr(fill, self.limits.dtype), element), max(bound, 1.25)
+            return dsl.select(~cond, typed.as_expr(fill, self.limits.dtype), element), max(bound, 1.25)
         return dsl.select(cond, element, fill), max(bound, 1.25)
 
     def repeated(self, axes: list[Axis]) -> Value:
@@ -502,7 +502,7 @@ class _Maker(Chance):
         if fn == "rsqrt":
             return dsl.rsqrt(x * x + 0.5), 1.5
         grows = fn in ("neg", "abs", "relu", "floor", "ceil", "round", "stop_gradient")
-        return dsl.scalar(fn, x), (bound + 1 if grows else 1.0)
+        return typed.scalar(fn, x), (bound + 1 if grows else 1.0)
 
     def binary(self, axes: list[Axis], depth: int) -> Value:
         fn = self.pick(self.limits.binary)
@@ -513,9 +513,9 @@ class _Maker(Chance):
         if fn == "pow":
             exponent = self.pick((0.5, 1.5, 2.0, -1.0, None))
             base, high = dsl.tanh(a) * 0.5 + 1.0, 1.5
-            power = dsl.tanh(b) if exponent is None else dsl.as_expr(exponent, self.limits.dtype)
+            power = dsl.tanh(b) if exponent is None else typed.as_expr(exponent, self.limits.dtype)
             return dsl.pow(base, power), high * high + 1
-        return self.settled((dsl.scalar(fn, a, b), {"mul": x * y}.get(fn, x + y)))
+        return self.settled((typed.scalar(fn, a, b), {"mul": x * y}.get(fn, x + y)))
 
     def reduce(self, axes: list[Axis], depth: int) -> Value:
         op = self.pick(self.limits.reducers)
