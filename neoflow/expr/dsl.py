@@ -106,7 +106,7 @@ def _index(index: Operand, what: str) -> Expr:
     return e if e.dtype == dt.INDEX else Cast(dt.INDEX, e)
 
 
-# -------------------------------------------------------------------------------------------------- element by element
+# -------------------------------------------------------------------------------------------- element by element
 
 
 def operands(args: tuple[Operand, ...]) -> tuple[Any, ...]:
