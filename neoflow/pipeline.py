@@ -56,7 +56,7 @@ from neoflow.runtime.parameters import STORE, ParameterStore
 from neoflow.runtime.plan import Plan, make_plan
 from neoflow.runtime.records import Module
 from neoflow.target import Target, cpu_target
-from neoflow.trace import Trace, tell
+from neoflow.trace import Trace, tell, tick
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def stages(
     graph = _rewritten(graph, trace, precision)
     kernels = trace.run(
         "partition",
-        lambda: partition(graph, choose=choose, tick=trace.tick),
+        lambda: partition(graph, choose=choose),
         lambda p: f"{len(p.calls)} kernel calls of {len(p.subgraphs)} distinct subgraphs",
         _partition_text,
         _size(graph),
@@ -214,7 +214,7 @@ def _rewritten(graph: Graph, trace: Trace, precision: str) -> Graph:
     """The graph after all passes. What is narrow is chosen when every contraction is there to be seen, and before sums
     become chains."""
     for row in PASSES:
-        rewriting = partial(run, graph, row, tick=trace.tick)
+        rewriting = partial(run, graph, row)
         graph, _ = trace.run(row.name, rewriting, _rewritten_summary, _rewritten_text, _size(graph))
         if row is CANONICALIZE:
             evaluating = partial(_constants, graph)
@@ -285,14 +285,14 @@ def compile_program(
     distinct = f"{len(subgraphs)} kernels of {sum(len(s.nodes) for s in subgraphs.values())} nodes"
     schedules = trace.run(
         "schedules",
-        lambda: tuple(_schedule(s, machine, trace) for s in subgraphs.values()),
+        lambda: tuple(_schedule(s, machine) for s in subgraphs.values()),
         lambda s: f"{len(s)} default schedules",
         lambda s: "\n".join(map(str, s)),
         distinct,
     )
     kernels, modules, built = trace.run(
         "code",
-        lambda: _kernels(tuple(subgraphs.values()), schedules, machine, settings, trace),
+        lambda: _kernels(tuple(subgraphs.values()), schedules, machine, settings),
         lambda r: f"{r[2]} kernels compiled, {len(r[0]) - r[2]} from the cache",
         lambda r: "\n".join(f"{k.symbol} {k.subgraph.digest[:8]}" for k in r[0]),
         distinct,
@@ -307,13 +307,13 @@ def compile_program(
     return Compiled(written, graph, calls, plan, kernels, modules, machine, built, len(kernels) - built, trace)
 
 
-def _schedule(subgraph: Subgraph, target: Target, trace: Trace) -> Schedule:
-    trace.tick()
+def _schedule(subgraph: Subgraph, target: Target) -> Schedule:
+    tick()
     return default_schedule(subgraph, target)
 
 
 def _kernels(
-    subgraphs: Sequence[Subgraph], schedules: Sequence[Schedule], target: Target, settings: config.Config, trace: Trace
+    subgraphs: Sequence[Subgraph], schedules: Sequence[Schedule], target: Target, settings: config.Config
 ) -> tuple[tuple[Kernel, ...], tuple[Module, ...], int]:
     """The kernels, the modules they are in, and how many of them were compiled now.
 
@@ -326,7 +326,7 @@ def _kernels(
     keys = [cache.kernel_of(r) for r in requests]
     modules = {key: cache.find(key) for key in keys if key is not None}
     unknown = [n for n, key in enumerate(keys) if key is None or modules[key] is None]
-    lowered, built = _build([asked[n] for n in unknown], target, cache, trace) if unknown else ([], 0)
+    lowered, built = _build([asked[n] for n in unknown], target, cache) if unknown else ([], 0)
     for n, (key, module) in zip(unknown, lowered, strict=True):
         cache.remember(requests[n], key)
         keys[n], modules[key] = key, module
@@ -335,7 +335,7 @@ def _kernels(
 
 
 def _build(
-    asked: Sequence[tuple[Subgraph, Schedule]], target: Target, cache: KernelCache, trace: Trace
+    asked: Sequence[tuple[Subgraph, Schedule]], target: Target, cache: KernelCache
 ) -> tuple[list[tuple[str, Module]], int]:
     """Lower kernels, and compile those whose code the cache lacks into a few modules.
 
@@ -357,7 +357,6 @@ def _build(
                 builds.append((codes, pool.submit(codegen.build, [kernel for _, kernel in group], target)))
 
         for subgraph, schedule in asked:
-            trace.tick()
             lowered = codegen.lower(subgraph, schedule, target, "kernel")
             key = codegen.kernel_key(lowered, target)
             keys.append(key)
@@ -377,7 +376,6 @@ def _build(
         for codes, build in builds:
             modules.update(dict.fromkeys(codes, cache.publish(build.result(), codes)))
             known += len(codes)
-            trace.tick()
             tell("code", known, len(asked))
     found = [(key, module) for key in keys if (module := modules[key]) is not None]
     return found, sum(len(codes) for codes, _ in builds)

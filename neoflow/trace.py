@@ -14,6 +14,8 @@ T = TypeVar("T")
 Listener = Callable[[str, int, int], None]
 """Told of a stage as it begins, and of `done` of `total` of its parts, where it has any."""
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+_trace: ContextVar[Trace | None] = ContextVar("trace", default=None)
+"""Whose stage runs in this thread."""
 
 
 @contextmanager
@@ -27,10 +29,18 @@ def listening(listener: Listener) -> Iterator[None]:
 
 
 def tell(stage: str, done: int = 0, total: int = 0) -> None:
-    """Tell whoever listens how far a stage has come."""
+    """Tell whoever listens how far a stage has come; a `tick` as well."""
     listener = _listener.get()
     if listener is not None:
         listener(stage, done, total)
+    tick()
+
+
+def tick() -> None:
+    """Called by long stages now and then: the trace they run in warns when compiling has taken long."""
+    trace = _trace.get()
+    if trace is not None:
+        trace.tick()
 
 
 PATIENCE = 60.0
@@ -75,14 +85,18 @@ class Trace:
         tell(name)
         self._running = f"`{name}`" + (f", {of}" if of else "")
         start = self.clock()
-        result = work()
+        token = _trace.set(self)
+        try:
+            result = work()
+        finally:
+            _trace.reset(token)
         seconds = self.clock() - start
         self.records.append(StageRecord(name, seconds, summary(result), lambda: text(result)))
         self.tick()
         return result
 
     def tick(self) -> None:
-        """Called by long stages now and then: warn, once, when compiling has taken longer than `PATIENCE`."""
+        """Warn, once, when compiling has taken longer than `PATIENCE`."""
         seconds = self.clock() - self._started
         if self._is_warned or seconds <= PATIENCE:
             return

@@ -7,7 +7,7 @@ import pytest
 import neoflow as nf
 from neoflow import pipeline
 from neoflow.graph import make_graph
-from neoflow.trace import PATIENCE, SlowCompileWarning, Trace
+from neoflow.trace import PATIENCE, SlowCompileWarning, Trace, listening, tell, tick
 
 
 class Clock:
@@ -39,6 +39,27 @@ def test_a_long_compilation_says_in_which_stage_it_is():
         "compiling has taken 61 s so far and is in stage `code`, 40 kernels of 90 nodes; before that: "
         "passes 59 s (300 computes). Fewer or more equal steps of what is unrolled compile faster"
     )
+
+
+@pytest.mark.parametrize("say", [tick, lambda: tell("code", 1, 40)])
+def test_what_is_told_reaches_the_stage_it_runs_in(say):
+    clock = Clock(0.0)
+    trace, told = Trace(clock=clock), []
+
+    def fails():
+        raise ValueError("no code")
+
+    with listening(lambda *told_of: told.append(told_of)):
+        with pytest.raises(ValueError, match="no code"):
+            trace.run("plan", fails, str)
+        clock.now += PATIENCE + 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            say()  # outside of a stage
+        with pytest.warns(SlowCompileWarning, match="is in stage `code`"):
+            trace.run("code", say, str)
+    assert [stage for stage, *_ in told if stage == "plan"] == ["plan"]
+    assert told.count(("code", 1, 40)) == 2 * (say is not tick)
 
 
 def test_a_short_compilation_says_nothing():

@@ -25,6 +25,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from neoflow.codegen.doubts import Doubts
 from neoflow.codegen.formulas import (
     DOUBT,
     FORMATS,
@@ -39,7 +40,6 @@ from neoflow.codegen.formulas import (
     finite,
     if_doubt,
     if_far,
-    if_large,
     larger,
     mul,
     size_of,
@@ -48,6 +48,7 @@ from neoflow.codegen.formulas import (
     upto,
     wide,
 )
+from neoflow.codegen.wholes import Wholes
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import BLOCK, FUNCTIONS, levels
@@ -88,7 +89,7 @@ def error_bounds(roots: Sequence[Tensor], is_whole: bool = False) -> list[Tensor
             continue
         body = _Body(t, errors, whole)
         errors[t] = body.tensor()
-        if not dt.is_float(t.dtype) or body.is_whole(body.body):
+        if not dt.is_float(t.dtype) or body.whole.has(body.body):
             whole.add(t)
     return [errors[t] for t in roots]
 
@@ -115,8 +116,6 @@ class _Body:
         self.memo: dict[Expr, Expr | None] = {}
         self.spreads: dict[Expr, Spread] = {}
         self.magnitudes: dict[Expr, Expr] = {}
-        self.wholes: dict[Expr, bool] = {}
-        self.whole = [s in whole for s in t.inputs]
         self.inputs = list(t.inputs)
         self.slots: list[Slot | None] = []
         for s in t.inputs:
@@ -124,6 +123,7 @@ class _Body:
             self.slots.append(None if error is None else self._slot(error))
         self.gathered: dict[Expr, Read] = {}
         """reads of tensors made of what data-dependent reads find, and those reads"""
+        self.whole = Wholes([s in whole for s in t.inputs], self.gathered)
         self.body = rewrite(t.definition.body, self._looked_up)
         for root in (*self.gathered.values(), self.body):
             self._prepare(root)
@@ -133,7 +133,7 @@ class _Body:
         for e in postorder(root):
             if not isinstance(e, Axis | Scatter):
                 if dt.is_float(e.dtype):
-                    self.is_whole(e)
+                    self.whole.has(e)
                     self.magnitude(e)
                 self.error(e)
 
@@ -180,7 +180,7 @@ class _Body:
     def _scattered(self, body: Scatter) -> Tensor | None:
         """Sums of what is scattered and of its errors, each a tensor of its own; then as for any sum."""
         if not dt.is_float(body.dtype):
-            doubts = self._doubts(body.children)
+            doubts = total([self.error(c) for c in body.children])
             return None if doubts is None else self._made(Scatter(body.axes, body.targets, doubts), "bound")
         errors = total([self.error(body.body), *(self.error(t) for t in body.targets)])
         points = math.prod(a.extent for a in body.axes)
@@ -191,7 +191,7 @@ class _Body:
             parts.append(None if made is None else Read(self._slot(made), own))
         size, error = parts
         assert size is not None
-        is_whole = self.is_whole(body.body)
+        is_whole = self.whole.has(body.body)
         summed = self._rounded(
             size, Spread((), _in_a_row(points), None, points), error, computed_in(body.dtype), is_whole
         )
@@ -207,12 +207,15 @@ class _Body:
             self.memo[e] = self._error(e) if dt.is_float(e.dtype) else self._doubt(e)
         return self.memo[e]
 
+    def _doubt(self, e: Expr) -> Expr | None:
+        return Doubts(self.error, self._read, self.t.definition).of(e)
+
     def _error(self, e: Expr) -> Expr | None:
         spread = self.spread(e)
         if not spread.roundings:
             return total(spread.terms)
         size = self.magnitude(e)
-        return self._rounded(size, spread, total(spread.terms), computed_in(e.dtype), self.is_whole(e))
+        return self._rounded(size, spread, total(spread.terms), computed_in(e.dtype), self.whole.has(e))
 
     def _rounded(self, size: Expr, how: Spread, error: Expr | None, form: Format, is_whole: bool) -> Expr:
         """`error`, and the roundings of a value of magnitude `size`; a doubt where it may overflow."""
@@ -375,7 +378,7 @@ class _Body:
             return error
         if value.dtype == dtype and isinstance(value, Read | Cast):
             return error
-        return self._rounded(self.magnitude(value), Spread((), 1), error, FORMATS[dtype], self.is_whole(value))
+        return self._rounded(self.magnitude(value), Spread((), 1), error, FORMATS[dtype], self.whole.has(value))
 
     # --------------------------------------------------------------------------------------------- reductions
 
@@ -391,7 +394,7 @@ class _Body:
         size = Reduce("sum", e.axes, self.magnitude(e.body))
         reach = None if spread.reach is None else Reduce("sum", e.axes, spread.reach)
         how = Spread((), _steps(count) + spread.roundings, reach, count)
-        return self._rounded(size, how, total(parts), computed_in(e.dtype), self.is_whole(e.body))
+        return self._rounded(size, how, total(parts), computed_in(e.dtype), self.whole.has(e.body))
 
     def _multiplied(self, e: Reduce, count: int) -> Expr:
         error, size, form = self.error(e.body), self.magnitude(e.body), computed_in(e.dtype)
@@ -400,112 +403,10 @@ class _Body:
         partial = Reduce("prod", e.axes, larger(grown, const(1.0)))
         moved = sub(most, exact)
         own = add(mul(most, count * form.eps), mul(partial, count * form.tiny))
-        if self.is_whole(e.body):
+        if self.whole.has(e.body):
             own = Select(upto(partial, const(form.whole)), ZERO, own)
         total = own if error is None else add(size_of(moved), own)
         return Select(upto(partial, const(form.largest)), total, DOUBT)
-
-    # --------------------------------------------------------------------------------- integers and conditions
-
-    def _doubts(self, parts: Sequence[Expr]) -> Expr | None:
-        return total([self.error(p) for p in parts])
-
-    def _doubt(self, e: Expr) -> Expr | None:
-        match e:
-            case Read():
-                return total(self._read(e))
-            case Select():
-                then, other = self.error(e.then), self.error(e.other)
-                chosen = [None if then is None else Select(e.cond, then, ZERO)]
-                chosen += [None if other is None else Select(e.cond, ZERO, other)]
-                return total([self.error(e.cond), *chosen])
-            case Cast() if dt.is_float(e.arg.dtype):
-                return self._truncated(e)
-            case Cast():
-                return self.error(e.arg)
-            case Reduce():
-                return self._position(e) if e.op.startswith("arg") else self._whole_reduction(e)
-            case Apply(fn="and" | "or"):
-                first, second = (self.error(a) for a in e.args)
-                if second is not None:
-                    second = Select(e.args[0], *((second, ZERO) if e.fn == "and" else (ZERO, second)))
-                return total([first, second])
-            case Apply() if dt.is_float(e.args[0].dtype):
-                return self._comparison(e)
-            case Apply():
-                return total([self._doubts(e.args), self._overflow(e)])
-        return None
-
-    def _comparison(self, e: Apply) -> Expr | None:
-        error = self._doubts(e.args)
-        if error is None:
-            return None
-        a, b = map(wide, e.args)
-        is_near = both(upto(size_of(sub(a, b)), error), below(ZERO, error))
-        return Select(is_near, DOUBT, if_doubt(error))
-
-    def _truncated(self, e: Cast) -> Expr | None:
-        error, value = self.error(e.arg), wide(e.arg)
-        if error is None:
-            return None
-        if e.dtype == "bool":
-            is_near = both(upto(size_of(value), error), below(ZERO, error))
-            return Select(is_near, DOUBT, if_doubt(error))
-        ends = [Cast(e.dtype, x) for x in (add(value, error), sub(value, error))]
-        return Select(Apply("eq", tuple(ends)), if_doubt(error), DOUBT)
-
-    def _position(self, e: Reduce) -> Expr | None:
-        """An extreme's position is in doubt when two elements may be the extreme."""
-        error = self.error(e.body)
-        if error is None:
-            return None
-        value = wide(e.body)
-        if e.op == "argmin":
-            value = Apply("neg", (value,))
-        last = max(a.ident for a in (*self.t.definition.axes, *self.t.definition.reduction_axes))
-        fresh = {a: Axis(last + 1 + n, a.extent) for n, a in enumerate(e.axes)}
-        least = Reduce("max", e.axes, sub(value, error))
-        candidate = _substituted(upto(least, add(value, error)), fresh, least)
-        count = Reduce("sum", tuple(fresh.values()), Select(candidate, const(1.0), ZERO))
-        return Select(upto(count, const(1.0)), ZERO, DOUBT)
-
-    def _whole_reduction(self, e: Reduce) -> Expr | None:
-        error, large = self.error(e.body), None
-        if e.dtype == dt.INDEX and e.op in ("sum", "prod") and _is_open(e.body):
-            size = Reduce(e.op, e.axes, larger(size_of(wide(e.body)), const(0.0 if e.op == "sum" else 1.0)))
-            large = if_large(size)
-        return total([None if error is None else Reduce("max", e.axes, error), large])
-
-    def _overflow(self, e: Apply) -> Expr | None:
-        """int64 is simplified as if it never overflowed."""
-        if e.dtype != dt.INDEX or e.fn not in ("add", "sub", "mul", "neg", "abs") or not _is_open(e):
-            return None
-        return if_large(size_of(Apply(e.fn, tuple(map(wide, e.args)))))
-
-    # --------------------------------------------------------------------------------------------- whole numbers
-
-    def is_whole(self, e: Expr) -> bool:
-        """Whether a float expression has integer values, since those it reads have."""
-        if e not in self.wholes:
-            self.wholes[e] = self._is_whole(e)
-        return self.wholes[e]
-
-    def _is_whole(self, e: Expr) -> bool:
-        match e:
-            case Const():
-                return math.isfinite(e.value) and float(e.value).is_integer()
-            case Read():
-                return self.whole[self.gathered.get(e, e).slot]
-            case Select():
-                return self.is_whole(e.then) and self.is_whole(e.other)
-            case Cast():
-                return dt.is_int(e.arg.dtype) or e.arg.dtype == "bool" or self.is_whole(e.arg)
-            case Apply():
-                gives = FUNCTIONS[e.fn].whole
-                return gives == "always" or (gives == "of whole" and all(map(self.is_whole, e.args)))
-            case Reduce():
-                return self.is_whole(e.body)
-        return True
 
 
 def _in_a_row(count: int) -> int:
@@ -516,12 +417,6 @@ def _in_a_row(count: int) -> int:
 def _steps(count: int) -> int:
     """The same of a sum of `count` terms in blocks."""
     return min(_in_a_row(count), 4 + math.ceil(2 * levels(count) * math.sqrt(BLOCK)))
-
-
-def _is_open(e: Expr) -> bool:
-    """Whether nothing bounds an integer."""
-    low, high = affine.bounds(e)
-    return low <= -affine.INF or high >= affine.INF
 
 
 def _factors(e: Expr) -> list[Expr]:
@@ -537,20 +432,3 @@ def _factors(e: Expr) -> list[Expr]:
         else:
             found.append(part)
     return found
-
-
-def _substituted(e: Expr, axes: dict[Axis, Axis], kept: Expr) -> Expr:
-    """`e` over other axes, but for the part `kept`."""
-    new: dict[Expr, Expr] = {kept: kept}
-    stack = [e]
-    while stack:
-        node = stack[-1]
-        waiting = [] if node in new else [c for c in node.children if c not in new]
-        if waiting:
-            stack += waiting
-            continue
-        stack.pop()
-        if node not in new:
-            moved = axes.get(node) if isinstance(node, Axis) else None
-            new[node] = node.rebuild(tuple(new[c] for c in node.children)) if moved is None else moved
-    return new[e]

@@ -62,7 +62,7 @@ class Certificate:
 def verifier_version() -> str:
     """Changes when the judge does, or the meaning it judges by: of their files as programs."""
     here, meaning = Path(__file__).parent, Path(__file__).parents[1] / "expr"
-    files = [here / f"{name}.py" for name in ("verify", "draws", "formulas", "rounding")]
+    files = [here / f"{name}.py" for name in ("verify", "draws", "doubts", "formulas", "rounding", "wholes")]
     return program_digest([*files, *(meaning / "interp").rglob("*.py"), *meaning.glob("functions.py")])[:16]
 
 

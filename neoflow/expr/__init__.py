@@ -1,10 +1,11 @@
 """The expression language: what users write, what every later stage reads.
 
 ir (the grammar) · tensor (definitions, tensors, programs) · constant (tensors of known elements) · dtype · functions
-(the scalar functions) · dsl (Python notation) · weak (how numbers take a dtype) · reducers, products (made of these) ·
-shape (NumPy's shape functions) · operators, numpy_calls (Python's and NumPy's own words) · notation (index notation) ·
-close, check (from what is written to a closed, proved definition) · affine (index arithmetic) · extents · normal ·
-recipe · count · interp (the meaning) · printer
+(the scalar functions) · dsl (Python notation) · typed (scalars), given (shapes, names, first values): what it checks ·
+weak (how numbers take a dtype) · reducers, products (made of these) · shape (NumPy's shape functions) · operators,
+numpy_calls (Python's and NumPy's own words) · notation (index notation) · close, check (from what is written to a
+closed, proved definition) · affine (index arithmetic) · extents · normal · recipe · count · interp (the meaning) ·
+printer
 
 The package is also a function: `nf.expr("y[i] = ...")` calls it.
 """

@@ -6,68 +6,27 @@ import builtins
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from neoflow.errors import ExpressionError, Location, shown
+from neoflow.errors import Location, shown
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
-from neoflow.expr.constant import written
-from neoflow.expr.equality import Incomparable
 from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS
-from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, caller, substitute
-from neoflow.expr.limits import MOST_RANK, excess, unsaved, unusable
+from neoflow.expr.given import check_initial, checked_dtype, checked_name, checked_shape
+from neoflow.expr.ir import Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, caller, substitute
+from neoflow.expr.limits import unsaved
 from neoflow.expr.tensor import Compute, Parameter, Placeholder, Tensor
-from neoflow.expr.weak import adapted, common_dtype
+from neoflow.expr.typed import Operand, as_expr, fail, operand, scalar, unified
 
-Operand = Expr | Tensor | np.ndarray | int | float | bool
 _axis_idents = itertools.count(1)
 _auto_names = itertools.count(1)
 
 
-def fail(message: str) -> ExpressionError:
-    """An error at the line the user wrote."""
-    return ExpressionError(message, caller())
-
-
 # ---------------------------------------------------------------------------------------------- tensors and axes
-
-
-def checked_shape(shape: Sequence[int] | int) -> tuple[int, ...]:
-    """A static shape: integers > 0."""
-    if isinstance(shape, (int, np.integer)):
-        dims: tuple[Any, ...] = (shape,)
-    elif isinstance(shape, Iterable) and not isinstance(shape, (str, bytes, Mapping)):
-        dims = tuple(itertools.islice(shape, MOST_RANK + 1))
-    else:
-        raise fail(f"a shape is one integer greater than 0 for each dimension, not {shown(shape)}")
-    for n in dims:
-        if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or n <= 0:
-            raise fail(f"shape {shown(dims)} has extent {shown(n)}; extents are integers greater than 0")
-    wrong = excess(dims)
-    if wrong is not None:
-        raise fail(wrong)
-    return tuple(int(n) for n in dims)
-
-
-def checked_name(name: str) -> str:
-    """A name that can be printed and saved; "" where none is given."""
-    wrong = unusable(name)
-    if wrong is not None:
-        raise fail(wrong)
-    return name
-
-
-def checked_dtype(dtype: object) -> str:
-    try:
-        if dtype is None:  # NumPy's float64, which nobody means
-            raise KeyError(dtype)
-        return dt.canonical(dtype)
-    except KeyError:
-        raise fail(f"dtype {shown(dtype)} is not one of {', '.join(dt.NUMPY)}") from None
 
 
 def placeholder(shape: Sequence[int], dtype: object = "float32", name: str = "") -> Placeholder:
@@ -83,31 +42,8 @@ def parameter(shape: Sequence[int], dtype: object = "float32", name: str = "", i
     if wrong is not None:
         raise fail(wrong)
     dims = checked_shape(shape)
-    _check_initial(name, dims, init)
+    check_initial(name, dims, init)
     return Parameter(dims, checked_dtype(dtype), name, caller(), init=init)
-
-
-def _check_initial(name: str, shape: tuple[int, ...], init: Any) -> None:
-    """Raise `ExpressionError` unless `init` can give the first value of a parameter."""
-    what = f"the initial value of parameter {name}"
-    if init is None:
-        return
-    if callable(init):
-        try:
-            inspect.signature(init).bind(shape, None)
-        except TypeError as error:
-            raise fail(f"{what} is a function that is called with (shape, generator): {error}") from None
-        except ValueError:  # nothing is known of it
-            pass
-        return
-    try:
-        array = np.asarray(init)
-    except ValueError as error:
-        raise fail(f"{what} is no array: {error}") from None
-    if array.dtype.kind in "OSUmM":
-        raise fail(f"{what} is an array, or a function (shape, generator) -> array, not {shown(init)}")
-    if array.shape != shape and (array.size != 1 or isinstance(init, np.ndarray)):
-        raise fail(f"parameter {name} has shape {shape}, its initial value {array.shape}")
 
 
 def axis(extent: int, name: str = "") -> Axis:
@@ -170,99 +106,7 @@ def _index(index: Operand, what: str) -> Expr:
     return e if e.dtype == dt.INDEX else Cast(dt.INDEX, e)
 
 
-# ------------------------------------------------------------------------------------------- scalars and typing
-
-
-def operand(value: Any) -> Any:
-    """What is written; an array as the constant that stands for it, one of rank 0 as a number."""
-    if not isinstance(value, np.ndarray):
-        return value
-    return written(value) if value.ndim else value[()]
-
-
-def dtype_of(value: Any) -> str:
-    """The dtype of an expression or a tensor, or that of a number alone."""
-    return value.dtype if isinstance(value, (Expr, Tensor)) else as_expr(value, "float32").dtype
-
-
-def as_expr(value: Operand, dtype: str) -> Expr:
-    """`value` as a scalar expression; a bare Python number takes `dtype` where it can."""
-    if isinstance(value, Expr):
-        return value
-    if isinstance(value, Tensor):
-        if value.rank:
-            raise fail(
-                f"tensor {value.name} of shape {value.shape} stands where a scalar is needed; index it with "
-                f"{value.rank} axes"
-            )
-        return Read(value, (), caller())
-    if isinstance(value, Incomparable):
-        raise value.refusal
-    if isinstance(value, np.ndarray) and value.ndim:
-        raise fail(
-            f"an array of shape {value.shape} stands where a scalar is needed; index it with {value.ndim} axes, "
-            "nf.constant(array)[...]"
-        )
-    value = operand(value)
-    if isinstance(value, (bool, np.bool_)):
-        return Const(bool(value), "bool", caller(), weak=True)
-    if isinstance(value, (int, np.integer)):
-        dtype = dtype if dtype != "bool" else dt.INDEX
-        if dt.is_int(dtype) and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
-            widen = "widen the other operand: nf.cast(x, 'int64')"
-            raise fail(f"the integer {shown(int(value))} does not fit {dtype}; {widen}")
-        try:
-            return Const(int(value), dtype, caller(), weak=True)
-        except OverflowError:
-            raise fail(f"the integer {shown(int(value))} does not fit {dtype}") from None
-    if isinstance(value, (float, np.floating)):
-        if not dt.is_float(dtype):
-            raise fail(f"the float {value!r} meets a value of type {dtype}; cast it first: nf.cast(..., 'float32')")
-        return Const(float(value), dtype, caller(), weak=True)
-    raise fail(f"{shown(value)} of type {type(value).__name__} is no expression, tensor or number")
-
-
-def _unify(fn: str, args: tuple[Operand, ...]) -> tuple[Expr, ...]:
-    """Scalar operands brought to one dtype: integers widen, what is weak adapts, floats never change silently."""
-    args = tuple(as_expr(a, "") if isinstance(a, Tensor) else a for a in args)
-    written_as = [a for a in args if isinstance(a, Expr)]
-    dtype = common_dtype(written_as, any(isinstance(a, (float, np.floating)) for a in args)) or dt.INDEX
-    exprs = [adapted(as_expr(a, dtype), dtype) for a in args]
-    dtypes = {e.dtype for e in exprs}
-    if len(dtypes) > 1 and all(dt.is_int(d) for d in dtypes):
-        widest = builtins.max(dtypes, key=dt.itemsize)
-        exprs = [e if e.dtype == widest else Cast(widest, e, caller()) for e in exprs]
-    elif len(dtypes) > 1:
-        operands = " and ".join(f"`{e}` ({e.dtype})" for e in exprs)
-        wanted = builtins.max((e.dtype for e in exprs), key=lambda d: (dt.is_float(d), dt.is_int(d), dt.itemsize(d)))
-        raise fail(f"{fn} mixes {operands}; cast one: nf.cast(..., '{wanted}')")
-    return tuple(exprs)
-
-
-def _check_typing(fn: str, args: tuple[Expr, ...]) -> None:
-    row, dtype = FUNCTIONS[fn], args[0].dtype
-    allowed = {
-        "arith": dtype != "bool",
-        "real": dt.is_float(dtype),
-        "integer": dt.is_int(dtype),
-        "compare": True,
-        "logic": dtype == "bool",
-    }[row.typing]
-    if not allowed:
-        wanted = {"arith": "numbers", "real": "floats", "integer": "integers", "logic": "conditions (bool)"}[row.typing]
-        hint = " (use // for integers)" if fn == "div" else ""
-        raise fail(f"{row.symbol or fn} takes {wanted}, but `{args[0]}` is {dtype}{hint}")
-
-
-def scalar(fn: str, *args: Operand) -> Expr:
-    """`fn` of scalar operands, typed. Raises `ExpressionError` for types the function does not take."""
-    exprs = _unify(FUNCTIONS[fn].symbol or fn, args)
-    if FUNCTIONS[fn].typing == "real" and all(e.weak and dt.is_int(e.dtype) for e in exprs):
-        exprs = tuple(adapted(e, "float32") for e in exprs)
-    _check_typing(fn, exprs)
-    if fn in ("floordiv", "mod") and isinstance(exprs[1], Const) and exprs[1].value == 0:
-        raise fail(f"`{exprs[0]} {FUNCTIONS[fn].symbol} 0` has no value")
-    return Apply(fn, exprs, caller())
+# -------------------------------------------------------------------------------------------- element by element
 
 
 def operands(args: tuple[Operand, ...]) -> tuple[Any, ...]:
@@ -362,7 +206,7 @@ def select(cond: Operand, then: Operand, other: Operand) -> Any:
         condition = as_expr(c, "bool")
         if condition.dtype != "bool":
             raise fail(f"select needs a condition, but `{condition}` is {condition.dtype}; compare it: x != 0")
-        a, b = _unify("select", (a, b))
+        a, b = unified("select", (a, b))
         return Select(condition, a, b, caller())
 
     args = operands((cond, then, other))

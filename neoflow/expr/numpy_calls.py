@@ -11,11 +11,12 @@ import numpy as np
 
 from neoflow.errors import shown
 from neoflow.expr import dsl, products, reducers
-from neoflow.expr.dsl import apply, fail, operand, reduction
+from neoflow.expr.dsl import apply, reduction
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Expr
 from neoflow.expr.shape import cumulative, fill, indexing, join, ordering, padding, rearrange
 from neoflow.expr.tensor import Tensor
+from neoflow.expr.typed import fail, operand
 
 _SAME_NAME = {
     "absolute": "abs",

@@ -8,12 +8,13 @@ from typing import Any
 
 from neoflow.errors import ExpressionError
 from neoflow.expr import dsl, numpy_calls, products
-from neoflow.expr.dsl import apply, fail
+from neoflow.expr.dsl import apply
 from neoflow.expr.equality import Incomparable
 from neoflow.expr.ir import Expr
 from neoflow.expr.shape.rearrange import transpose
 from neoflow.expr.shape.subscript import subscript
 from neoflow.expr.tensor import Tensor
+from neoflow.expr.typed import fail
 
 _FUNCTIONS = {
     "add": "add",

@@ -12,10 +12,11 @@ import numpy as np
 
 from neoflow.expr import dsl
 from neoflow.expr.close import define
-from neoflow.expr.dsl import fail, operand, read
+from neoflow.expr.dsl import read
 from neoflow.expr.ir import Axis, Expr, caller
 from neoflow.expr.shape.tools import checked_tensor
 from neoflow.expr.tensor import Tensor
+from neoflow.expr.typed import fail, operand
 
 
 @dataclass(frozen=True)

@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from neoflow.expr.dsl import (
-    Operand,
-    apply,
-    cast,
-    dtype_of,
-    fail,
-    mean,
-    operand,
-    points_over,
-    reduction,
-    renamed_axes,
-    sqrt,
-)
+from neoflow.expr.dsl import apply, cast, mean, points_over, reduction, renamed_axes, sqrt
 from neoflow.expr.tensor import Tensor
+from neoflow.expr.typed import Operand, dtype_of, fail, operand
 
 
 def any(x: Operand, axis: Any = None, keepdims: bool = False) -> Any:

@@ -10,6 +10,7 @@ from neoflow.expr.tensor import Compute
 from neoflow.graph.edit import Editor, Place
 from neoflow.graph.graph import Graph
 from neoflow.graph.rewrite import Derivation, Rewrite, Site, Step, sites
+from neoflow.trace import tick
 
 Choose = Callable[[Editor, Iterator[Site]], Site | None]
 """Which of the legal places at one tensor to take, if any. Those not asked for are not looked for."""
@@ -42,16 +43,8 @@ def first(editor: Editor, legal: Iterator[Site]) -> Site | None:
     return next(legal, None)
 
 
-def run(
-    graph: Graph,
-    what: Pass,
-    choose: Choose = first,
-    limits: Limits | None = None,
-    tick: Callable[[], None] = lambda: None,
-) -> tuple[Graph, Derivation]:
+def run(graph: Graph, what: Pass, choose: Choose = first, limits: Limits | None = None) -> tuple[Graph, Derivation]:
     """Apply the rewrites of a pass at what `choose` takes, until it takes nothing; each compute after what it reads.
-
-    tick: called at every compute.
 
     A compute is looked at once, and again when it or what it reads is new, or something it reads has no other reader
     left: so the time follows the size of the graph and the number of steps.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from neoflow.expr import dsl
+from neoflow.expr import dsl, given
 from neoflow.expr import dtype as dt
-from neoflow.expr.dsl import Operand
 from neoflow.expr.ir import Expr
 from neoflow.expr.shape.tools import checked_int
 from neoflow.expr.tensor import Tensor
+from neoflow.expr.typed import Operand
 from neoflow.nn.form import training_form
 from neoflow.nn.tools import compute, describe, expect
 
@@ -36,7 +36,7 @@ def random_bits(shape: tuple[int, ...], seed: Tensor, stream: int = 0) -> Tensor
     expect(
         seed.rank == 0 and dt.is_int(seed.dtype), f"a seed is one integer (rank 0), not {seed.dtype} {describe(seed)}"
     )
-    dims, number = dsl.checked_shape(shape), checked_int(stream, "stream")
+    dims, number = given.checked_shape(shape), checked_int(stream, "stream")
     key = (dsl.cast(seed, "int64") % PRIME + number * 1_640_531_527 % PRIME) % PRIME
     for constant in (1_103_515_245, 12_345, 1_812_433_253, 69_069):
         key = dsl.lift(lambda v, c=constant: _mix(v + 1, c), (key,), "key")
@@ -55,7 +55,7 @@ def random_bits(shape: tuple[int, ...], seed: Tensor, stream: int = 0) -> Tensor
 
 def uniform(shape: tuple[int, ...], seed: Tensor, stream: int = 0, dtype: object = "float32") -> Tensor:
     """Uniform values in [0, 1): 24 of the random bits, which a float32 holds exactly."""
-    target = dsl.checked_dtype(dtype)
+    target = given.checked_dtype(dtype)
     return dsl.cast(random_bits(shape, seed, stream) // 2**7, target) * 2.0**-24
 
 

@@ -15,6 +15,7 @@ from neoflow.partition.graph_facts import Facts
 from neoflow.partition.kernels import Kernels
 from neoflow.partition.rules import EPILOGUES, INLINING, ROW_KERNELS, SIBLINGS, VIEWS, Rule
 from neoflow.partition.storage import Storing
+from neoflow.trace import tick
 from neoflow.verdict import Verdict
 
 
@@ -62,16 +63,10 @@ KERNELS = (Pass(_stored, (EPILOGUES, SIBLINGS)), Pass(_kernels, (ROW_KERNELS,)))
 RULES = tuple(rule for p in (*STORAGE, *KERNELS) for rule in p.rules)
 
 
-def partition(
-    graph: Graph,
-    without: Collection[str] = (),
-    choose: Choice = object_to,
-    tick: Callable[[], None] = lambda: None,
-) -> Partition:
+def partition(graph: Graph, without: Collection[str] = (), choose: Choice = object_to) -> Partition:
     """Divide the graph into kernels (subgraphs). Source: NeoFlow, section 5 (training-aware fusion), greedy form.
 
-    without: names of `RULES` that are not tried. choose: which legal fusions are done, see `Choice`. tick: called at
-    every site.
+    without: names of `RULES` that are not tried. choose: which legal fusions are done, see `Choice`.
     Raises `PartitionError` for a name that no rule has.
     """
     names = [rule.name for rule in RULES]

@@ -16,7 +16,7 @@ from neoflow.expr.tensor import Tensor
 from neoflow.graph import Graph
 from neoflow.runtime.constants import constant_memory
 from neoflow.runtime.device import Device
-from neoflow.runtime.exchange import OnDevice, OnHost
+from neoflow.runtime.exchange import Exchange, OnDevice, OnHost
 from neoflow.runtime.executor import Executor, Loaded, OutOfRange
 from neoflow.runtime.parameters import ParameterStore
 from neoflow.runtime.plan import Plan
@@ -91,7 +91,7 @@ class Function:
         self._sharing = store.sharing
         self._use = self._sharing.join(frozenset(map(id, self.parameters)), written)
         self._is_inside = False
-        self._exchange = (OnHost if device.is_host else OnDevice)(self._executor, self.inputs)
+        self._exchange: Exchange = (OnHost if device.is_host else OnDevice)(self._executor, self.inputs)
 
     @property
     def runs(self) -> int:

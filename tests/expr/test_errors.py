@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow.expr import Apply, Axis, Const, Read, dsl
+from neoflow.expr import Apply, Axis, Const, Read, typed
 
 x = nf.placeholder((4, 5), name="x")
 d = nf.placeholder((4, 5), "float64", name="d")
@@ -64,7 +64,7 @@ ERRORS = {
         "None of type NoneType is no expression, tensor or number",
     ),
     "array in an expression": (
-        lambda: nf.compute((5,), lambda i: dsl.scalar("add", v[i], np.ones(5))),
+        lambda: nf.compute((5,), lambda i: typed.scalar("add", v[i], np.ones(5))),
         "an array of shape (5,) stands where a scalar is needed; index it with 1 axes, nf.constant(array)[...]",
     ),
     # types

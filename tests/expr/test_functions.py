@@ -7,7 +7,7 @@ import neoflow as nf
 from neoflow.autodiff.rules import RULES
 from neoflow.expr.functions import FUNCTIONS, REDUCERS
 from neoflow.expr.traits import is_exact
-from tests import strategies
+from tests.strategies import limits
 
 x = nf.placeholder((4, 3), name="x")
 n = nf.placeholder((4, 3), "int32", name="n")
@@ -27,9 +27,9 @@ def test_every_differentiable_function_has_a_derivative():
 
 
 def test_random_programs_use_every_function_of_floats():
-    drawn = {*strategies.UNARY, *strategies.JUMPS, *strategies.STOPS, *strategies.BINARY}
+    drawn = {*limits.UNARY, *limits.JUMPS, *limits.STOPS, *limits.BINARY}
     assert drawn == {f.name for f in FUNCTIONS.values() if f.typing in ("arith", "real")}
-    assert set(strategies.REDUCERS) == set(REDUCERS)
+    assert set(limits.REDUCERS) == set(REDUCERS)
 
 
 def test_reducers_make_one_of_two():

@@ -22,8 +22,11 @@ def lower_map(frame: Frame, schedule: Schedule) -> Grids:
     lanes, threads, vectors = (int(schedule[k]) for k in ("lanes", "threads", "vectors"))
     count = total(frame.nest, lanes)
     if not axes:
-        one = lambda _, thread: emit.when(tirx.EQ(thread, emit.integer(0)), frame.write({}))  # noqa: E731
-        return Grids((Grid(1, threads, one),))
+
+        def alone(_: Value, thread: Value) -> list:
+            return emit.when(tirx.EQ(thread, emit.integer(0)), frame.write({}))
+
+        return Grids((Grid(1, threads, alone),))
     strip = Strip(axes[-1], lanes)
     column = Axis(-1, math.ceil(axes[-1].extent / lanes), "column")
 

@@ -156,7 +156,10 @@ class _Lowering:
             out: list = []
             at = emit.bind(out, block * emit.integer(USUAL_THREADS) + thread, "at")
             total = emit.Registers(1, self.element, 1)
-            add = lambda n: [total.put(0, total.get(0) + emit.load(self.partial, n * emit.integer(size) + at))]  # noqa: E731
+
+            def add(n: Value) -> list:
+                return [total.put(0, total.get(0) + emit.load(self.partial, n * emit.integer(size) + at))]
+
             sums = [*total.allocate(), total.put(0, emit.splat(0, self.element)), *emit.loop(self.splits, add, "part")]
             return out + emit.when(at < emit.integer(size), [*sums, *self._put(at, total.get(0))])
 

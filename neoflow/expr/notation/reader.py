@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from neoflow.errors import ExpressionError, shown
-from neoflow.expr import dsl, extents, reducers
+from neoflow.expr import dsl, extents, reducers, typed
 from neoflow.expr import dtype as dt
 from neoflow.expr.deep import Walk, run
 from neoflow.expr.functions import FUNCTIONS
@@ -256,7 +256,7 @@ class Reader:
         if bound is None:
             self._unknown(node)
         return (
-            self.build(node, dsl.as_expr, bound, dt.INDEX) if isinstance(bound, Tensor) else self._number(node, bound)
+            self.build(node, typed.as_expr, bound, dt.INDEX) if isinstance(bound, Tensor) else self._number(node, bound)
         )
 
     def _read(self, node: ast.Subscript) -> Walk[Expr]:
@@ -357,7 +357,7 @@ class Reader:
                 f"unknown function `{name}`; {meant}the functions are {', '.join(sorted(known))}",
             )
         fn = _SCALAR[name]
-        return (yield from self._applied(node, name, partial(dsl.scalar, fn), FUNCTIONS[fn].arity))
+        return (yield from self._applied(node, name, partial(typed.scalar, fn), FUNCTIONS[fn].arity))
 
     def _applied(self, node: ast.Call, name: str, function: Callable[..., Any], arity: int) -> Walk[Expr]:
         if len(node.args) != arity:

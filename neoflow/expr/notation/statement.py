@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from neoflow.errors import ExpressionError
-from neoflow.expr import dsl, extents
+from neoflow.expr import dsl, extents, typed
 from neoflow.expr.close import define
 from neoflow.expr.guards import guarded_reads
 from neoflow.expr.ir import Axis, Const, Expr, Select, substitute
@@ -32,12 +32,12 @@ class Statement:
         """What the statement defines, under the name `name`."""
         reader = self.reader
         axes = [reader.axis(n) for n in reader.left]
-        body = dsl.as_expr(reader.value(self.parsed.value), "float32")
+        body = typed.as_expr(reader.value(self.parsed.value), "float32")
         found = self._extents(body)
         if reader.counts:
             reader = Reader(self.source, self.parsed, reader.env, self.given, found)
             axes = [reader.axis(n) for n in reader.left]
-            body = dsl.as_expr(reader.value(self.parsed.value), "float32")
+            body = typed.as_expr(reader.value(self.parsed.value), "float32")
         sized: dict[Expr, Expr] = {reader.axes[key]: dsl.axis(n, key) for key, n in found.items()}
         closed = substitute(body, sized)
         outer: tuple[Axis, ...] = tuple(cast(Axis, sized[a]) for a in axes)

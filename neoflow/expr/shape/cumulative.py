@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from neoflow.expr import dsl
-from neoflow.expr.dsl import Operand, axis, fail, read
+from neoflow.expr.dsl import axis, read
 from neoflow.expr.ir import Const, Expr
 from neoflow.expr.shape.rearrange import ravel
 from neoflow.expr.shape.tools import checked_dim, checked_tensor, make, replaced
 from neoflow.expr.tensor import Tensor
+from neoflow.expr.typed import Operand, fail
 
 BLOCK = 16
 """Elements of a block: each element costs about so many additions, and its logarithm to this base is the passes."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from neoflow.expr import dsl
 from neoflow.expr import dtype as dt
-from neoflow.expr.dsl import checked_dtype, checked_shape
+from neoflow.expr.given import checked_dtype, checked_shape
 from neoflow.expr.ir import Const
 from neoflow.expr.shape.tools import checked_constant, checked_tensor, make
 from neoflow.expr.tensor import Tensor

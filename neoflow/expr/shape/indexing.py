@@ -10,11 +10,13 @@ import numpy as np
 from neoflow.errors import shown
 from neoflow.expr import dsl
 from neoflow.expr import dtype as dt
-from neoflow.expr.dsl import Operand, checked_dtype, checked_shape, fail, read
+from neoflow.expr.dsl import read
+from neoflow.expr.given import checked_dtype, checked_shape
 from neoflow.expr.ir import Const, Expr
 from neoflow.expr.shape.rearrange import ravel
 from neoflow.expr.shape.tools import checked_dim, checked_int, checked_tensor, make, replaced
 from neoflow.expr.tensor import Tensor
+from neoflow.expr.typed import Operand, fail
 
 
 def take(x: Tensor, ids: Tensor | int, axis: int | None = 0) -> Tensor:

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from neoflow.expr import dsl
-from neoflow.expr.dsl import Operand, checked_shape, fail, read
+from neoflow.expr.dsl import read
+from neoflow.expr.given import checked_shape
 from neoflow.expr.ir import Expr
 from neoflow.expr.shape.tools import checked_dim, checked_int, checked_tensor, checked_tensors, make, replaced
 from neoflow.expr.tensor import Tensor
+from neoflow.expr.typed import Operand, fail
 
 
 def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:

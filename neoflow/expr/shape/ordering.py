@@ -6,11 +6,12 @@ from typing import Any
 
 from neoflow.expr import dsl
 from neoflow.expr import dtype as dt
-from neoflow.expr.dsl import Operand, fail, read, scatter
+from neoflow.expr.dsl import read, scatter
 from neoflow.expr.ir import Expr
 from neoflow.expr.shape.indexing import gather
 from neoflow.expr.shape.tools import checked_dim, checked_int, checked_tensor, make, replaced
 from neoflow.expr.tensor import Tensor
+from neoflow.expr.typed import Operand, fail
 
 MOST = 4096
 """Longest dimension that is sorted: ranks are counted with n^2 comparisons, 17 million for a slice of this length."""

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from neoflow.expr import dsl
-from neoflow.expr.dsl import Operand, fail, read
+from neoflow.expr.dsl import read
 from neoflow.expr.ir import Expr
 from neoflow.expr.shape.tools import checked_constant, checked_tensor, make, replaced
 from neoflow.expr.tensor import Tensor
+from neoflow.expr.typed import Operand, fail
 
 
 def pad(x: Tensor, width: Any, mode: str = "constant", value: float = 0) -> Tensor:

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from neoflow.expr.dsl import Operand, checked_dims, checked_shape, fail, read
+from neoflow.expr.dsl import checked_dims, read
+from neoflow.expr.given import checked_shape
 from neoflow.expr.ir import Expr
 from neoflow.expr.shape.tools import checked_dim, checked_int, checked_tensor, make
 from neoflow.expr.tensor import Tensor
+from neoflow.expr.typed import Operand, fail
 
 
 def reshape(x: Tensor, shape: Sequence[int] | int, *more: int) -> Tensor:

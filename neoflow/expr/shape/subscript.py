@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from neoflow.expr import dsl
 from neoflow.expr import dtype as dt
+from neoflow.expr import typed
 from neoflow.expr.constant import written
-from neoflow.expr.dsl import Operand, broadcast_shapes, fail, read
+from neoflow.expr.dsl import broadcast_shapes, read
 from neoflow.expr.ir import Expr
 from neoflow.expr.shape.tools import make
 from neoflow.expr.tensor import Constant, Tensor
+from neoflow.expr.typed import Operand, fail
 
 Index = Callable[[tuple[Expr, ...]], Operand]
 """An index of the tensor, from the axes of the result."""
@@ -136,4 +137,4 @@ def _looked_up(ids: Tensor, end: int) -> Index:
 
 
 def _fixed(k: int) -> Index:
-    return lambda ix: dsl.as_expr(k, dt.INDEX)
+    return lambda ix: typed.as_expr(k, dt.INDEX)

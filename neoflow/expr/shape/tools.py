@@ -8,24 +8,24 @@ from typing import Any
 import numpy as np
 
 from neoflow.errors import shown
-from neoflow.expr import dsl
+from neoflow.expr import dsl, typed
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
-from neoflow.expr.dsl import Operand, fail
 from neoflow.expr.ir import Const, Expr, caller
 from neoflow.expr.tensor import Compute, Tensor
+from neoflow.expr.typed import Operand, fail
 
 
 def make(shape: Sequence[int], body: Callable[[tuple[Expr, ...]], Operand], name: str) -> Compute:
     """The compute whose element at the tuple of axes `ix` is `body(ix)`."""
     where = caller()
     axes = dsl.unnamed_axes(shape, where)
-    return define(tuple(shape), axes, dsl.as_expr(body(axes), "float32"), name, where)
+    return define(tuple(shape), axes, typed.as_expr(body(axes), "float32"), name, where)
 
 
 def checked_tensor(x: Any, fn: str) -> Tensor:
     """A tensor, or the constant that stands for an array."""
-    x = dsl.operand(x)
+    x = typed.operand(x)
     if not isinstance(x, Tensor):
         raise fail(f"{fn} takes a tensor, not {x!r} of type {type(x).__name__}")
     return x

@@ -9,7 +9,8 @@ from neoflow.errors import CodegenError
 
 ALLOC, WRITE, EXECUTE, TLS = 2, 1, 4, 0x400
 """Flags of sections."""
-PROGBITS, NOBITS = 1, 8
+NOBITS = 8
+"""The kind of a section of zeros, which the file does not have."""
 _RELA, _SYMTAB = 4, 2
 _AT_START_AND_END = (14, 15, 16)
 _COMMON = 0xFFF2
