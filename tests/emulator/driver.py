@@ -3,7 +3,8 @@
 `emulated(monkeypatch)` makes it this machine's GPU."""
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from neoflow.codegen.gpu import compile, compilers
 from neoflow.errors import RuntimeFault
 from neoflow.runtime.device.cuda import Cuda, Gpu
 from tests.emulator.machine import MEMORY, Program
+from tests.emulator.streams import MAIN, UPLOADS, Streams
 
 
 def _bytes(host: int, nbytes: int) -> np.ndarray:
@@ -19,26 +21,33 @@ def _bytes(host: int, nbytes: int) -> np.ndarray:
 
 
 class EmulatedDriver:
-    """See `neoflow.runtime.device.cuda.Driver`. calls: what was done, by name; limit: bytes of its memory."""
+    """See `neoflow.runtime.device.cuda.Driver`. calls: what was asked for, by name; limit: bytes of its memory.
+    late_uploads: they are done as late as they may be, and not as early."""
 
-    def __init__(self, checked: bool = True, limit: int = 4 << 30, architecture: str = "sm_80"):
+    def __init__(
+        self, checked: bool = True, limit: int = 4 << 30, architecture: str = "sm_80", late_uploads: bool = True
+    ):
         self.gpu = Gpu("emulator", architecture, 4, limit, 13000)
         self.checked, self.calls, self.used = checked, list[str](), 0
+        self.streams = Streams(late_uploads)
+        self.stream, self.followed = 0x7F00, list[int]()
         self._buffers: dict[int, object] = {}
+        self._pinned: dict[int, np.ndarray] = {}
         self._handles: dict[int, object] = {}
+        self._numbers = count(1)
         self._capturing: list[Callable[[], None]] | None = None
         self._clock = 0.0
 
     def _put(self, name: str, action: Callable[[], None]) -> None:
-        """Into the stream: done at once, or kept by the graph that is made."""
+        """Into the stream, or kept by the graph that is made."""
         if self._capturing is not None:
             self._capturing.append(action)
         else:
             self.calls.append(name)
-            action()
+            self.streams.put(MAIN, action)
 
     def _handle(self, thing: object) -> int:
-        number = len(self._handles) + 1
+        number = next(self._numbers)
         self._handles[number] = thing
         return number
 
@@ -51,6 +60,7 @@ class EmulatedDriver:
         return buffer.address
 
     def free(self, address: int) -> None:
+        self.streams.finish_all()
         buffer = self._buffers.pop(address)
         self.used -= buffer.bytes
         MEMORY.free(buffer)
@@ -59,11 +69,13 @@ class EmulatedDriver:
         return self.gpu.nbytes - self.used
 
     def to_device(self, target: int, host: int, nbytes: int) -> None:
-        self._put("to_device", lambda: MEMORY.write(target, _bytes(host, nbytes)))
+        content = _bytes(host, nbytes).copy()
+        self._put("to_device", lambda: MEMORY.write(target, content))
 
     def to_host(self, host: int, source: int, nbytes: int) -> None:
         content = np.empty(nbytes, np.uint8)
         self._put("to_host", lambda: MEMORY.read(source, content))
+        self.streams.finish()
         ctypes.memmove(host, content.ctypes.data, nbytes)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
@@ -105,23 +117,62 @@ class EmulatedDriver:
     def run_graph(self, graph: int) -> None:
         self.calls.append("run")
         for action in self._handles[graph]:
-            action()
+            self.streams.put(MAIN, action)
+
+    def launches(self, graph: int) -> Iterator[object]:
+        return map(self.run_graph, (graph,))
+
+    def judge(self, launched: object) -> None:
+        if isinstance(launched, RuntimeFault):
+            raise launched
 
     def free_graph(self, graph: int) -> None:
         del self._handles[graph]
 
     def event(self) -> int:
         self._clock += 1e-6
-        return self._handle(self._clock)
+        return self._handle((self._clock, self.streams.moment(MAIN)))
 
     def seconds(self, first: int, last: int) -> float:
-        return self._handles[last] - self._handles[first]
+        self.streams.finish()
+        return self._handles[last][0] - self._handles[first][0]
 
     def free_event(self, event: int) -> None:
         del self._handles[event]
 
     def synchronize(self) -> None:
         self.calls.append("synchronize")
+        self.streams.finish()
+
+    def follow(self, stream: int) -> None:
+        self.calls.append("follow")
+        self.followed.append(stream)
+
+    def pinned(self, nbytes: int) -> int:
+        content = np.full(nbytes, 0xAA, np.uint8)
+        self._pinned[content.ctypes.data] = content
+        return content.ctypes.data
+
+    def free_pinned(self, address: int) -> None:
+        self.streams.finish_all()
+        del self._pinned[address]
+
+    def upload(self, target: int, host: int, nbytes: int) -> None:
+        assert host in self._pinned
+        self.calls.append("upload")
+        self.streams.put(UPLOADS, lambda: MEMORY.write(target, _bytes(host, nbytes)))
+
+    def hold_uploads(self, event: int) -> None:
+        self.calls.append("hold_uploads")
+        self.streams.wait(UPLOADS, MAIN, self._handles[event][1])
+
+    def join_uploads(self) -> None:
+        self.calls.append("join_uploads")
+        self.streams.wait(MAIN, UPLOADS, self.streams.moment(UPLOADS))
+
+    def finish_uploads(self) -> None:
+        self.calls.append("finish_uploads")
+        self.streams.run(UPLOADS, self.streams.moment(UPLOADS))
 
 
 def emulated(monkeypatch, **options: object) -> Cuda:

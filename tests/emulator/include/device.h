@@ -38,10 +38,11 @@
 constexpr int warpSize = 32;
 using dim3 = Dim;
 
-// source.py writes these where a __shared__ variable is declared.
+// source.py writes these where a __shared__ variable is declared. One listed lies beside the next: g++ would leave gaps.
+#define EMU_LISTED __attribute__((section("emu_shared_variables"), used, aligned(8)))
 #define EMU_SHARED(WINDOW, TYPE, NAME, EXTENTS)                                                              \
     typedef TYPE emu_type_##WINDOW EXTENTS;                                                                  \
-    static SharedVariable emu_variable_##WINDOW __attribute__((section("emu_shared_variables"), used)) = {   \
+    static SharedVariable EMU_LISTED emu_variable_##WINDOW = {                                               \
         __func__, #NAME, WINDOW, sizeof(emu_type_##WINDOW), sizeof(TYPE)};                                   \
     emu_type_##WINDOW& NAME = *reinterpret_cast<emu_type_##WINDOW*>(emu_shared(WINDOW))
 #define EMU_TYPE(...) __VA_ARGS__
