@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,10 +11,14 @@ import numpy as np
 from neoflow import codegen, pipeline
 from neoflow.architectures import ARCHITECTURES, architecture, gpu_target
 from neoflow.errors import NeoflowError
+from neoflow.report.roofline import Level, Roofs
 from neoflow.runtime.device.cuda import Cuda
+from neoflow.target import Target
 
 COPY_BYTES = 1 << 28
 LAUNCHES = 200
+FMA, COPY = "float32 multiply-adds", "copy"
+"""Names of ceilings."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,14 @@ def measure_gpu(place: Cuda, repeats: int = 5) -> dict[str, float]:
             found["launch in a graph"] = _best(place, partial(driver.run_graph, graph), repeats) / LAUNCHES
             driver.free_graph(graph)
     return found
+
+
+def gpu_roofs(target: Target, measured: Mapping[str, float]) -> Roofs:
+    """What a GPU reaches, by `measure_gpu`, or by its board's data sheet where nothing was measured."""
+    found = architecture(target)
+    flops, bandwidth = measured.get(FMA, found.flops), measured.get(COPY, found.bandwidth)
+    origin = "measured just after" if measured else f"by the data sheet of its kind, {found.board}"
+    return Roofs(flops / 1e9, (Level("memory", None, bandwidth / 1e9),), origin)
 
 
 def _launch(place: Cuda, function: int, blocks: int, arguments: list[int]) -> None:

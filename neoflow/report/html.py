@@ -57,9 +57,10 @@ def render(report: Report) -> str:
         _memory(report.compiled.plan),
         _stages(report.compiled.trace),
     ]
+    by = _count(target.threads, "thread") if target.device == "cpu" else "a GPU"
     head = (
         f"<h1>{escape(run.model)}</h1><p>trained on {escape(run.data)} by neoflow {escape(run.origin.neoflow)}, "
-        f"{escape(target.mcpu)}, {_count(target.threads, 'thread')}<br>{origin_text(run.origin)}</p>"
+        f"{escape(target.mcpu)}, {by}<br>{origin_text(run.origin)}</p>"
     )
     return page(f"{run.model} on {run.data}", head, sections, embedded(run))
 
@@ -173,7 +174,7 @@ def _kernels(rows: Sequence[KernelRow], roofs: Roofs, calls: int) -> str:
     )
     return (
         f"<section><h2>Time by kernel</h2><p>One training step is {_count(calls, 'call')} of "
-        f"{_count(len(rows), 'kernel')}, {seconds * 1e3:.3g} ms together. This machine, measured just after: "
+        f"{_count(len(rows), 'kernel')}, {seconds * 1e3:.3g} ms together. This machine, {escape(roofs.origin)}: "
         f"<b>{roofs.gflops:.0f} GFLOP/s</b> of float32 multiply-adds in registers; {levels}.</p>"
         f'<div class="wide"><table class="kernels sortable"><thead>{head}</thead><tbody>{body}</tbody>{foot}'
         "</table></div>"

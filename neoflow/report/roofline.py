@@ -25,10 +25,14 @@ class Level:
 
 @dataclass(frozen=True)
 class Roofs:
-    """What this machine reaches: float32 GFLOP/s in registers, and its levels of memory, the smallest first."""
+    """What this machine reaches: float32 GFLOP/s in registers, and its levels of memory, the smallest first.
+
+    origin: where the figures come from.
+    """
 
     gflops: float
     levels: tuple[Level, ...]
+    origin: str = "measured just after"
 
     def level(self, nbytes: int) -> Level:
         """The first level that holds so much."""

@@ -8,14 +8,18 @@ import resource
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from neoflow import pipeline
 from neoflow.errors import NeoflowError
 from neoflow.pipeline import Compiled
+from neoflow.report.gpu import gpu_roofs, measure_gpu
 from neoflow.report.html import Report, render, write_page
 from neoflow.report.kernels import kernel_rows, profile
 from neoflow.report.machine import measure_roofs
 from neoflow.report.record import Fact, record_of
+from neoflow.report.roofline import Roofs
 from neoflow.report.timeline import write_timeline
 from neoflow.runtime.function import KernelTime
+from neoflow.target import Target
 from neoflow.train.session import Session
 
 log = logging.getLogger("neoflow")
@@ -129,6 +133,17 @@ def _outcome(summary: Summary) -> Fact:
     return Fact("Test accuracy", f"{100 * summary.accuracy:.2f} %", f"loss {summary.loss:.3g}, {tested}")
 
 
+def roofs_of(target: Target) -> Roofs:
+    """What the machine of a run reaches: a CPU measured, a GPU measured where its code can be compiled here."""
+    if target.device == "cpu":
+        return measure_roofs(target)
+    try:
+        return gpu_roofs(target, measure_gpu(pipeline.gpu()))
+    except NeoflowError as error:
+        log.warning("the GPU was not measured, its data sheet stands for it: %s", error)
+        return gpu_roofs(target, {})
+
+
 def make_report(session: Session, summary: Summary) -> tuple[Report, list[KernelTime]]:
     """What `neoflow.report.html` shows of a run, and the times of its calls: its step is profiled on the sample, the
     machine measured."""
@@ -153,4 +168,4 @@ def make_report(session: Session, summary: Summary) -> tuple[Report, list[Kernel
     )
     rows = kernel_rows(compiled, times)
     run = record_of(session, facts, rows, compiled.target.threads)
-    return Report(run, summary.accuracy, rows, measure_roofs(compiled.target), compiled), times
+    return Report(run, summary.accuracy, rows, roofs_of(compiled.target), compiled), times

@@ -11,6 +11,11 @@ _memory: WeakValueDictionary[tuple[int, str], Memory] = WeakValueDictionary()
 """By device and content."""
 
 
+def is_there(device: Device, c: Constant) -> bool:
+    """Whether a device's memory has the elements of a constant already."""
+    return (id(device), c.digest) in _memory
+
+
 def constant_memory(device: Device, c: Constant) -> Memory:
     """A device's memory with the elements of a constant, which nothing writes."""
     key = (id(device), c.digest)

@@ -1,4 +1,4 @@
-"""How arrays get to a program, and results from it: as they are on the CPU, copied to and from another device."""
+"""How arrays get to a program on the CPU, and results from it: as they are. Of a GPU: `neoflow.runtime.transfer`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ class Exchange(Protocol):
         """Make these the inputs of the next run. Raises `RuntimeFault`."""
         ...
 
-    def results(self) -> list[np.ndarray]:
+    def ahead(self, arrays: Sequence[Any]) -> None:
+        """Bring the first arrays of the next call to the device while a step runs there. Raises `RuntimeFault`."""
+        ...
+
+    def results(self) -> list[Any]:
         """What the last run has returned."""
         ...
 
@@ -85,7 +89,10 @@ class OnHost:
                 executor.bind(number, executor.device.allocate(b.shape, b.dtype))
                 self._held[number] = _references(bound[number])
 
-    def results(self) -> list[np.ndarray]:
+    def ahead(self, arrays: Sequence[Any]) -> None:
+        """They are where they are used."""
+
+    def results(self) -> list[Any]:
         results = [self._executor.arrays[n] for n in self._executor.plan.outputs]
         return [r for r in results if r is not None]
 
@@ -102,28 +109,3 @@ class OnHost:
         copy = self._executor.device.allocate(t.shape, t.dtype)
         copy[...] = array
         return copy
-
-
-class OnDevice:
-    """Inputs and outputs have memory on the device, to which and from which arrays are copied."""
-
-    def __init__(self, executor: Executor, inputs: Sequence[Placeholder]):
-        plan, device = executor.plan, executor.device
-        self._executor, self._inputs = executor, tuple(zip(plan.inputs, inputs, strict=True))
-        for n, b in enumerate(plan.buffers):
-            if b.kind in ("input", "output"):
-                executor.bind(n, device.allocate(b.shape, b.dtype))
-
-    def bind(self, arrays: Sequence[Any]) -> None:
-        executor = self._executor
-        given = [checked(t, value) for (_, t), value in zip(self._inputs, arrays, strict=True)]
-        for (number, _), array in zip(self._inputs, given, strict=True):
-            executor.device.copy(executor.arrays[number], array)
-
-    def results(self) -> list[np.ndarray]:
-        executor, found = self._executor, []
-        for number in executor.plan.outputs:
-            b = executor.plan.buffers[number]
-            found.append(np.empty(b.shape, dt.NUMPY[b.dtype]))
-            executor.device.copy(found[-1], executor.arrays[number])
-        return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,6 +92,8 @@ class Executor:
         updated: Sequence[int] = (),
     ):
         self._updated = updated
+        self._ended = 0
+        """runs that a GPU has made although an index was out of range: nothing ends them there"""
         self.plan, self.device, self._kernels, self._threads = plan, device, kernels, threads
         self.arrays = _memory(plan, (*parameters, *constants), device)
         self._inside: dict[int, list[int]] = {}
@@ -126,11 +128,19 @@ class Executor:
     @property
     def runs(self) -> int:
         """How often all calls have run."""
-        return self._recording.runs + (0 if self._timed is None else self._timed.runs)
+        return self._recording.runs + (0 if self._timed is None else self._timed.runs) - self._ended
 
     def run(self) -> None:
         """Run all calls. Raises `RuntimeFault` when a kernel finds an index out of range."""
         self._launch(self._recording)
+
+    def run_beside(self, meanwhile: Callable[[], None]) -> None:
+        """Run all calls, and `meanwhile()` after they were launched."""
+        if self._failing:
+            self._status.clear()
+        self.device.launch(self._recording)
+        meanwhile()
+        self._judge()
 
     def _launch(self, recording: Recording) -> None:
         if self._failing:
@@ -156,6 +166,7 @@ class Executor:
         words = self._status.read()
         if not words.any():
             return
+        self._ended += not self.device.is_host
         at = int(np.flatnonzero(words)[0])
         call = self.plan.calls[self._failing[at]]
         fault = self.plan.kernels[call.kernel].faults[words[at] - 1]
@@ -163,10 +174,15 @@ class Executor:
         raise OutOfRange(f"kernel {call.name} failed: {what}", self._changed(self._failing[at]))
 
     def _changed(self, failing: int) -> str:
-        """Which parameters have been overwritten when a call fails: in place, by their last user."""
+        """Which parameters have been overwritten when a call fails: in place, by their last user; of a GPU, all."""
+        if not self.device.is_host:
+            return self._told(self._updated)
         last = {number: n for n, call in enumerate(self.plan.calls) for number in call.arguments}
         late = {target for _, target in self.plan.copies}
         written = [n for n in self._updated if n not in late and last.get(n, failing + 1) <= failing]
+        return self._told(written)
+
+    def _told(self, written: Sequence[int]) -> str:
         names = ", ".join(self.plan.buffers[n].name for n in written)
         return f"already overwritten: {names}; set or load them again" if written else "no parameter has changed"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -16,10 +17,12 @@ from neoflow.expr.tensor import Tensor
 from neoflow.graph import Graph
 from neoflow.runtime.constants import constant_memory
 from neoflow.runtime.device import Device
-from neoflow.runtime.exchange import Exchange, OnDevice, OnHost
+from neoflow.runtime.device.cuda import Cuda
+from neoflow.runtime.exchange import Exchange, OnHost
 from neoflow.runtime.executor import Executor, Loaded, OutOfRange
 from neoflow.runtime.parameters import ParameterStore
 from neoflow.runtime.plan import Plan
+from neoflow.runtime.transfer import OnDevice, needs
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,9 @@ class Function:
 
     Arrays: NumPy or anything with DLPack on the CPU, of the placeholder's shape and dtype (`runtime.arrays` says what
     else); what is not contiguous and aligned to 64 bytes is copied. Results are the caller's: their memory is used
-    again only once nobody holds it. A program for a GPU copies them there and back.
+    again only once nobody holds it. A program for a GPU takes arrays that lie there (of PyTorch, by DLPack) as they
+    are, after what their library's stream has still to do; then its results stay there, for `torch.from_dlpack(y)` or
+    `np.asarray(y)`. NumPy's arrays it copies there, and the results back.
     Updates are written to the parameters at the end of a call, all of them or none: an exception from outside (Ctrl-C)
     finds the call not begun or done, and `runs` tells which. Threads may call functions that share parameters: none
     reads them while another writes (`runtime.sharing`).
@@ -83,6 +88,8 @@ class Function:
         self.parameters = compiled.graph.parameters
         self._store, self._device = store, device
         self._moves = store.moves
+        if isinstance(device, Cuda):
+            device.require(needs(compiled.graph, plan, store, device))
         memory = [store.memory(p, device) for p in self.parameters]
         constants = [constant_memory(device, c) for c in compiled.graph.constants]
         written = frozenset(id(p) for p, _ in compiled.graph.updates)
@@ -91,7 +98,11 @@ class Function:
         self._sharing = store.sharing
         self._use = self._sharing.join(frozenset(map(id, self.parameters)), written)
         self._is_inside = False
-        self._exchange: Exchange = (OnHost if device.is_host else OnDevice)(self._executor, self.inputs)
+        self._exchange: Exchange = (
+            OnDevice(self._executor, self.inputs, device)
+            if isinstance(device, Cuda)
+            else OnHost(self._executor, self.inputs)
+        )
 
     @property
     def runs(self) -> int:
@@ -110,9 +121,21 @@ class Function:
         updates = f", updates {updated}" if updated else ""
         return f"<Function ({told(self.inputs)}) -> [{told(graph.outputs)}]{updates}: {calls} kernel calls>"
 
-    def __call__(self, *arrays: Any) -> list[np.ndarray]:
+    def __call__(self, *arrays: Any) -> list[Any]:
         """Run once. Raises `RuntimeFault` for wrong arrays and for indices that leave their table."""
         return self._sharing.run(self._use, lambda: self._turn(self._run, arrays))
+
+    def run_beside(self, meanwhile: Callable[[], None], *arrays: Any) -> list[Any]:
+        """A call; a GPU is at work while `meanwhile()` runs, which may `bring` the arrays of the next one."""
+        run = partial(self._run_beside, meanwhile)
+        return self._sharing.run(self._use, lambda: self._turn(run, arrays))
+
+    def bring(self, arrays: Sequence[Any]) -> None:
+        """Have the first arrays of the next call on the device: they are not copied then, where it gives the same.
+
+        Until then they are not to be changed. Raises `RuntimeFault` for arrays of another shape or dtype.
+        """
+        self._exchange.ahead(arrays)
 
     def _turn(self, action: Callable[[], T], arrays: Sequence[Any]) -> T:
         """`action` on these arrays, unless this thread is in the middle of another one."""
@@ -130,9 +153,16 @@ class Function:
         finally:
             self._is_inside = False
 
-    def _run(self) -> list[np.ndarray]:
+    def _run(self) -> list[Any]:
         try:
             self._executor.run()
+        except OutOfRange as fault:
+            raise self._located(fault) from None
+        return self.results()
+
+    def _run_beside(self, meanwhile: Callable[[], None]) -> list[Any]:
+        try:
+            self._executor.run_beside(meanwhile)
         except OutOfRange as fault:
             raise self._located(fault) from None
         return self.results()
@@ -154,7 +184,7 @@ class Function:
             raise RuntimeFault(f"the program takes {len(self.inputs)} arrays ({names}), got {len(arrays)}")
         self._exchange.bind(arrays)
 
-    def results(self) -> list[np.ndarray]:
+    def results(self) -> list[Any]:
         """What the last call returned, or would have, had no exception come in between."""
         return self._exchange.results()
 
@@ -192,7 +222,7 @@ class Elsewhere(Function):
     def _turn(self, action: Callable[[], T], arrays: Sequence[Any]) -> T:
         raise RuntimeFault(f"the program cannot run here: {self.reason}")
 
-    def __call__(self, *arrays: Any) -> list[np.ndarray]:
+    def __call__(self, *arrays: Any) -> list[Any]:
         """Raises `RuntimeFault` with the reason."""
         return self._turn(list, arrays)
 

@@ -45,6 +45,10 @@ class ParameterStore:
             self._move(p, wanted)
         return self._memory[id(p)][id(wanted)]
 
+    def is_there(self, p: Parameter, device: Device) -> bool:
+        """Whether a parameter has memory on a device."""
+        return id(device) in self._memory.get(id(p), ())
+
     def settle(self, parameters: Iterable[Parameter], device: Device) -> int:
         """Have the values of parameters on a device; what `moves` is then."""
         for p in parameters:

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from neoflow.data import Dataset, Text
 from neoflow.errors import ConfigError, RuntimeFault, shown
 from neoflow.expr import dtype as dt
 from neoflow.expr.tensor import Placeholder, Tensor, topological
 from neoflow.runtime.function import Function
-from neoflow.train.feed import Batch, Data, Fed, Feed, as_array, is_array, iterate, said_samples
+from neoflow.train.feed import Batch, Data, Fed, Feed, as_array, is_array, iterate, on_host, said_samples
 from neoflow.train.samples import Counted, sample_dimensions
 
 
@@ -29,7 +30,7 @@ def judge(function: Function, names: Sequence[str], feed: Feed, data: Data) -> d
         valid = said_samples(batch, len(feed.inputs))
         fed = feed.prepare(batch if valid is None else batch[:-1], valid)
         weights = [feed.weights(fed).astype(dt.NUMPY[function.inputs[-1].dtype])] if is_weighted else []
-        for name, result in zip(names, function(*fed.arrays, *weights), strict=True):
+        for name, result in zip(names, on_host(function(*fed.arrays, *weights)), strict=True):
             share = fed.valid / feed.size
             if result.ndim:
                 totals[name][0] += float(result[: fed.valid].sum(dtype=np.float64))
@@ -67,7 +68,7 @@ class Outputs:
             arrays = data if isinstance(data, tuple) else (data,)
             yield from ((b, None) for b in self._split([as_array(a) for a in arrays]))
             return
-        if not callable(data) and not hasattr(data, "__iter__"):
+        if not isinstance(data, (Dataset, Text)) and not callable(data) and not hasattr(data, "__iter__"):
             raise RuntimeFault(f"{shown(data)} is neither an array nor batches")
         for batch in iterate(data, self.feed.size):
             yield self._chosen((batch,) if is_array(batch) else batch)
@@ -108,7 +109,7 @@ class Outputs:
         parts: list[list[np.ndarray]] = [[] for _ in self.outputs]
         for batch, valid in self.batches(data):
             fed = self.feed.prepare(batch, valid)
-            for part, where, result in zip(parts, self.counted, function(*fed.arrays), strict=True):
+            for part, where, result in zip(parts, self.counted, on_host(function(*fed.arrays)), strict=True):
                 part.append(_valid(result, where, fed))
         if not parts[0]:
             raise RuntimeFault("there is no sample to predict")

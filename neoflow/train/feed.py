@@ -89,6 +89,11 @@ def as_array(value: Any) -> np.ndarray:
     return np.asarray(value)
 
 
+def on_host(results: Sequence[Any]) -> list[np.ndarray]:
+    """What a function has returned as arrays of NumPy, wherever it lies."""
+    return [np.asarray(r) for r in results]
+
+
 def is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or hasattr(value, "__dlpack__")
 

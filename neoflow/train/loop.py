@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from neoflow.errors import CheckpointError, RuntimeFault
 from neoflow.train.checkpoint import Position
+from neoflow.train.coming import Coming, Window
 from neoflow.train.feed import Batch, Data, begun
 from neoflow.train.interrupt import interruptible
 from neoflow.train.progress import Silent
@@ -32,7 +33,16 @@ class Trained(Protocol):
     checkpoint_every: int | None
     begun: Begun
 
-    def run_step(self, batches: Sequence[Batch], lr: float | None, count: Callable[[Stepped], None]) -> Stepped: ...
+    @property
+    def looks_ahead(self) -> bool: ...
+
+    def run_step(
+        self,
+        batches: Sequence[Batch],
+        lr: float | None,
+        count: Callable[[Stepped], None],
+        coming: Callable[[], Sequence[Batch]] | None,
+    ) -> Stepped: ...
 
     def evaluate(self, batches: Data) -> dict[str, float]: ...
 
@@ -102,22 +112,25 @@ class Loop:
         """The steps left in this epoch; the position is up to date whenever one is given."""
         at = self.trainer.position
         skipped = 0 if at.data is not None and hasattr(self.batches, "state") else at.taken
-        coming = itertools.islice(begun(self.batches), skipped, None)
-        while window := list(itertools.islice(coming, self.trainer.accumulate)):
+        left = itertools.islice(begun(self.batches), skipped, None)
+        coming = Coming(left, self.trainer.accumulate, lambda: _state(self.batches))
+        while (window := coming.take()).batches:
             began, at = time.perf_counter(), self.trainer.position
             lr = self.rates.at(at.step)
-            self.run.begin(window[0])
-            done = self.trainer.run_step(window, lr, partial(self._count, len(window)))
+            self.run.begin(window.batches[0])
+            goes_on = self.trainer.looks_ahead and at.step + 1 != self.steps
+            look = coming.look if goes_on else None
+            done = self.trainer.run_step(window.batches, lr, partial(self._count, window), look)
             yield StepRecord(at.step, at.epoch, done.values, lr, time.perf_counter() - began, done.samples)
 
-    def _count(self, batches: int, done: Stepped) -> None:
-        """Move the position past a step that was made from so many batches."""
+    def _count(self, window: Window, done: Stepped) -> None:
+        """Move the position past a step that was made from these batches."""
         at, weight = self.trainer.position, done.samples / self.trainer.batch
         after = replace(
             at,
             step=at.step + 1,
-            taken=at.taken + batches,
-            data=_state(self.batches),
+            taken=at.taken + len(window.batches),
+            data=window.place,
             totals={n: at.totals.get(n, 0.0) + weight * v for n, v in done.values.items()},
             weight=at.weight + weight,
         )

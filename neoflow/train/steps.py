@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ from neoflow.expr import dtype as dt
 from neoflow.pipeline import mixed_precision
 from neoflow.runtime.function import Function
 from neoflow.train.diagnosis import LARGEST, diagnose
-from neoflow.train.feed import Batch, Fed
+from neoflow.train.feed import Batch, Fed, Feed, on_host
 from neoflow.train.objective import Objective, Program
 
 Compile = Callable[[str, Callable[[], Program]], Function]
@@ -50,11 +51,13 @@ def run_step(
     step: int,
     begun: Begun,
     count: Callable[[Stepped], None],
+    coming: Callable[[], Sequence[Batch]] | None = None,
 ) -> Stepped:
     """Run the batches of one step; the parameters change with the last of them, after which `count` is called.
 
     count: moves the run past the step, and sets `begun.function` to None in the same instant. So an exception from
     outside, whenever it comes, leaves parameters and count of one step: a step that was made is counted.
+    coming: gives the batches of the step after this one while a GPU runs this one; they are uploaded then.
     Raises `RuntimeFault` when a loss is not finite, with the step and the first tensor that went bad.
     """
     names, feed = ("loss", *objective.metrics), objective.feed
@@ -62,7 +65,9 @@ def run_step(
 
     def take(results: Sequence[np.ndarray], fed: Fed) -> Stepped:
         """The step so far, with what its next batch gave."""
-        values = {n: float(r[: fed.valid].mean() if r.ndim else r) for n, r in zip(names, results, strict=True)}
+        values = {
+            n: float(r[: fed.valid].mean() if r.ndim else r) for n, r in zip(names, on_host(results), strict=True)
+        }
         if not abs(values["loss"]) <= LARGEST:
             begun.function = None  # such a step changes nothing
             computed = mixed_precision(objective.loss, objective.precision)
@@ -79,7 +84,11 @@ def run_step(
     arrays = step_arrays(objective, function, fed, lr, _count(found))
     begun.function, begun.runs = function, function.runs
     try:
-        done = take(function(*arrays), fed)
+        if coming is None:
+            results = function(*arrays)
+        else:
+            results = function.run_beside(partial(_bring, function, feed, coming), *arrays)
+        done = take(results, fed)
         count(done)
     except RuntimeFault:
         raise
@@ -88,6 +97,15 @@ def run_step(
             count(take(function.results(), fed))
         raise
     return done
+
+
+def _bring(function: Function, feed: Feed, coming: Callable[[], Sequence[Batch]]) -> None:
+    """Have the next batch on the device, where it is one that this function takes next."""
+    batches = coming()
+    with suppress(RuntimeFault):  # of what is no batch its own step tells
+        if len(batches) == 1:
+            fed = feed.prepare(batches[0])
+            function.bring(fed.arrays if fed.valid == feed.size else ())
 
 
 _Part = tuple[dict[str, float], int]

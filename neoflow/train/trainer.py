@@ -210,10 +210,21 @@ class Trainer:
             self.write_report(run)
         return run.history
 
-    def run_step(self, batches: Sequence[Batch], lr: float | None, count: Callable[[Stepped], None]) -> Stepped:
-        """One step, made from these batches and counted."""
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether the next batch is asked for, and brought to the device, while a step runs there."""
+        return self.target != "cpu"
+
+    def run_step(
+        self,
+        batches: Sequence[Batch],
+        lr: float | None,
+        count: Callable[[Stepped], None],
+        coming: Callable[[], Sequence[Batch]] | None = None,
+    ) -> Stepped:
+        """One step, made from these batches and counted; `coming` gives those of the next one meanwhile."""
         step = self.position.step
-        done = run_step(self.objective, self._function, batches, lr, step, self.begun, count)
+        done = run_step(self.objective, self._function, batches, lr, step, self.begun, count, coming)
         if self.objective.scaling is not None:
             refuse_lost(done.values[METRIC], step)
         return done

@@ -9,7 +9,7 @@ import neoflow as nf
 from neoflow import pipeline
 from neoflow.architectures import ARCHITECTURES, GPU_KINDS, gpu_target, runs_on
 from neoflow.runtime.device.cuda import DeviceArray
-from tests.emulator.driver import emulated
+from tests.emulator.driver import EmulatedDriver, emulated
 
 
 @pytest.fixture
@@ -58,10 +58,52 @@ def test_memory_is_freed_with_its_last_holder(gpu):
 
 
 def test_what_does_not_fit_is_told_with_figures(monkeypatch):
-    emulated(monkeypatch, limit=1 << 20)
-    x = nf.placeholder((1000, 1000), name="x")
-    with pytest.raises(nf.RuntimeFault, match=r"out of memory on the GPU: 0.004 GB are needed .* 0.001 GB of 0.0 GB"):
-        nf.compile([x + 1.0], [x], target="cuda")
+    gpu = emulated(monkeypatch, limit=10 << 20)
+    x, w = nf.placeholder((1000, 1000), name="x"), nf.parameter((1000, 500), name="w")
+    figures = r"\(temporaries 0\.\d+, parameters 0\.002, inputs and outputs 0\.008\)"
+    text = rf"out of memory on the GPU: 0\.\d+ GB are needed {figures}, 0\.010 GB of 0\.0 GB are free; take a smaller"
+    with pytest.raises(nf.RuntimeFault, match=text):
+        nf.compile([nf.sum(x @ w), x + 1.0], [x], target="cuda")
+    assert gpu.driver.used == 0
+    with pytest.raises(nf.RuntimeFault, match=r"0.011 GB are needed for float32\[2700, 1000\], 0.010 GB of 0.0 GB"):
+        gpu.allocate((2700, 1000), "float32")
+
+
+def test_what_is_there_already_needs_no_room(monkeypatch):
+    gpu = emulated(monkeypatch, limit=5 << 20)
+    w, c = nf.parameter((1000, 500), name="w"), nf.constant(np.arange(500_000, dtype=np.float32).reshape(1000, 500))
+    f = nf.compile([nf.sum(w * c)], [], target="cuda")
+    g = nf.compile([nf.max(w * c)], [], target="cuda")
+    assert gpu.driver.used > 4_000_000 and f()[0] == 0 and g()[0] == 0
+
+
+def test_an_exception_between_launch_and_wait_finds_the_step_made(gpu, monkeypatch):
+    x, w, y, updates = program()
+    f = nf.compile([y], [x], updates, target="cuda")
+    a, value = np.ones((5, 6), np.float32), np.arange(6, dtype=np.float32)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EmulatedDriver, "synchronize", interrupted)
+        patch.setattr(EmulatedDriver, "to_host", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            f(a)
+    assert f.runs == 1
+    np.testing.assert_array_equal(f.results()[0], a * value + 1)
+    np.testing.assert_array_equal(nf.get_value(w), value / 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(EmulatedDriver, "run_graph", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            f(a)
+    with monkeypatch.context() as patch:
+        patch.setattr(EmulatedDriver, "run_graph", lambda *_: nf.RuntimeFault("not launched"))
+        with pytest.raises(nf.RuntimeFault, match="not launched"):
+            f(a)
+    assert f.runs == 1
+    np.testing.assert_array_equal(nf.get_value(w), value / 2)
+    np.testing.assert_array_equal(f(a)[0], a * value / 2 + 1)
 
 
 def test_an_index_out_of_its_table_is_told_with_the_line(gpu):
@@ -74,6 +116,17 @@ def test_an_index_out_of_its_table_is_told_with_the_line(gpu):
         f(a, np.array([6, 7, 3]))
     assert "test_cuda.py" in str(caught.value)
     np.testing.assert_array_equal(f(a, np.array([1, 1, 1]))[0], [2, 2, 2])
+
+
+def test_a_step_with_an_index_out_of_its_table_goes_on_and_says_so(gpu):
+    table, ids = nf.parameter((7, 2), name="table", init=np.ones((7, 2), np.float32)), nf.placeholder((3,), "int64")
+    rows = nf.nn.functional.embedding(table, ids)
+    f = nf.compile([nf.sum(rows)], [ids], {table: table * 2.0}, target="cuda")
+    with pytest.raises(nf.RuntimeFault, match="already overwritten: table; set or load them again"):
+        f(np.array([0, 9, 1]))
+    assert f.runs == 0
+    np.testing.assert_array_equal(nf.get_value(table), np.full((7, 2), 2.0))
+    assert f(np.array([0, 1, 2]))[0] == 12 and f.runs == 1
 
 
 def test_a_profile_has_every_call(gpu):

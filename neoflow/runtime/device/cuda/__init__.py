@@ -2,6 +2,6 @@
 
 from neoflow.runtime.device.cuda.device import Cuda
 from neoflow.runtime.device.cuda.driver import CudaDriver, Driver, Gpu
-from neoflow.runtime.device.cuda.memory import DeviceArray
+from neoflow.runtime.device.cuda.memory import DeviceArray, Pinned
 
-__all__ = ["Cuda", "CudaDriver", "DeviceArray", "Driver", "Gpu"]
+__all__ = ["Cuda", "CudaDriver", "DeviceArray", "Driver", "Gpu", "Pinned"]

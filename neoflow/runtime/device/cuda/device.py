@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from neoflow.errors import RuntimeFault
 from neoflow.expr import dtype as dt
 from neoflow.runtime.device import Launch, Memory, Recording, Status
+from neoflow.runtime.device.cuda.dlpack import CUDA, Foreign, imported
 from neoflow.runtime.device.cuda.driver import Driver
-from neoflow.runtime.device.cuda.memory import DeviceArray, allocated
+from neoflow.runtime.device.cuda.memory import Borrowed, DeviceArray, allocated, require
 from neoflow.runtime.device.cuda.recording import COPY, CudaRecording
 
 
@@ -41,6 +44,38 @@ class Cuda:
     def allocate(self, shape: tuple[int, ...], dtype: str) -> DeviceArray:
         return allocated(self.driver, shape, dtype)
 
+    def adopted(self, value: Any) -> DeviceArray | None:
+        """The memory of an object that lies on this GPU, as it is; None where it lies on a host.
+
+        Raises `RuntimeFault` for another GPU's, and where its library does not give it.
+        """
+        if isinstance(value, DeviceArray):
+            return value
+        if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
+            return None
+        kind, ordinal = (int(n) for n in value.__dlpack_device__())
+        if kind != CUDA:
+            return None
+        if ordinal != self.driver.gpu.ordinal:
+            raise RuntimeFault(f"it is on device cuda:{ordinal}, the program on cuda:{self.driver.gpu.ordinal}")
+        found = imported(value, self.driver.stream)
+        borrowed = DeviceArray(Borrowed(self.driver, found), 0, found.shape, found.dtype)
+        return borrowed if found.is_dense else self._gathered(borrowed, found)
+
+    def _gathered(self, memory: DeviceArray, found: Foreign) -> DeviceArray:
+        """Strided memory as dense one, by way of the host. Raises `RuntimeFault` for a dtype that there is not."""
+        if found.dtype not in dt.NUMPY:
+            return memory
+        width = dt.itemsize(found.dtype)
+        reached = [(n - 1) * s for n, s in zip(found.shape, found.strides, strict=True)]
+        first, last = sum(min(0, r) for r in reached), sum(max(0, r) for r in reached)
+        content = np.empty(last - first + 1, dt.NUMPY[found.dtype])
+        self.driver.to_host(content.ctypes.data, found.address + first * width, content.nbytes)
+        strides = [s * width for s in found.strides]
+        dense = self.allocate(found.shape, found.dtype)
+        self.copy(dense, np.lib.stride_tricks.as_strided(content[-first:], found.shape, strides))
+        return dense
+
     def view(self, memory: DeviceArray, start: int, shape: tuple[int, ...], dtype: str) -> DeviceArray:
         return DeviceArray(memory.block, memory.offset + start, shape, dtype)
 
@@ -67,6 +102,11 @@ class Cuda:
         for target, memory in zip(targets, staged, strict=True):
             self.driver.copy(target.address, memory.address, target.nbytes)
         self.synchronize()
+
+    def require(self, needs: Mapping[str, int]) -> None:
+        """Raises `RuntimeFault` where what a program needs, bytes by what they are for, is not free."""
+        told = ", ".join(f"{name} {nbytes / 1e9:.3f}" for name, nbytes in needs.items() if nbytes)
+        require(self.driver, sum(needs.values()), f"({told})")
 
     def address(self, memory: DeviceArray) -> int:
         return memory.address

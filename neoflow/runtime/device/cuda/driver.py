@@ -1,12 +1,15 @@
 """`Driver`: the calls of the CUDA driver API that are used, and the driver of this machine through cuda-bindings.
 
-Addresses and handles are numbers. Everything is put into one stream, in order.
+Addresses and handles are numbers. Everything is put into one stream, in order; but uploads into a second one, so that
+they go on while kernels run.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,13 +18,15 @@ from neoflow.errors import RuntimeFault
 
 @dataclass(frozen=True)
 class Gpu:
-    """A device as its driver describes it. driver: the newest CUDA it runs, 13000 for 13.0."""
+    """A device as its driver describes it. driver: the newest CUDA it runs, 13000 for 13.0. ordinal: among those that
+    this process sees."""
 
     name: str
     architecture: str
     processors: int
     nbytes: int
     driver: int
+    ordinal: int = 0
 
 
 class Driver(Protocol):
@@ -29,6 +34,37 @@ class Driver(Protocol):
 
     @property
     def gpu(self) -> Gpu: ...
+
+    @property
+    def stream(self) -> int:
+        """The handle of the stream, as other libraries take it."""
+        ...
+
+    def follow(self, stream: int) -> None:
+        """What is put into the stream from now on waits for what another library has put into its own by now."""
+        ...
+
+    def pinned(self, nbytes: int) -> int:
+        """Memory of the host that uploads are made from."""
+        ...
+
+    def free_pinned(self, address: int) -> None: ...
+
+    def upload(self, target: int, host: int, nbytes: int) -> None:
+        """From pinned memory, into the second stream."""
+        ...
+
+    def hold_uploads(self, event: int) -> None:
+        """Uploads from now on wait for a moment in the stream."""
+        ...
+
+    def join_uploads(self) -> None:
+        """What is put into the stream from now on waits for the uploads up to now."""
+        ...
+
+    def finish_uploads(self) -> None:
+        """Returns when all uploads are done."""
+        ...
 
     def allocate(self, nbytes: int) -> int: ...
 
@@ -62,6 +98,14 @@ class Driver(Protocol):
 
     def run_graph(self, graph: int) -> None: ...
 
+    def launches(self, graph: int) -> Iterator[Any]:
+        """Runs the graph when it is asked for its one item; what that means `judge` knows."""
+        ...
+
+    def judge(self, launched: Any) -> None:
+        """Raises `RuntimeFault` where a launch has failed."""
+        ...
+
     def free_graph(self, graph: int) -> None: ...
 
     def event(self) -> int:
@@ -87,6 +131,9 @@ class CudaDriver:
         except ImportError:
             raise RuntimeFault("running on a GPU needs cuda-bindings: pip install 'neoflow[cuda]'") from None
         self._cu: Any = cu
+        self._lost: str | None = None
+        self._here = threading.local()
+        self._here.is_ready = True  # from now on `_do` makes the context each thread's own
         try:
             self._do("cuInit", 0)
         except RuntimeFault:
@@ -96,8 +143,9 @@ class CudaDriver:
         if not self._do("cuDeviceGetCount"):
             raise RuntimeFault("there is no GPU that this process may see: look at CUDA_VISIBLE_DEVICES")
         device = self._do("cuDeviceGet", 0)
-        self._do("cuCtxSetCurrent", self._do("cuDevicePrimaryCtxRetain", device))
-        self._stream = self._do("cuStreamCreate", 1)  # does not wait for the legacy stream
+        self._context = self._do("cuDevicePrimaryCtxRetain", device)
+        self._do("cuCtxSetCurrent", self._context)
+        self._stream, self._uploads = (self._do("cuStreamCreate", 1) for _ in range(2))  # wait for no legacy stream
         kinds = cu.CUdevice_attribute
         major = self._do("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)
         minor = self._do("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device)
@@ -108,24 +156,78 @@ class CudaDriver:
         self.gpu = Gpu(name, f"sm_{major}{minor}", int(processors), total, version)
 
     def _do(self, name: str, *arguments: Any) -> Any:
-        """A call's result."""
-        code, *found = getattr(self._cu, name)(*arguments)
+        """A call's result. After an error that a GPU does not get over every call tells of that one alone."""
+        self._be_ready()
+        try:
+            given = getattr(self._cu, name)(*arguments)
+        except RuntimeError as error:  # cuda-bindings found no such function
+            raise RuntimeFault(f"the GPU's driver: it has no {name} ({error}){_TOO_OLD}") from None
+        return self._found(name, given)
+
+    def _be_ready(self) -> None:
+        """Have the context in this thread."""
+        if self._lost is not None:
+            raise RuntimeFault(self._lost)
+        if not getattr(self._here, "is_ready", False):
+            self._cu.cuCtxSetCurrent(self._context)
+            self._here.is_ready = True
+
+    def _found(self, name: str, given: Any) -> Any:
+        """What a call has given. Raises `RuntimeFault` with the driver's words where it has failed."""
+        code, *found = given
         if int(code) != 0:
             _, words = self._cu.cuGetErrorString(code)
-            raise RuntimeFault(
-                f"the GPU's driver: {name} failed: {_said(words)} ({code.name}){_ADVICE.get(code.name, '')}"
-            )
+            text = f"the GPU's driver: {name} failed: {_said(words)} ({code.name}){_ADVICE.get(code.name, '')}"
+            if _ADVICE.get(code.name) is _STICKY:
+                self._lost = text
+            raise RuntimeFault(text)
         return found[0] if found else None
+
+    @property
+    def stream(self) -> int:
+        return int(self._stream)
+
+    def follow(self, stream: int) -> None:
+        self._wait(self._stream, self._cu.CUstream(stream))
+
+    def _wait(self, waiting: Any, other: Any) -> None:
+        """One stream for what is in another by now."""
+        event = self._do("cuEventCreate", _NO_TIMES)
+        self._do("cuEventRecord", event, other)
+        self._do("cuStreamWaitEvent", waiting, event, 0)
+        self._do("cuEventDestroy", event)
+
+    def pinned(self, nbytes: int) -> int:
+        return int(self._do("cuMemHostAlloc", nbytes, 0))
+
+    def free_pinned(self, address: int) -> None:
+        self._quietly("cuMemFreeHost", address)
+
+    def upload(self, target: int, host: int, nbytes: int) -> None:
+        self._do("cuMemcpyHtoDAsync", target, host, nbytes, self._uploads)
+
+    def hold_uploads(self, event: int) -> None:
+        self._do("cuStreamWaitEvent", self._uploads, self._cu.CUevent(event), 0)
+
+    def join_uploads(self) -> None:
+        self._wait(self._stream, self._uploads)
+
+    def finish_uploads(self) -> None:
+        self._do("cuStreamSynchronize", self._uploads)
+
+    def _quietly(self, name: str, *arguments: Any) -> None:
+        """Give back what is gone anyway where the GPU is."""
+        with suppress(RuntimeFault):
+            self._do(name, *arguments)
 
     def allocate(self, nbytes: int) -> int:
         return int(self._do("cuMemAlloc", nbytes))
 
     def free(self, address: int) -> None:
-        self._cu.cuMemFree(address)
+        self._quietly("cuMemFree", address)
 
     def free_bytes(self) -> int:
-        code, free, _ = self._cu.cuMemGetInfo()
-        return int(free) if int(code) == 0 else 0
+        return int(self._do("cuMemGetInfo"))
 
     def to_device(self, target: int, host: int, nbytes: int) -> None:
         self._do("cuMemcpyHtoDAsync", target, host, nbytes, self._stream)
@@ -144,7 +246,7 @@ class CudaDriver:
         return int(self._do("cuModuleLoadData", data))
 
     def unload(self, module: int) -> None:
-        self._cu.cuModuleUnload(self._cu.CUmodule(module))
+        self._quietly("cuModuleUnload", self._cu.CUmodule(module))
 
     def function(self, module: int, symbol: str) -> int:
         return int(self._do("cuModuleGetFunction", self._cu.CUmodule(module), symbol.encode()))
@@ -168,10 +270,18 @@ class CudaDriver:
         return int(ready)
 
     def run_graph(self, graph: int) -> None:
-        self._do("cuGraphLaunch", self._cu.CUgraphExec(graph), self._stream)
+        for launched in self.launches(graph):
+            self.judge(launched)
+
+    def launches(self, graph: int) -> Iterator[Any]:
+        self._be_ready()
+        return map(self._cu.cuGraphLaunch, (self._cu.CUgraphExec(graph),), (self._stream,))
+
+    def judge(self, launched: Any) -> None:
+        self._found("cuGraphLaunch", launched)
 
     def free_graph(self, graph: int) -> None:
-        self._cu.cuGraphExecDestroy(self._cu.CUgraphExec(graph))
+        self._quietly("cuGraphExecDestroy", self._cu.CUgraphExec(graph))
 
     def event(self) -> int:
         found = self._do("cuEventCreate", 0)
@@ -183,7 +293,7 @@ class CudaDriver:
         return float(self._do("cuEventElapsedTime", self._cu.CUevent(first), self._cu.CUevent(last))) / 1e3
 
     def free_event(self, event: int) -> None:
-        self._cu.cuEventDestroy(self._cu.CUevent(event))
+        self._quietly("cuEventDestroy", self._cu.CUevent(event))
 
     def synchronize(self) -> None:
         self._do("cuStreamSynchronize", self._stream)
@@ -191,15 +301,37 @@ class CudaDriver:
 
 _ASKED_SHARED_BYTES = 48 << 10
 """More dynamic shared memory than this must be asked for."""
+_NO_TIMES = 2
+"""Of an event: it orders, and tells no time."""
 _STICKY = "; nothing runs on the GPU any more in this process: start it again"
+_TOO_OLD = "; the driver is older than the compiler: update it, or install an older nvcc"
 _ADVICE = {
+    "CUDA_ERROR_NO_DEVICE": "; no GPU is seen: look at nvidia-smi and CUDA_VISIBLE_DEVICES",
+    "CUDA_ERROR_DEVICE_UNAVAILABLE": "; another process has the GPU to itself: nvidia-smi tells which",
+    "CUDA_ERROR_NOT_INITIALIZED": "; a child of fork cannot use the GPU of its parent: start it by spawn",
+    "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH": "; the driver was updated: restart the machine",
+    "CUDA_ERROR_STUB_LIBRARY": "; the library is a stub for linking: take its folder out of LD_LIBRARY_PATH",
+    "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE": "; this GPU runs newer code with a newer driver alone: update it",
+    "CUDA_ERROR_OUT_OF_MEMORY": "; take a smaller batch, or end what else uses the GPU",
     "CUDA_ERROR_NO_BINARY_FOR_GPU": "; the code is for another architecture: compile for this machine's, target='cuda'",
-    "CUDA_ERROR_INVALID_PTX": "; the driver is older than the compiler: update it, or install an older nvcc",
-    "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": "; the driver is older than the compiler: update it",
-    "CUDA_ERROR_ILLEGAL_ADDRESS": _STICKY,
-    "CUDA_ERROR_LAUNCH_FAILED": _STICKY,
-    "CUDA_ERROR_MISALIGNED_ADDRESS": _STICKY,
-    "CUDA_ERROR_ECC_UNCORRECTABLE": _STICKY,
+    "CUDA_ERROR_INVALID_PTX": _TOO_OLD,
+    "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": _TOO_OLD,
+    **dict.fromkeys(
+        (
+            "CUDA_ERROR_ILLEGAL_ADDRESS",
+            "CUDA_ERROR_ILLEGAL_INSTRUCTION",
+            "CUDA_ERROR_INVALID_ADDRESS_SPACE",
+            "CUDA_ERROR_INVALID_PC",
+            "CUDA_ERROR_MISALIGNED_ADDRESS",
+            "CUDA_ERROR_HARDWARE_STACK_ERROR",
+            "CUDA_ERROR_LAUNCH_FAILED",
+            "CUDA_ERROR_LAUNCH_TIMEOUT",
+            "CUDA_ERROR_ASSERT",
+            "CUDA_ERROR_ECC_UNCORRECTABLE",
+            "CUDA_ERROR_CONTAINED",
+        ),
+        _STICKY,
+    ),
 }
 
 

@@ -1,8 +1,9 @@
-"""Launches of a step as one CUDA Graph: captured when they first run, and anew when an address has changed."""
+"""Launches of a step as one CUDA Graph: captured when they first run, and anew for addresses not seen lately."""
 
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from neoflow.runtime.device.cuda.driver import Driver
 
 COPY = 0
 """Stands for the address of a function that copies."""
+GRAPHS = 8
+"""How many graphs a recording keeps: arrays come from few addresses, in turn."""
 
 
 class CudaRecording:
@@ -22,10 +25,12 @@ class CudaRecording:
     def __init__(
         self, driver: Driver, launches: Sequence[Launch], table: np.ndarray, status: Status | None, timed: bool
     ):
-        self.table, self.status, self.runs = table, status, 0
+        self.table, self.status = table, status
+        self._counted: tuple[int, deque[Any]] = (0, deque())
+        """runs, and the launches since"""
         self._driver, self._launches, self._timed = driver, launches, timed
-        self._captured: np.ndarray | None = None
-        self._graph: _Graph | None = None
+        self._graphs: dict[bytes, _Graph] = {}
+        """by what the table holds, the one used last at the end"""
         self._events: list[int] = []
 
     def run(self) -> None:
@@ -33,15 +38,27 @@ class CudaRecording:
         if self._timed:
             self._run_timed()
         else:
-            if self._captured is None or not np.array_equal(self._captured, self.table):
-                self._capture()
-            assert self._graph is not None
-            self._driver.run_graph(self._graph.handle)
-        self.runs += 1
+            addresses = self.table.tobytes()
+            graph = self._graphs.pop(addresses, None) or self._capture()
+            self._graphs[addresses] = graph
+            counted, launched = self._counted = (self.runs, deque())
+            launched.extend(self._driver.launches(graph.handle))  # and is counted, with no bytecode in between
+            try:
+                self._driver.judge(launched[0])
+            except RuntimeFault:
+                self._counted = (counted, deque())
+                raise
 
-    def _capture(self) -> None:
+    @property
+    def runs(self) -> int:
+        """How often all launches were put into the stream; there they run to their end."""
+        counted, launched = self._counted
+        return counted + len(launched)
+
+    def _capture(self) -> _Graph:
         driver = self._driver
-        self._graph, self._captured = None, None
+        while len(self._graphs) >= GRAPHS:
+            del self._graphs[next(iter(self._graphs))]
         driver.begin_graph()
         try:
             self._clear()
@@ -49,7 +66,7 @@ class CudaRecording:
                 self._put(launch)
         finally:
             handle = driver.end_graph()
-        self._graph, self._captured = _Graph(driver, handle), self.table.copy()
+        return _Graph(driver, handle)
 
     def _run_timed(self) -> None:
         driver = self._driver
@@ -60,6 +77,7 @@ class CudaRecording:
         for launch in self._launches:
             self._put(launch)
             self._events.append(driver.event())
+        self._counted = (self.runs + 1, deque())
 
     def _clear(self) -> None:
         if self.status is not None:
