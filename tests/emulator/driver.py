@@ -27,7 +27,7 @@ class EmulatedDriver:
         self._buffers: dict[int, object] = {}
         self._handles: dict[int, object] = {}
         self._capturing: list[Callable[[], None]] | None = None
-        self._clock = 0.0
+        self._clock, self._handed = 0.0, 0
 
     def _put(self, name: str, action: Callable[[], None]) -> None:
         """Into the stream: done at once, or kept by the graph that is made."""
@@ -38,9 +38,9 @@ class EmulatedDriver:
             action()
 
     def _handle(self, thing: object) -> int:
-        number = len(self._handles) + 1
-        self._handles[number] = thing
-        return number
+        self._handed += 1
+        self._handles[self._handed] = thing
+        return self._handed
 
     def allocate(self, nbytes: int) -> int:
         if self._capturing is not None:
