@@ -27,7 +27,8 @@ from benchmarks.gpu.rows import Outcome, Row, Setting, Task, append, read_rows
 from benchmarks.gpu.tables import COMMAND, section
 from benchmarks.gpu.tasks import TASKS
 from benchmarks.gpu.worker import Failed, Worker, failure
-from neoflow.report.gpu import examine_gpu
+from neoflow import pipeline
+from neoflow.errors import RuntimeFault
 
 OUT = Path("gpu-results")
 LIMIT = 240.0
@@ -95,21 +96,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = read_rows([*options.known, path])
     tasks = wanted(options.piece, options.only, {} if options.again else rows)
     setting = Setting(options.seconds, options.dry)
-    left = 0
     with dry.emulator() if options.dry else nullcontext():
-        report = examine_gpu(measure=False)
-        if report.gpu is None and tasks:
-            say(f"nothing is measured: {report.missing}")
+        try:
+            left = work(tasks, rows, path, gpu_here(), setting, 60 * options.minutes) if tasks else 0
+        except RuntimeFault as absent:
+            say(f"nothing is measured: {absent.message}")
             left = len(tasks)
-        elif tasks:
-            on = dry.ON if options.dry else f"{report.gpu}, driver {report.driver}"
-            left = work(tasks, rows, path, on, setting, 60 * options.minutes)
     print("\n".join(section(rows)), flush=True)
     if options.write:
         publish(rows)
     if left:
         say(f"{left} rows are left: the same command goes on")
     return int(left > 0)
+
+
+def gpu_here() -> str:
+    """Its name and its driver. Raises `RuntimeFault` when there is none."""
+    here = pipeline.gpu().driver.gpu
+    return f"{here.name} ({here.architecture}), CUDA {here.driver // 1000}.{here.driver % 1000 // 10}"
 
 
 def work(tasks: Sequence[Task], rows: dict[str, Row], path: Path, on: str, setting: Setting, seconds: float) -> int:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-ON = "the emulator, where times mean nothing"
-
 
 @contextmanager
 def emulator() -> Iterator[None]:

@@ -59,6 +59,14 @@ class Case:
     def is_of_peer(self) -> bool:
         return self.ceiling != BANDWIDTH
 
+    def program(self, dry: bool) -> tuple[list[nf.Tensor], list[nf.Tensor], list[np.ndarray]]:
+        """Roots, inputs, and arrays for these."""
+        inputs = [nf.placeholder(s, self.dtype) for s in (self.dry if dry else self.shapes)]
+        if self.ids:
+            inputs.append(nf.placeholder(inputs[0].shape[:1], "int64"))
+        rng = np.random.default_rng(0)
+        return list(self.build(*inputs)), inputs, [drawn(t, rng, self.ids) for t in inputs]
+
 
 def matmul_case(n: int, dtype: str) -> Case:
     def build(a: nf.Tensor, b: nf.Tensor) -> list[nf.Tensor]:
@@ -189,12 +197,7 @@ def drawn(t: nf.Tensor, rng: np.random.Generator, ids: int) -> np.ndarray:
 
 def measure(case: Case, setting: Setting) -> Outcome:
     """Seconds of ours and of each peer, the work, the largest difference from the first peer."""
-    inputs = [nf.placeholder(s, case.dtype) for s in (case.dry if setting.dry else case.shapes)]
-    if case.ids:
-        inputs.append(nf.placeholder(inputs[0].shape[:1], "int64"))
-    roots = list(case.build(*inputs))
-    rng = np.random.default_rng(0)
-    arrays = [drawn(t, rng, case.ids) for t in inputs]
+    roots, inputs, arrays = case.program(setting.dry)
     program = Resident(compiled(roots, inputs), arrays)
     program.run()
     found = program.results()
@@ -208,7 +211,7 @@ def measure(case: Case, setting: Setting) -> Outcome:
     except theirs.Absent as absent:
         return Outcome(figures, str(absent))
     said = []
-    given = [theirs.tensor(a) for a in arrays] if case.dtype != "bfloat16" else bfloat16_tensors(torch, arrays)
+    given = given_to_peers(arrays)
     for name, peer in case.peers.items():
         call = peer(torch)
         try:
@@ -221,9 +224,11 @@ def measure(case: Case, setting: Setting) -> Outcome:
     return Outcome(figures, "; ".join(said))
 
 
-def bfloat16_tensors(torch: Any, arrays: Sequence[np.ndarray]) -> list[Any]:
-    """NumPy has no bfloat16 that PyTorch takes."""
-    return [torch.from_numpy(a.astype(np.float32)).cuda().bfloat16() for a in arrays]
+def given_to_peers(arrays: Sequence[np.ndarray]) -> list[Any]:
+    """The arrays as tensors of PyTorch, which takes no bfloat16 of NumPy's."""
+    is_narrow = [a.dtype == dt.NUMPY["bfloat16"] for a in arrays]
+    tensors = [theirs.tensor(a.astype(np.float32) if n else a) for a, n in zip(arrays, is_narrow, strict=True)]
+    return [t.bfloat16() if n else t for t, n in zip(tensors, is_narrow, strict=True)]
 
 
 def compared(case: Case, found: Sequence[np.ndarray], wanted: Sequence[Any], figures: Figures) -> list[str]:

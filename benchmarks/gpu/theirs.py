@@ -16,6 +16,7 @@ from neoflow.nn import Model
 from neoflow.train.step import RATE
 
 Run = Callable[[], Any]
+DEVICE = "cuda"
 ABSENT = "no PyTorch here that reaches a GPU"
 
 
@@ -39,12 +40,12 @@ def torch() -> Any:
 
 def on_gpu() -> AbstractContextManager:
     """What makes tensors makes them there."""
-    return torch().device("cuda")
+    return torch().device(DEVICE)
 
 
 def tensor(array: np.ndarray) -> Any:
     """A copy of an array on the GPU."""
-    return torch().from_numpy(np.ascontiguousarray(array)).cuda()
+    return torch().from_numpy(np.ascontiguousarray(array)).to(DEVICE)
 
 
 def seconds_of(run: Run, setting: Setting) -> float:
@@ -104,7 +105,7 @@ def step_of(model: Model, name: str, contender: str) -> tuple[float, Run]:
             peer.objective = module.compile(peer.objective, mode=COMPILED[contender])
 
         def step() -> Any:
-            with module.device("cuda"):
+            with module.device(DEVICE):
                 loss = peer.objective(x, labels)
             gradients = module.autograd.grad(loss, tensors)
             with module.no_grad():
