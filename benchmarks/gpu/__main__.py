@@ -38,7 +38,7 @@ Perform = Callable[[Task, Setting, float], Outcome]
 
 def wanted(piece: str | None, only: str, rows: Mapping[str, Row]) -> list[Task]:
     """Tasks that were asked for and have not been done."""
-    asked = [t for t in TASKS if piece in (None, t.piece) and re.search(only, t.key)]
+    asked = [t for t in TASKS if piece in (None, t.piece) and (only in t.key or re.search(only, t.key))]
     return [t for t in asked if t.key not in rows or not rows[t.key].is_done]
 
 
