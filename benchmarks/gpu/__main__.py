@@ -1,6 +1,6 @@
 """neoflow on this machine's GPU: right, near its ceilings, beside PyTorch.
 
-    python -m benchmarks.gpu [--piece a|b|c] [--only REGEX] [--seconds 0.5] [--minutes 9] [--out FOLDER] [--write]
+    python -m benchmarks.gpu [--piece a|b|c] [--only REGEX] [--minutes 9] [--out FOLDER] [--dry] [--write]
 
 (a) every template and model against NumPy's `evaluate`; (b) kernels as shares of the measured ceilings, beside
 PyTorch's; (c) training steps beside PyTorch: eager, as one CUDA graph, compiled. Each row is a line of
@@ -31,8 +31,8 @@ from neoflow import pipeline
 from neoflow.errors import RuntimeFault
 
 OUT = Path("gpu-results")
-LIMIT = 240.0
-"""Seconds of a row."""
+GRACE = 30.0
+"""Seconds that the last row may take beyond the time there is."""
 Perform = Callable[[Task, Setting, float], Outcome]
 
 
@@ -52,7 +52,7 @@ def perform_all(
             return len(tasks) - n
         start, is_done = time.monotonic(), True
         try:
-            outcome = perform(task, setting, min(LIMIT, left + 30))
+            outcome = perform(task, setting, min(setting.limit, left + GRACE))
         except Failed as failed:
             outcome, is_done = Outcome(said=str(failed)), False
         rows[task.key] = Row(task.key, outcome.figures, outcome.said, on, datetime.date.today().isoformat(), is_done)
@@ -83,6 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--piece", choices=("a", "b", "c"))
     parser.add_argument("--only", default="", help="rows whose key this regular expression finds")
     parser.add_argument("--seconds", type=float, default=0.5, help="of runs that a time is taken from")
+    parser.add_argument("--limit", type=float, default=Setting.limit, help="seconds of a row, which then has failed")
     parser.add_argument("--minutes", type=float, default=9.0, help="after which no row is begun")
     parser.add_argument("--out", type=Path, default=OUT, help="where rows.jsonl is")
     parser.add_argument("--known", type=Path, action="append", default=[], help="rows of another run")
@@ -95,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = options.out / "rows.jsonl"
     rows = read_rows([*options.known, path])
     tasks = wanted(options.piece, options.only, {} if options.again else rows)
-    setting = Setting(options.seconds, options.dry)
+    setting = Setting(options.seconds, options.limit, options.dry)
     with dry.emulator() if options.dry else nullcontext():
         try:
             left = work(tasks, rows, path, gpu_here(), setting, 60 * options.minutes) if tasks else 0

@@ -189,9 +189,9 @@ CASES = (
 
 
 def drawn(t: nf.Tensor, rng: np.random.Generator, ids: int) -> np.ndarray:
-    """Normal values; integers below `ids`."""
+    """Normal values around 0.5, whose sums are far from 0; integers below `ids`."""
     if dt.is_float(t.dtype):
-        return rng.standard_normal(t.shape, np.float32).astype(dt.NUMPY[t.dtype])
+        return (rng.standard_normal(t.shape, np.float32) + np.float32(0.5)).astype(dt.NUMPY[t.dtype])
     return rng.integers(0, ids, t.shape)
 
 

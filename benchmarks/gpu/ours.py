@@ -42,8 +42,9 @@ def place_of(program: Compiled) -> Cuda:
 
 def load(program: Compiled, place: Cuda) -> list[Loaded]:
     """Its kernels, in the memory of the GPU."""
+    libraries = {name: place.load(library) for name, library in {m.name: m.library for m in program.modules}.items()}
     pairs = zip(program.kernels, program.modules, strict=True)
-    return [load_kernel(module.codes[kernel.key], place.load(module.library)) for kernel, module in pairs]
+    return [load_kernel(module.codes[kernel.key], libraries[module.name]) for kernel, module in pairs]
 
 
 def verify_kernels(program: Compiled) -> Outcome:
