@@ -12,7 +12,10 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Setting:
-    """seconds: of runs that a time is taken from. limit: of a row, at most. dry: tiny shapes, in the emulator, where times mean nothing."""
+    """seconds: of runs that a time is taken from. limit: of a row, at most.
+
+    dry: tiny shapes, in the emulator, where times mean nothing.
+    """
 
     seconds: float = 0.5
     limit: float = 240.0
