@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import neoflow as nf
 from neoflow.nn import functional as F
@@ -33,9 +34,13 @@ class Form:
 
 
 def matmul(a: nf.Tensor, b: nf.Tensor) -> list[nf.Tensor]:
-    """Narrow floats are added up in float32."""
-    wide_a, wide_b = (t if t.dtype == "float64" else nf.cast(t, "float32") for t in (a, b))
-    return [nf.cast(nf.expr("y[m,n] = sum(a[m,k] * b[k,n])", a=wide_a, b=wide_b), a.dtype)]
+    """Narrow floats are added up in float32; they are cast where they are read, as tensor cores do it."""
+    wide, k = "float64" if a.dtype == "float64" else "float32", nf.axis(a.shape[1], "k")
+
+    def product(i: Any, j: Any) -> Any:
+        return nf.sum(nf.cast(a[i, k], wide) * nf.cast(b[k, j], wide), axis=[k])
+
+    return [nf.cast(nf.compute((a.shape[0], b.shape[1]), product, name="y"), a.dtype)]
 
 
 def turned(a: nf.Tensor, b: nf.Tensor) -> list[nf.Tensor]:

@@ -11,6 +11,7 @@ import numpy as np
 
 import neoflow as nf
 from benchmarks.gpu import theirs
+from benchmarks.gpu.forms import matmul
 from benchmarks.gpu.ours import Resident, compiled
 from benchmarks.gpu.rows import Figures, Outcome, Setting, Task
 from neoflow.expr import dtype as dt
@@ -69,13 +70,9 @@ class Case:
 
 
 def matmul_case(n: int, dtype: str) -> Case:
-    def build(a: nf.Tensor, b: nf.Tensor) -> list[nf.Tensor]:
-        wide_a, wide_b = nf.cast(a, "float32"), nf.cast(b, "float32")
-        return [nf.cast(nf.expr("y[m,n] = sum(a[m,k] * b[k,n])", a=wide_a, b=wide_b), dtype)]
-
     peers: dict[str, Peer] = {"cuBLAS": lambda torch: torch.matmul}
     shapes, dry = ((n, n), (n, n)), ((16, 16), (16, 16))
-    return Case(f"matmul {n} {dtype}", build, shapes, dry, peers, ARITHMETIC[dtype], OF_CUBLAS[dtype], dtype)
+    return Case(f"matmul {n} {dtype}", matmul, shapes, dry, peers, ARITHMETIC[dtype], OF_CUBLAS[dtype], dtype)
 
 
 def capsule_forms(torch: Any, how: str) -> Callable[..., Any]:
