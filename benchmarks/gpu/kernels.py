@@ -105,7 +105,14 @@ def capsule_case(batch: int, part: str, dtype: str) -> Case:
     dry = ((1, 2, 5, 5, 2, 2), (3, 2, 3, 3, 2, 2), (1, 3, 2, 2, 2, 2))
 
     def convolved(x: nf.Tensor, w: nf.Tensor) -> nf.Tensor:
-        return F.capsule_conv(nf.cast(x, "float32"), nf.cast(w, "float32"), stride=2)
+        c, r, s, k = (nf.axis(w.shape[d], n) for d, n in ((1, "c"), (2, "r"), (3, "s"), (4, "k")))
+        places = ((size - w.shape[2]) // 2 + 1 for size in x.shape[2:4])
+
+        def product(b: Any, o: Any, p: Any, q: Any, i: Any, j: Any) -> Any:
+            left, right = x[b, c, 2 * p + r, 2 * q + s, i, k], w[o, c, r, s, k, j]
+            return nf.sum(nf.cast(left, "float32") * nf.cast(right, "float32"), axis=[c, r, s, k])
+
+        return nf.compute((x.shape[0], w.shape[0], *places, x.shape[4], w.shape[5]), product, name="y")
 
     def build(x: nf.Tensor, w: nf.Tensor, *g: nf.Tensor) -> list[nf.Tensor]:
         y = convolved(x, w)
