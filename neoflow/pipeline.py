@@ -293,7 +293,7 @@ def compile_program(
     kernels, modules, built = trace.run(
         "code",
         lambda: _kernels(tuple(subgraphs.values()), schedules, machine, settings),
-        lambda r: f"{r[2]} kernels compiled, {len(r[0]) - r[2]} from the cache",
+        lambda r: _code_summary(r[1], r[2], machine),
         lambda r: "\n".join(f"{k.symbol} {k.subgraph.digest[:8]}" for k in r[0]),
         distinct,
     )
@@ -304,7 +304,15 @@ def compile_program(
         lambda p: f"{p.arena_bytes} bytes of temporaries",
         of=f"{len(calls)} kernel calls",
     )
-    return Compiled(written, graph, calls, plan, kernels, modules, machine, built, len(kernels) - built, trace)
+    cached = sum(1 for m in modules if m.library) - built
+    return Compiled(written, graph, calls, plan, kernels, modules, machine, built, max(0, cached), trace)
+
+
+def _code_summary(modules: Sequence[Module], built: int, target: Target) -> str:
+    """What was compiled, of a module a kernel; or why nothing can be."""
+    if any(not m.library for m in modules):
+        return f"{len(modules)} kernels written, not compiled: {codegen.missing(target)}"
+    return f"{built} kernels compiled, {len(modules) - built} from the cache"
 
 
 def _schedule(subgraph: Subgraph, target: Target) -> Schedule:
@@ -318,6 +326,7 @@ def _kernels(
     """The kernels, the modules they are in, and how many of them were compiled now.
 
     What the cache knows by its request is not even lowered; what is lowered to code that is there is not compiled.
+    Without a compiler for the target the modules are empty: the kernels can be looked at.
     """
     cache = _cache(settings)
     cache.refresh()
@@ -348,12 +357,14 @@ def _build(
     modules: dict[str, Module | None] = {}
     groups: dict[bool, list[tuple[str, Any]]] = {False: [], True: []}
     builds: list[tuple[dict[str, Code], Future[bytes]]] = []
-    known = 0
+    known, missing = 0, codegen.missing(target)
     with ThreadPoolExecutor(workers, "neoflow-build") as pool:
 
         def submit(group: list[tuple[str, Any]]) -> None:
-            if group:
-                codes = {key: kernel.code for key, kernel in group}
+            codes = {key: kernel.code for key, kernel in group}
+            if missing is not None:
+                modules.update((key, Module("", {key: code}, b"")) for key, code in codes.items())
+            elif group:
                 builds.append((codes, pool.submit(codegen.build, [kernel for _, kernel in group], target)))
 
         for subgraph, schedule in asked:
@@ -405,12 +416,17 @@ def _check(kernel: Kernel, module: Module, loaded: Loaded, place: Device, settin
 
 
 def bind(compiled: Compiled) -> Function:
-    """Load the kernels and bind them to memory. Of a device that is not here the code can only be looked at."""
+    """Load the kernels and bind them to memory. Of a device that is not here the code can only be looked at.
+
+    Raises `CodegenError` where the device is here, and no compiler for it.
+    """
     settings, placed = config.load(), list(zip(compiled.kernels, compiled.modules, strict=True))
     try:
         place = device(compiled.target)
     except RuntimeFault as reason:
         return Elsewhere(compiled, reason.message)
+    if any(not m.library for m in compiled.modules):
+        raise CodegenError(codegen.missing(compiled.target) or "the kernels were not compiled")
     loaded = [load_kernel(module.codes[k.key], _library(place, module)) for k, module in placed]
     if settings.check:
         for found in zip(compiled.kernels, compiled.modules, loaded, strict=True):

@@ -1,6 +1,8 @@
-"""Every test session has a kernel cache of its own."""
+"""Every test session has a kernel cache of its own; what needs a compiler that is not here is skipped."""
 
 import pytest
+
+from tests.emulator.faults import NoCompiler
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -9,3 +11,12 @@ def kernel_cache(tmp_path_factory):
         folder = tmp_path_factory.mktemp("kernels")
         patch.setenv("NEOFLOW_CACHE_DIR", str(folder))
         yield folder
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call():
+    """A test that comes to the emulator on a machine without g++ is skipped, and the summary says why."""
+    try:
+        return (yield)
+    except NoCompiler as error:
+        pytest.skip(str(error))

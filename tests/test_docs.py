@@ -14,6 +14,7 @@ import pytest
 
 import neoflow as nf
 from neoflow import config
+from tests.emulator.driver import emulated
 
 ROOT = Path(__file__).parents[1]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -114,6 +115,15 @@ def test_the_network_in_the_readme(monkeypatch, tmp_path):
     exec(compile(blocks[2], "README.md", "exec"), names)
     assert (names["predicted"] == names["digits"].test.labels).mean() > 0.9
     assert names["history"].best and (tmp_path / "run.html").stat().st_size > 10_000
+
+
+@pytest.mark.tvm
+def test_the_program_for_a_gpu_in_the_readme(monkeypatch):
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    emulated(monkeypatch, checked=False)
+    names: dict = {}
+    exec(compile(blocks[3], "README.md", "exec"), names)
+    np.testing.assert_allclose(names["value"], np.full((64, 32), np.tanh(2.56)), rtol=1e-5)
 
 
 def test_the_readme_lists_every_flag_and_nothing_else():

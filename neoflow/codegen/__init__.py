@@ -33,12 +33,13 @@ __all__ = [
     "fma_kernel",
     "kernel_key",
     "lower",
+    "missing",
     "source",
     "team_key",
 ]
 
 DEVICES = {"cpu": "neoflow.codegen.cpu", "cuda": "neoflow.codegen.gpu", "nvptx": "neoflow.codegen.gpu"}
-"""The package of each kind of target, with `lower`, `kernel_key`, `build` and `source`."""
+"""The package of each kind of target, with `lower`, `kernel_key`, `build` and `source`; of a GPU also `missing`."""
 _OF_CPU = ("Lowered", "build_team", "fma_kernel", "team_key")
 _OF_GPU = ("CEILING_THREADS", "ceilings", "ceilings_module", "cubin", "cuda_compilers")
 
@@ -72,6 +73,11 @@ def source(kernels: Sequence[Lowered], target: Target, format: str = "tir") -> s
 def kernel_key(kernel: Lowered, target: Target) -> str:
     """What the code of a kernel is found by, whatever its name."""
     return _device(target.kind).kernel_key(kernel, target)
+
+
+def missing(target: Target) -> str | None:
+    """Why code for a target can be written but not built on this machine; None where it can."""
+    return None if target.device == "cpu" else _device(target.kind).missing(target)
 
 
 def __getattr__(name: str) -> Any:

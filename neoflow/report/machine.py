@@ -16,6 +16,7 @@ import psutil
 
 import neoflow as nf
 from neoflow import codegen, config
+from neoflow.architectures import NEWEST, gpu_target
 from neoflow.errors import NeoflowError
 from neoflow.machine import available_cores
 from neoflow.pipeline import compile, device, resolve_target
@@ -180,7 +181,7 @@ def examine() -> Machine:
         cache, memory = bandwidth_gb_s(target.l2_bytes * target.threads // 2), bandwidth_gb_s(1 << 29)
     except (NeoflowError, ImportError) as error:
         missing["a working compiler"] = f"nothing can be compiled: {error}"
-    gpu = examine_gpu()
+    gpu, without_ptx = examine_gpu(), codegen.missing(gpu_target("nvptx", NEWEST))
     wanted = (
         (tvm, "apache-tvm", "compiling anything: pip install apache-tvm"),
         (
@@ -188,6 +189,7 @@ def examine() -> Machine:
             "a CUDA compiler",
             "code for NVIDIA GPUs: pip install 'neoflow[cuda]', or a CUDA toolkit",
         ),
+        (None if without_ptx else "here", "libdevice", f"the target nvptx: {without_ptx}"),
         (gpu.gpu, "an NVIDIA GPU", f"running on one: {gpu.missing}"),
         (torch, "PyTorch", "`neoflow bench --against torch` and the tests marked torch: pip install 'neoflow[torch]'"),
         (jax, "JAX", "`neoflow bench --against jax` and the tests marked jax: pip install 'neoflow[jax]'"),

@@ -14,7 +14,16 @@ from benchmarks import foreign, grad_speed, kernels, models, runtime
 from neoflow.models import find_model
 
 pytestmark = [pytest.mark.torch, pytest.mark.tvm]
-WITH_OPTIONS = ("foreign", "gallery.__main__", "kernels", "models", "operators", "runtime", "steps.__main__")
+WITH_OPTIONS = (
+    "foreign",
+    "gallery.__main__",
+    "gpu.__main__",
+    "kernels",
+    "models",
+    "operators",
+    "runtime",
+    "steps.__main__",
+)
 
 
 @pytest.mark.parametrize("name", WITH_OPTIONS)

@@ -2,13 +2,14 @@
 
 import hashlib
 import os
+import shutil
 import stat
 import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
 
-from tests.emulator.faults import SourceError
+from tests.emulator.faults import NoCompiler, SourceError
 
 HERE = Path(__file__).parent
 _COMMON = [
@@ -54,6 +55,9 @@ def _hash(*parts: str) -> str:
 
 @cache
 def _machine_key() -> str:
+    """Raises `NoCompiler`."""
+    if shutil.which("g++") is None:
+        raise NoCompiler("the emulator, which runs kernels for GPUs, needs g++: apt install g++")
     version = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
     files = [p for p in sorted(HERE.rglob("*")) if p.suffix in {".h", ".cpp"} or p.parent.name == "std"]
     return _hash(

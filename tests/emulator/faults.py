@@ -22,6 +22,10 @@ class SourceError(Exception):
     """The machine cannot run this source: g++ or `source.py` says why."""
 
 
+class NoCompiler(Exception):
+    """There is no g++ on this machine."""
+
+
 @dataclass(frozen=True)
 class Fault(Exception):
     """A kernel's fault: what of `KINDS`, whose, at which address and element (where it has one), the line."""

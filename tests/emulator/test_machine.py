@@ -5,7 +5,8 @@ import threading
 import numpy as np
 import pytest
 
-from tests.emulator import MEMORY, Fault, Program, SourceError, emulate
+from tests.emulator import MEMORY, Fault, Program, SourceError, build, emulate
+from tests.emulator.faults import NoCompiler
 from tests.emulator.kernels import source
 from tests.emulator.machine import runtime
 
@@ -48,6 +49,12 @@ def test_what_nothing_was_written_to_is_not_read():
     program.launch("k", 1, 32, 0, [a.address, b.address])
     for buffer in (a, b):
         MEMORY.free(buffer)
+
+
+def test_without_a_compiler_it_says_what_is_needed(monkeypatch):
+    monkeypatch.setattr(build.shutil, "which", lambda _: None)
+    with pytest.raises(NoCompiler, match=r"the emulator, which runs kernels for GPUs, needs g\+\+"):
+        build._machine_key.__wrapped__()
 
 
 def test_memory_that_was_freed_is_nobodys():

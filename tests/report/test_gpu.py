@@ -7,6 +7,7 @@ import pytest
 from neoflow import codegen
 from neoflow.architectures import ARCHITECTURES, gpu_target
 from neoflow.codegen.gpu import ceiling
+from neoflow.report import machine
 from neoflow.report.gpu import examine_gpu, measure_gpu
 from tests.emulator.driver import emulated
 
@@ -34,6 +35,15 @@ def test_it_says_what_is_here_and_what_is_not(monkeypatch):
 def test_a_machine_without_a_gpu_says_why():
     said = examine_gpu()
     assert said.gpu is None and said.missing and said.lines()["GPU"] == f"none: {said.missing}"
+
+
+def test_the_doctor_says_what_ptx_needs(monkeypatch):
+    monkeypatch.setattr(machine, "fma_gflops", lambda target: 1.0)
+    monkeypatch.setattr(machine, "bandwidth_gb_s", lambda nbytes: 1.0)
+    monkeypatch.setattr(codegen, "missing", lambda target: f"nothing for {target.kind}")
+    assert machine.examine().missing["libdevice"] == "the target nvptx: nothing for nvptx"
+    monkeypatch.setattr(codegen, "missing", lambda target: None)
+    assert "libdevice" not in machine.examine().missing
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow import pipeline
+from neoflow import codegen, pipeline
 from neoflow.architectures import ARCHITECTURES, GPU_KINDS, gpu_target, runs_on
+from neoflow.codegen.gpu import compile, compilers
 from neoflow.runtime.device.cuda import DeviceArray
 from tests.emulator.driver import EmulatedDriver, emulated
 
@@ -144,6 +145,31 @@ def test_without_a_gpu_the_code_can_be_looked_at():
         f(np.zeros(3, np.float32))
     with pytest.raises(nf.RuntimeFault, match="the program cannot run here: "):
         f.profile(np.zeros(3, np.float32))
+
+
+def test_without_a_compiler_the_code_can_be_looked_at(monkeypatch):
+    said = "there is no CUDA compiler here: pip install 'neoflow[cuda]' brings NVRTC, a CUDA toolkit brings nvcc"
+    x = nf.placeholder((3,), name="x")
+    y = nf.compute((3,), lambda i: x[i] * 17.25 + 1.0, name="y")
+    with monkeypatch.context() as patch:
+        patch.setattr(compilers, "COMPILERS", {})
+        f = nf.compile([y], [x], target="cuda:sm_75")
+        assert "__global__" in f.source("cuda") and "gpu_map" in f.explain("schedules") and f.plan.calls
+        (code,) = [r for r in f.compiled.trace.records if r.name == "code"]
+        assert code.summary == f"1 kernels written, not compiled: {said}" and f.compiled.cached == 0
+        patch.setattr(pipeline, "device", lambda target: None)
+        with pytest.raises(nf.CodegenError, match="there is no CUDA compiler here"):
+            nf.compile([y], [x], target="cuda:sm_75")
+    assert nf.compile([y], [x], target="cuda:sm_75").compiled.modules[0].library or codegen.missing(f.compiled.target)
+
+
+def test_without_libdevice_ptx_is_not_built(monkeypatch):
+    def absent():
+        raise nf.CodegenError("PTX needs libdevice")
+
+    monkeypatch.setattr(compile, "libdevice", absent)
+    assert codegen.missing(gpu_target("nvptx", "sm_80")) == "PTX needs libdevice"
+    assert codegen.missing(pipeline.resolve_target("cpu")) is None
 
 
 def test_copies_go_both_ways(gpu):

@@ -2,7 +2,7 @@
 
 from neoflow.codegen.gpu.ceiling import THREADS as CEILING_THREADS
 from neoflow.codegen.gpu.ceiling import ceilings, ceilings_module
-from neoflow.codegen.gpu.compile import build, kernel_key, source
+from neoflow.codegen.gpu.compile import build, kernel_key, missing, source
 from neoflow.codegen.gpu.compilers import cubin, cuda_compilers
 from neoflow.codegen.gpu.kernel import Lowered, lower
 
@@ -16,5 +16,6 @@ __all__ = [
     "cuda_compilers",
     "kernel_key",
     "lower",
+    "missing",
     "source",
 ]

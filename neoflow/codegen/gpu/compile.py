@@ -12,7 +12,7 @@ import tvm
 from neoflow.codegen.gpu.compilers import FLAGS, compiler, cubin
 from neoflow.codegen.gpu.cuda import HERE, cuda_source
 from neoflow.codegen.gpu.kernel import Lowered
-from neoflow.codegen.gpu.ptx import ptx_source
+from neoflow.codegen.gpu.ptx import libdevice, ptx_source
 from neoflow.codegen.keys import digest, program_digest
 from neoflow.codegen.keys import kernel_key as key_of_text
 from neoflow.errors import CodegenError
@@ -33,8 +33,19 @@ def kernel_key(kernel: Lowered, target: Target) -> str:
     return key_of_text(digest(plain.text(), plain.code.to_json()), str(target), toolchain(_compiler(target)))
 
 
+def missing(target: Target) -> str | None:
+    """Why kernels cannot be built for a target here; None where they can."""
+    try:
+        compiler() if target.kind == "cuda" else libdevice()
+    except CodegenError as error:
+        return error.message
+    return None
+
+
 def _compiler(target: Target) -> str:
-    """What makes of text what the driver loads."""
+    """What makes of text what the driver loads, where it is here."""
+    if missing(target) is not None:
+        return "no compiler"
     return compiler().version() if target.kind == "cuda" else f"LLVM {tvm.get_global_func(_LLVM)()}"
 
 

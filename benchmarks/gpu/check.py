@@ -1,0 +1,86 @@
+"""Piece a: every template and model against `evaluate`, and whole steps against the CPU's."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.gpu.forms import FORMS, Form
+from benchmarks.gpu.ours import TARGET, compiled, verify_kernels
+from benchmarks.gpu.rows import Outcome, Setting, Task
+from neoflow.autodiff import grad
+from neoflow.expr.tensor import Placeholder, topological
+from neoflow.models import build_model
+from neoflow.pipeline import compile
+from neoflow.train.step import reset, sgd_updates
+
+VERIFIED: dict[str, tuple[int, dict[str, Any] | None]] = {
+    "capsnet": (1, None),
+    "mi_lstm_mnist": (3, {"steps": 1, "inputs": 3, "hidden": 4, "classes": 3}),
+    "mi_lstm_ptb": (3, None),
+    "ptb_lstm": (3, None),
+    "bert_layer": (2, None),
+    "shufflenet": (2, None),
+    "resnet18": (1, None),
+    "resnet50": (1, None),
+}
+"""Models whose kernels are compared with NumPy, in their small sizes: the batch, and sizes of a dry run if any."""
+WHOLE = {
+    "capsnet": 16,
+    "mi_lstm_mnist": 64,
+    "mi_lstm_ptb": 64,
+    "ptb_lstm": 20,
+    "bert_layer": 8,
+    "shufflenet": 16,
+    "resnet50": 4,
+}
+"""Models whose gradients are compared with the CPU's, in their own sizes, and batches."""
+LOSS, GRADIENT = 1e-4, 0.05
+"""Allowed between devices: of the loss; of a gradient's norm, relus that round to their other side allowed for."""
+NOT_DRY = "not in a dry run"
+
+
+def form(form: Form, setting: Setting) -> Outcome:
+    """Every kernel of a small program."""
+    roots, _ = form.program(setting.dry)
+    inputs = [t for t in topological(list(roots)) if isinstance(t, Placeholder)]
+    return verify_kernels(compiled(roots, inputs))
+
+
+def model(name: str, setting: Setting) -> Outcome:
+    """Every kernel of a model's training step."""
+    batch, sizes = VERIFIED[name]
+    if setting.dry and sizes is None:
+        return Outcome(said=NOT_DRY)
+    found = build_model(name, batch, small=True, **(sizes or {} if setting.dry else {}))
+    gradients = grad(found.loss, list(found.parameters.values()))
+    return verify_kernels(compiled([found.loss], found.inputs, sgd_updates(found, gradients)))
+
+
+def whole(name: str, setting: Setting) -> Outcome:
+    """Loss and gradients of a model in its own size, beside the CPU's."""
+    sizes = VERIFIED[name][1]
+    if setting.dry and sizes is None:
+        return Outcome(said=NOT_DRY)
+    found = build_model(name, 2, **(sizes or {})) if setting.dry else build_model(name, WHOLE[name])
+    roots = [found.loss, *grad(found.loss, list(found.parameters.values()))]
+    arrays = found.example()
+    reset(found)
+    there, here = (compile(roots, found.inputs, target=target)(*arrays) for target in (TARGET, "cpu"))
+    loss = abs(float(there[0]) - float(here[0])) / abs(float(here[0]))
+    norms = [float(np.linalg.norm(g)) for g in here[1:]]
+    least = 1e-5 * max(norms)
+    errors = [
+        float(np.linalg.norm(a - b)) / max(norm, least) for a, b, norm in zip(there[1:], here[1:], norms, strict=True)
+    ]
+    is_close = loss <= LOSS and max(errors) <= GRADIENT
+    return Outcome({"loss": loss, "gradient": max(errors)}, "" if is_close else "WRONG: another network")
+
+
+TASKS = (
+    *(Task(f"a/{f.title()}", partial(form, f)) for f in FORMS),
+    *(Task(f"a/{name} b{batch}, its kernels", partial(model, name)) for name, (batch, _) in VERIFIED.items()),
+    *(Task(f"a/{name} b{batch}, beside the CPU", partial(whole, name)) for name, batch in WHOLE.items()),
+)

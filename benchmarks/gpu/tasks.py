@@ -1,0 +1,5 @@
+"""All tasks, the most telling first."""
+
+from benchmarks.gpu import check, kernels, steps
+
+TASKS = (*check.TASKS, *kernels.TASKS, *steps.TASKS)
