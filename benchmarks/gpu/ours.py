@@ -16,8 +16,8 @@ from neoflow.expr.tensor import Tensor
 from neoflow.pipeline import Compiled, compile_program, device, parameter_store
 from neoflow.runtime.constants import constant_memory
 from neoflow.runtime.device.cuda import Cuda
-from neoflow.runtime.exchange import OnDevice
 from neoflow.runtime.executor import Executor, Loaded, load_kernel, run_on
+from neoflow.runtime.transfer import OnDevice
 
 TARGET = "cuda"
 BLOCK = 0.02
@@ -77,7 +77,7 @@ class Resident:
         constants = [constant_memory(self.place, c) for c in graph.constants]
         kernels = load(program, self.place)
         self._executor = Executor(program.plan, kernels, parameters, constants, self.place, program.target.threads)
-        self._exchange = OnDevice(self._executor, graph.inputs)
+        self._exchange = OnDevice(self._executor, graph.inputs, self.place)
         self._exchange.bind(arrays)
 
     def run(self) -> None:
