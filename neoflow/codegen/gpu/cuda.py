@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -25,11 +26,15 @@ static __device__ half4 make_half4(half x, half y, half z, half w) { return half
 
 
 def lowered_module(kernels: Sequence[Lowered], target: Target) -> tvm.IRModule:
-    """The functions of kernels, as the code generators take them."""
-    machine, t = tvm_target(target), tirx.transform
+    """The functions of kernels, as the code generators take them.
+
+    They are lowered as for CUDA C++: for NVPTX TVM would join products and sums.
+    """
+    machine, t = tvm_target(replace(target, kind="cuda")), tirx.transform
     functions = {n: f.with_attr("target", machine) for k in kernels for n, f in k.functions}
     passes = [t.FlattenBuffer(), t.StmtSimplify(), t.LowerIntrin()]
-    return tvm.transform.Sequential(passes)(tvm.IRModule(functions))
+    module = tvm.transform.Sequential(passes)(tvm.IRModule(functions))
+    return tvm.IRModule({n: f.with_attr("target", tvm_target(target)) for n, f in module.functions.items()})
 
 
 @lru_cache(maxsize=8)
