@@ -131,9 +131,9 @@ def pieces(models: Sequence[str], targets: Sequence[str], done: set[tuple[str, s
             yield model, name, found.row(model, name)
 
 
-def publish(rows: dict[tuple[str, str], str]) -> None:
+def publish(rows: dict[tuple[str, str], str], processor: str) -> None:
     how = (
-        f"{examine().processor}, without a GPU; training step (SGD), default schedules; "
+        f"{processor}, without a GPU; training step (SGD), default schedules; "
         "`python -m benchmarks.gpu_compile --write`"
     )
     lines = HEAD + [rows[m, t] for m in MODELS for t in TARGETS if (m, t) in rows]
@@ -149,12 +149,13 @@ def main() -> None:
     options = parser.parse_args()
     rows = written() if options.write else {}
     done = set() if options.again else set(rows)
+    processor = examine().processor if options.write else ""
     print("\n".join(HEAD), flush=True)
     for model, target, row in pieces(options.models.split(","), options.targets.split(","), done):
         print(row, flush=True)
         rows[model, target] = row
         if options.write:
-            publish(rows)
+            publish(rows, processor)
 
 
 if __name__ == "__main__":
