@@ -12,20 +12,23 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks import results
 from neoflow import codegen
-from neoflow.architectures import REGISTERS_A_THREAD, gpu_target
+from neoflow.architectures import REGISTERS_A_THREAD, architecture, gpu_target
 from neoflow.autodiff import grad
 from neoflow.codegen.gpu.resources import Resources, resources
 from neoflow.errors import CodegenError
 from neoflow.graph import make_graph
-from neoflow.loops import default_schedule
+from neoflow.loops import default_schedule, problem_of
+from neoflow.loops.gpu.blocks import SHARED_BYTES
+from neoflow.loops.gpu.estimate import estimate
+from neoflow.loops.gpu.occupancy import Block
 from neoflow.models import build_model
 from neoflow.partition import Subgraph, order_calls
 from neoflow.pipeline import stages
-from neoflow.report.machine import examine
+from neoflow.report.machine import processor
 from neoflow.target import Target
 from neoflow.trace import Trace
 from neoflow.train.step import sgd_updates
@@ -35,37 +38,64 @@ TARGETS = tuple(f"{kind}:{name}" for name in ("sm_75", "sm_80", "sm_90") for kin
 TOGETHER = 8
 """Kernels of one source."""
 HEAD = [
-    "| model | target | kernels | launches | fail | spill | most registers | with a stack | most shared bytes | s |",
-    "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+    "| model | target | kernels | launches | fail | spill | beyond | registers | over | stack | shared bytes | s |",
+    "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
 ]
+NOTE = """
+fail: kernels that do not compile. spill: launches with values that are stored for want of registers. beyond: launches
+that take more shared memory than the schedule's legality has it, or more registers than a block may have. registers,
+shared bytes: the most of any launch. over: launches of more registers than the estimate of occupancy assumes.
+stack: launches with local memory of another kind: a register tile that a loop goes over, or the slow path of a
+division."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Of a template: what its code takes, and what its schedule says that a block asks for."""
+
+    template: str
+    used: Resources
+    said: Block
+    threads: int
+
+    def is_beyond(self, target: Target) -> bool:
+        """Whether a processor does not hold a block as legality has it."""
+        registers = self.used.registers
+        most = architecture(target).registers
+        is_over = registers > REGISTERS_A_THREAD or registers * self.threads > most
+        return is_over or self.used.shared_bytes > self.said.shared_bytes
 
 
 @dataclass(frozen=True)
 class Found:
-    """Of a model and a target. failures: by the kernel's template, what was said. used: by the launch's template."""
+    """Of a model and a target. failures: by the kernel's template, what was said."""
 
+    target: Target
     kernels: int
     failures: tuple[tuple[str, str], ...]
-    used: tuple[tuple[str, Resources], ...]
+    launches: tuple[Launch, ...]
     seconds: float
 
-    def row(self, model: str, target: str) -> str:
+    def row(self, model: str) -> str:
         """A line of the table."""
-        each = [r for _, r in self.used]
+        each = [one.used for one in self.launches]
         numbers = (
             self.kernels,
             len(each),
             len(self.failures),
             sum(r.spills for r in each),
+            sum(one.is_beyond(self.target) for one in self.launches),
             max((r.registers for r in each), default=0),
+            sum(one.used.registers > one.said.registers for one in self.launches),
             sum(r.stack > 0 for r in each),
             max((r.shared_bytes for r in each), default=0),
         )
-        return f"| {model} | {target} | " + " | ".join(map(str, numbers)) + f" | {self.seconds:.0f} |"
+        name = f"{self.target.kind}:{self.target.mcpu}"
+        return f"| {model} | {name} | " + " | ".join(map(str, numbers)) + f" | {self.seconds:.0f} |"
 
     def remarks(self) -> list[str]:
         """What did not compile, spills, or takes more than there is."""
-        bad = [f"{t}: {r}" for t, r in self.used if r.spills or r.registers > REGISTERS_A_THREAD]
+        bad = [str(one) for one in self.launches if one.used.spills or one.is_beyond(self.target)]
         return [f"{t}: {said}" for t, said in self.failures] + bad
 
 
@@ -83,7 +113,7 @@ def compiled(subgraphs: Sequence[Subgraph], target: Target) -> Found:
     """All of them, some in one source; those of a source that fails once more by themselves."""
     start = time.perf_counter()
     failures: list[tuple[str, str]] = []
-    used: list[tuple[str, Resources]] = []
+    used: list[Launch] = []
     numbered = list(enumerate(subgraphs))
     for group in (numbered[n : n + TOGETHER] for n in range(0, len(numbered), TOGETHER)):
         try:
@@ -94,19 +124,26 @@ def compiled(subgraphs: Sequence[Subgraph], target: Target) -> Found:
                     used += _used([one], target)
                 except Exception as error:
                     failures.append((default_schedule(one[1], target).template, str(error)[:400]))
-    return Found(len(subgraphs), tuple(failures), tuple(used), time.perf_counter() - start)
+    return Found(target, len(subgraphs), tuple(failures), tuple(used), time.perf_counter() - start)
 
 
-def _used(group: Sequence[tuple[int, Subgraph]], target: Target) -> list[tuple[str, Resources]]:
-    """What each launch takes, with the template it is of."""
+def _used(group: Sequence[tuple[int, Subgraph]], target: Target) -> list[Launch]:
+    """What each launch takes; the second launch of a kernel may ask for what any may."""
     schedules = [default_schedule(s, target) for _, s in group]
     lowered = [codegen.lower(s, c, target, f"k{n}") for (n, s), c in zip(group, schedules, strict=True)]
     found = resources(codegen.source(lowered, target, "ptx" if target.kind == "nvptx" else "cuda"), target)
-    launches = [(c.template, e.symbol) for k, c in zip(lowered, schedules, strict=True) for e in k.code.entries]
-    missing = [symbol for _, symbol in launches if symbol not in found]
+    missing = [e.symbol for k in lowered for e in k.code.entries if e.symbol not in found]
     if missing:
         raise CodegenError(f"the compiler says nothing of {', '.join(missing)}")
-    return [(template, found[symbol]) for template, symbol in launches]
+    launches = []
+    for (_, subgraph), schedule, kernel in zip(group, schedules, lowered, strict=True):
+        said = estimate(problem_of(subgraph), schedule, target).block
+        for n, e in enumerate(kernel.code.entries):
+            block = replace(said, shared_bytes=SHARED_BYTES) if n else said
+            taken = found[e.symbol]
+            taken = replace(taken, shared_bytes=taken.shared_bytes + e.shared_bytes)
+            launches.append(Launch(schedule.template, taken, block, e.threads))
+    return launches
 
 
 def written() -> dict[tuple[str, str], str]:
@@ -128,15 +165,15 @@ def pieces(models: Sequence[str], targets: Sequence[str], done: set[tuple[str, s
             found = compiled(subgraphs, target)
             for remark in found.remarks():
                 print(f"  {model} {name} {remark}", flush=True)
-            yield model, name, found.row(model, name)
+            yield model, name, found.row(model)
 
 
-def publish(rows: dict[tuple[str, str], str], processor: str) -> None:
+def publish(rows: dict[tuple[str, str], str]) -> None:
     how = (
-        f"{processor}, without a GPU; training step (SGD), default schedules; "
+        f"{processor()}, without a GPU; training step (SGD), default schedules; "
         "`python -m benchmarks.gpu_compile --write`"
     )
-    lines = HEAD + [rows[m, t] for m in MODELS for t in TARGETS if (m, t) in rows]
+    lines = HEAD + [rows[m, t] for m in MODELS for t in TARGETS if (m, t) in rows] + [NOTE]
     results.write("gpu compile", "Kernels compiled for GPUs: CUDA C++ by nvcc, PTX by LLVM and ptxas", how, lines)
 
 
@@ -149,13 +186,12 @@ def main() -> None:
     options = parser.parse_args()
     rows = written() if options.write else {}
     done = set() if options.again else set(rows)
-    processor = examine().processor if options.write else ""
     print("\n".join(HEAD), flush=True)
     for model, target, row in pieces(options.models.split(","), options.targets.split(","), done):
         print(row, flush=True)
         rows[model, target] = row
         if options.write:
-            publish(rows, processor)
+            publish(rows)
 
 
 if __name__ == "__main__":

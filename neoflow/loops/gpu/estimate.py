@@ -17,7 +17,6 @@ from typing import Any
 from neoflow.architectures import REGISTERS_A_THREAD, Architecture, architecture
 from neoflow.errors import ScheduleError
 from neoflow.loops.gpu import contraction, map, reduction, rows, scatter
-from neoflow.loops.gpu.blocks import EXCHANGED_BYTES
 from neoflow.loops.gpu.occupancy import Block, Occupancy, occupancy
 from neoflow.loops.gpu.tile import SPARE
 from neoflow.loops.knob import Chosen
@@ -115,10 +114,6 @@ def _rows_shared(p: Any, k: Chosen) -> int:
     return rows.shared_bytes(p, k) if k["place"] == "shared" else 0
 
 
-def _reduction_shared(p: Any, k: Chosen) -> int:
-    return EXCHANGED_BYTES if int(k["team"]) > 1 else 0
-
-
 def _scatter_shared(p: Any, k: Chosen) -> int:
     sums = int(k["rows"]) * int(k["width"]) * scatter.sum_bytes(p)
     return scatter.list_bytes(int(k["threads"])) + sums
@@ -135,7 +130,7 @@ def _form(measures: Callable[[Any, Target, Chosen], Measures], shared: Callable[
 
 FORMS: dict[str, Form] = {
     "gpu_map": _form(map.measures, lambda *_: 0),
-    "gpu_reduction": _form(reduction.measures, _reduction_shared),
+    "gpu_reduction": _form(reduction.measures, reduction.shared_bytes),
     "gpu_rows": _form(rows.measures, _rows_shared),
     "gpu_scatter": _form(scatter.measures, _scatter_shared),
     "gpu_contraction": Form(_of_tile, contraction.measures, TILE_WARPS, lambda a: a.flops),

@@ -20,7 +20,7 @@ SAID = """ptxas info    : 0 bytes gmem, 128 bytes cmem[4]
 ptxas info    : Compiling entry function 'k1_0' for 'sm_80'
 ptxas info    : Function properties for k1_0
     304 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
-ptxas info    : Used 255 registers, used 1 barriers, 304 bytes cumulative stack size, 24832 bytes smem, 384 bytes cmem[0]
+ptxas info    : Used 255 registers, used 1 barriers, 304 bytes stack, 24832 bytes smem, 384 bytes cmem[0]
 ptxas info    : Compile time = 141.030 ms
 ptxas info    : Compiling entry function 'k0_0' for 'sm_80'
 ptxas info    : Function properties for k0_0
