@@ -105,9 +105,12 @@ def _of_knobs(measures: Callable[[Any, Target, Chosen], Measures], shared: Calla
     return block
 
 
-def _of_tile(p: Any, target: Target, k: Chosen) -> Block:
-    tile = contraction.tile_of(p, target, k)
-    return Block(tile.threads, tile.registers, tile.shared_bytes)
+def _of_tile(tile_of: Callable[[Any, Target, Chosen], Any]) -> Callable[[Any, Target, Chosen], Block]:
+    def block(p: Any, target: Target, k: Chosen) -> Block:
+        tile = tile_of(p, target, k)
+        return Block(tile.threads, tile.registers, tile.shared_bytes)
+
+    return block
 
 
 def _rows_shared(p: Any, k: Chosen) -> int:
@@ -133,6 +136,6 @@ FORMS: dict[str, Form] = {
     "gpu_reduction": _form(reduction.measures, reduction.shared_bytes),
     "gpu_rows": _form(rows.measures, _rows_shared),
     "gpu_scatter": _form(scatter.measures, _scatter_shared),
-    "gpu_contraction": Form(_of_tile, contraction.measures, TILE_WARPS, lambda a: a.flops),
+    "gpu_contraction": Form(_of_tile(contraction.tile_of), contraction.measures, TILE_WARPS, lambda a: a.flops),
 }
 """By template."""
