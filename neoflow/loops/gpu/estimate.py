@@ -114,7 +114,7 @@ def _of_tile(tile_of: Callable[[Any, Target, Chosen], Any]) -> Callable[[Any, Ta
 
 
 def _rows_shared(p: Any, k: Chosen) -> int:
-    return rows.shared_bytes(p, k) if k["place"] == "shared" else 0
+    return rows.shared_bytes(p, k) if k["place"] == "shared" else rows.exchanged_bytes(p, k)
 
 
 def _scatter_shared(p: Any, k: Chosen) -> int:
