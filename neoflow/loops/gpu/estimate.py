@@ -16,7 +16,7 @@ from typing import Any
 
 from neoflow.architectures import REGISTERS_A_THREAD, Architecture, architecture
 from neoflow.errors import ScheduleError
-from neoflow.loops.gpu import contraction, map, reduction, rows, scatter
+from neoflow.loops.gpu import contraction, map, reduction, rows, scatter, tensor_core
 from neoflow.loops.gpu.occupancy import Block, Occupancy, occupancy
 from neoflow.loops.gpu.tile import SPARE
 from neoflow.loops.knob import Chosen
@@ -136,6 +136,7 @@ FORMS: dict[str, Form] = {
     "gpu_reduction": _form(reduction.measures, reduction.shared_bytes),
     "gpu_rows": _form(rows.measures, _rows_shared),
     "gpu_scatter": _form(scatter.measures, _scatter_shared),
+    "gpu_tensor_core": Form(_of_tile(tensor_core.tile_of), tensor_core.measures, TILE_WARPS, lambda a: a.tensor_flops),
     "gpu_contraction": Form(_of_tile(contraction.tile_of), contraction.measures, TILE_WARPS, lambda a: a.flops),
 }
 """By template."""
