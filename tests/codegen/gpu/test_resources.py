@@ -55,6 +55,7 @@ def test_what_ptxas_says_is_read():
     assert parse_resources("") == {}
 
 
+@pytest.mark.tvm
 @pytest.mark.parametrize("name", ["sm_80", *(pytest.param(n, marks=pytest.mark.slow) for n in ("sm_75", "sm_90"))])
 @pytest.mark.parametrize("kind", ["cuda", "nvptx"])
 def test_defaults_take_what_their_legality_says(kind, name):

@@ -83,6 +83,7 @@ def test_an_estimate_is_of_the_schedule():
     assert estimate(problem, default_schedule(subgraph, slower), slower).seconds > found.seconds
 
 
+@pytest.mark.tvm
 def test_it_is_shown():
     x = nf.placeholder((1 << 20,))
     f = nf.compile([x * 2.0], [x], target="cuda:sm_90")
