@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -15,6 +16,8 @@ from neoflow.target import Target
 
 HERE = Path(__file__).parent
 _FIRST = 'extern "C" __global__'
+_BOUNDS = re.compile(r"__launch_bounds__\((32|64|128)\)")
+"""Without a number of blocks ptxas spills rather than give a thread of a small block more than 168 registers."""
 _HALF = """#include <cuda_fp16.h>
 struct __align__(8) half4 {
   half x, y, z, w;
@@ -47,7 +50,7 @@ def cuda_source(kernels: Sequence[Lowered], target: Target) -> str:
     """The kernels as CUDA C++, whole but for the headers of CUDA."""
     module = tvm.get_global_func("target.build.cuda")(lowered_module(kernels, target), tvm_target(target))
     text = str(module.inspect_source("cuda"))
-    text = text[text.index(_FIRST) :]
+    text = _BOUNDS.sub(r"__launch_bounds__(\1, 1)", text[text.index(_FIRST) :])
     half = _HALF if "half" in text else ""
     device = (HERE / "device.cuh").read_text() if any(name in text for name in _OF_DEVICE) else ""
     return f"{half}{(HERE / 'math.cuh').read_text()}\n{device}{text}"
