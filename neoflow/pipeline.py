@@ -34,7 +34,8 @@ from neoflow.graph import (
     run,
 )
 from neoflow.kernel import Code, Kernel, kernel_symbol
-from neoflow.loops import Schedule, default_schedule
+from neoflow.loops import Schedule, default_schedule, problem_of
+from neoflow.loops.gpu.estimate import estimate
 from neoflow.machine import available_cores
 from neoflow.nn.form import unkept
 from neoflow.partition import (
@@ -287,7 +288,7 @@ def compile_program(
         "schedules",
         lambda: tuple(_schedule(s, machine) for s in subgraphs.values()),
         lambda s: f"{len(s)} default schedules",
-        lambda s: "\n".join(map(str, s)),
+        lambda s: _schedules_text(tuple(subgraphs.values()), s, machine),
         distinct,
     )
     kernels, modules, built = trace.run(
@@ -313,6 +314,14 @@ def _code_summary(modules: Sequence[Module], built: int, target: Target) -> str:
     if any(not m.library for m in modules):
         return f"{len(modules)} kernels written, not compiled: {codegen.missing(target)}"
     return f"{built} kernels compiled, {len(modules) - built} from the cache"
+
+
+def _schedules_text(subgraphs: Sequence[Subgraph], schedules: Sequence[Schedule], target: Target) -> str:
+    """A schedule a line; for a GPU also what its launches ask for and would take."""
+    if target.device == "cpu":
+        return "\n".join(map(str, schedules))
+    pairs = zip(subgraphs, schedules, strict=True)
+    return "\n".join(f"{s}\n  {estimate(problem_of(g), s, target)}" for g, s in pairs)
 
 
 def _schedule(subgraph: Subgraph, target: Target) -> Schedule:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from neoflow.target import Target
 
 HERE = Path(__file__).parent
 _FIRST = 'extern "C" __global__'
+_BOUNDS = re.compile(r"__launch_bounds__\((32|64|128)\)")
+"""Without a number of blocks ptxas spills rather than give a thread of a small block more than 168 registers."""
 _HALF = """#include <cuda_fp16.h>
 struct __align__(8) half4 {
   half x, y, z, w;
@@ -25,11 +29,15 @@ static __device__ half4 make_half4(half x, half y, half z, half w) { return half
 
 
 def lowered_module(kernels: Sequence[Lowered], target: Target) -> tvm.IRModule:
-    """The functions of kernels, as the code generators take them."""
-    machine, t = tvm_target(target), tirx.transform
+    """The functions of kernels, as the code generators take them.
+
+    They are lowered as for CUDA C++: for NVPTX TVM would join products and sums.
+    """
+    machine, t = tvm_target(replace(target, kind="cuda")), tirx.transform
     functions = {n: f.with_attr("target", machine) for k in kernels for n, f in k.functions}
     passes = [t.FlattenBuffer(), t.StmtSimplify(), t.LowerIntrin()]
-    return tvm.transform.Sequential(passes)(tvm.IRModule(functions))
+    module = tvm.transform.Sequential(passes)(tvm.IRModule(functions))
+    return tvm.IRModule({n: f.with_attr("target", tvm_target(target)) for n, f in module.functions.items()})
 
 
 @lru_cache(maxsize=8)
@@ -42,7 +50,7 @@ def cuda_source(kernels: Sequence[Lowered], target: Target) -> str:
     """The kernels as CUDA C++, whole but for the headers of CUDA."""
     module = tvm.get_global_func("target.build.cuda")(lowered_module(kernels, target), tvm_target(target))
     text = str(module.inspect_source("cuda"))
-    text = text[text.index(_FIRST) :]
+    text = _BOUNDS.sub(r"__launch_bounds__(\1, 1)", text[text.index(_FIRST) :])
     half = _HALF if "half" in text else ""
     device = (HERE / "device.cuh").read_text() if any(name in text for name in _OF_DEVICE) else ""
     return f"{half}{(HERE / 'math.cuh').read_text()}\n{device}{text}"

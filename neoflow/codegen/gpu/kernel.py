@@ -17,6 +17,7 @@ from neoflow.codegen.tir.dialect import speaking
 from neoflow.codegen.tir.frame import Buffers
 from neoflow.kernel import Code, Entry, Workspace
 from neoflow.loops import Schedule, problem_of
+from neoflow.loops.gpu.blocks import ACCESS_BYTES
 from neoflow.partition.overwrite import is_shared
 from neoflow.partition.subgraph import Subgraph
 from neoflow.target import Target
@@ -83,7 +84,10 @@ def _function(name: str, buffers: tuple[tirx.Buffer, ...], body: ts.Stmt, shared
     """A kernel of pointers; `shared`: two of them may be the same memory."""
     pointers = [tirx.Var(b.name, PointerType(PrimType(str(b.ty.dtype)), "global")) for b in buffers]
     views = [ts.DeclBuffer(b, data=p) for b, p in zip(buffers, pointers, strict=True)]
-    function = tirx.PrimFunc(pointers, emit.sequence([*views, body])).with_attr("global_symbol", name)
+    whole = emit.sequence([*views, body])
+    for pointer in pointers:  # LLVM's code splits vectors whose address may be any
+        whole = ts.AttrStmt(pointer, "storage_alignment", emit.integer(ACCESS_BYTES), whole)
+    function = tirx.PrimFunc(pointers, whole).with_attr("global_symbol", name)
     function = function.with_attr("tirx.noalias", not shared).with_attr("calling_conv", _KERNEL)
     return function.with_attr("tirx.is_global_func", True)
 

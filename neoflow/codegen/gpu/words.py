@@ -100,8 +100,17 @@ def _ptx_call(name: str, *args: Any) -> Any:
 
 
 def _ptx_library(name: str, *args: Any) -> Any:
-    kind = str(args[0].ty.dtype)
-    return tirx.call_pure_extern(kind, f"__nv_{name}{'f' if kind == 'float32' else ''}", *args)
+    """A function of libdevice, which has them for numbers alone: of vectors, lane by lane."""
+    element, lanes = emit.element_of(args[0]), emit.lanes_of(args[0])
+    function = f"__nv_{name}{'f' if element == 'float32' else ''}"
+    if lanes == 1:
+        return tirx.call_pure_extern(element, function, *args)
+    known = [tirx.Var("x", a.ty) for a in args]
+    found = [tirx.call_pure_extern(element, function, *(tirx.Shuffle([x], [n]) for x in known)) for n in range(lanes)]
+    value = tirx.Shuffle(found, list(range(lanes)))
+    for variable, given in zip(known, args, strict=True):
+        value = tirx.Let(variable, given, value)
+    return value
 
 
 def _ptx_barrier() -> ts.Stmt:

@@ -17,6 +17,7 @@ import math
 
 from neoflow.architectures import WARP, architecture
 from neoflow.expr import dtype as dt
+from neoflow.expr.functions import ARG_REDUCERS
 from neoflow.expr.ir import Axis, Expr
 from neoflow.loops import costs
 from neoflow.loops.gpu import blocks
@@ -108,6 +109,17 @@ def _usual_team(p: NestProblem, target: Target, k: Chosen) -> int:
     enough = blocks.floor_power(count / USUAL_STEPS)
     wanted = min(missing, blocks.floor_power(count / LEAST_STEPS))
     return min(most, max(close, enough, wanted))
+
+
+def shared_bytes(p: NestProblem, k: Chosen) -> int:
+    """Shared memory of a block: what the warps of its teams have of each accumulator; none for teams inside of one."""
+    threads, team = int(k["threads"]), int(k["team"])
+    near = max(1, min(team, WARP * team // threads if _along_output(k) else WARP))
+    if team == near:
+        return 0
+    node = reduced(p.fused(k))
+    pieces = max(4, dt.itemsize(node.body.dtype)) + (4 if node.op in ARG_REDUCERS else 0)
+    return threads // near * (int(k["lanes"]) if _along_output(k) else 1) * pieces
 
 
 def _splits(p: NestProblem, _: Target, k: Chosen) -> Range:

@@ -75,8 +75,12 @@ def shared_bytes(p: RowProblem, k: Chosen) -> int:
     """Shared memory of a block whose rows lie there: buffers, and what members exchange."""
     teams = int(k["threads"]) // int(k["team"])
     between = sum(teams * stride(n) * dt.itemsize(n.dtype) + blocks.ACCESS_BYTES for n in local(p, k))
-    exchanged = sum(2 * blocks.EXCHANGED_BYTES for n in nests(p, k) if n.problem.nest.reduction is not None)
-    return between + exchanged
+    return between + exchanged_bytes(p, k)
+
+
+def exchanged_bytes(p: RowProblem, k: Chosen) -> int:
+    """The part of it that members exchange, wherever rows lie."""
+    return sum(2 * blocks.EXCHANGED_BYTES for n in nests(p, k) if n.problem.nest.reduction is not None)
 
 
 def _lanes(p: RowProblem, _: Target, k: Chosen) -> Range:

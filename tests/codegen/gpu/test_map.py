@@ -21,7 +21,7 @@ def test_a_vector_of_neighbours_is_one_access_where_rows_are_whole_vectors():
     text = codegen.source([codegen.lower(subgraph, schedule, AMPERE, "k")], AMPERE, "cuda")
     assert "*(float4*)(in0 + " in text and "*(float4*)(out0 + " in text
     assert (
-        'extern "C" __global__ void __launch_bounds__(32) k_0(float* __restrict__ in0, float* __restrict__ out0)'
+        'extern "C" __global__ void __launch_bounds__(32, 1) k_0(float* __restrict__ in0, float* __restrict__ out0)'
         in text
     )
 

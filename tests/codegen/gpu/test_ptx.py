@@ -7,6 +7,12 @@ import subprocess
 import pytest
 
 import neoflow as nf
+from neoflow import codegen
+from neoflow.architectures import gpu_target
+from neoflow.codegen.gpu.resources import resources
+from neoflow.loops import complete, problem_of
+from neoflow.nn import functional as F
+from tests.codegen.kernels import subgraph_of
 
 pytestmark = pytest.mark.skipif(shutil.which("ptxas") is None, reason="needs ptxas, and libdevice beside it")
 
@@ -37,6 +43,41 @@ def test_it_is_assembled(architecture, tmp_path):
 def test_a_product_and_a_sum_stay_two_operations():
     text = program("nvptx:sm_80").source("ptx")
     assert "mul.rn.f32" in text and "add.rn.f32" in text and not re.search(r"\b(mul|add|sub)\.f32", text)
+
+
+VECTORS = {
+    "exp": (nf.exp, "float32"),
+    "pow": (lambda x: nf.pow(x, x + 1.5), "float32"),
+    "tanh": (nf.tanh, "float32"),
+    "sin": (nf.sin, "float32"),
+    "exp of doubles": (nf.exp, "float64"),
+}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_vectors_are_one_access_and_functions_of_libdevice_take_them_lane_by_lane(name):
+    function, dtype = VECTORS[name]
+    x = nf.placeholder((512, 64), dtype)
+    subgraph, target = subgraph_of([function(x)], [x]), gpu_target("nvptx", "sm_80")
+    lanes = 2 if dtype == "float64" else 4
+    schedule = complete("gpu_map", problem_of(subgraph), target, {"lanes": lanes})
+    text = codegen.source([codegen.lower(subgraph, schedule, target, "k")], target, "ptx")
+    width = 128 // lanes
+    assert f"ld.v{lanes}.b{width}" in text and f"st.v{lanes}.b{width}" in text
+    assert ".extern .func" not in text and "__nv_fma" not in text
+    assert not resources(text, target)["k_0"].spills
+
+
+def test_what_a_warp_does_together_is_an_instruction():
+    x, d = nf.placeholder((64, 96)), nf.placeholder((64, 96), "float64")
+    ids, rows = nf.placeholder((40,), "int64"), nf.placeholder((40, 96))
+    b, h = nf.axis(40), nf.axis(96)
+    scattered = nf.scatter((50, 96), [b, h], (ids[b], h), rows[b, h])
+    f = nf.compile([F.softmax(x), nf.argmax(d, axis=1), scattered], [x, d, ids, rows], target="nvptx:sm_80")
+    text = f.source("ptx")
+    for instruction in ("shfl.sync.bfly.b32", "vote.sync.ballot.b32", "popc.b32", "bar.warp.sync"):
+        assert instruction in text
+    assert ".extern .func" not in text
 
 
 def test_of_another_kind_there_is_no_text():

@@ -1,0 +1,142 @@
+"""The time of a schedule on a GPU by arithmetic: floors, occupancy, the last wave of blocks. No GPU has confirmed it.
+
+    floors      operations over the peak;  bytes, each tensor once, over the bandwidth;  a launch
+    estimate    launches + the longer of operations / peak and bytes / bandwidth, each over the part of the device that
+                its warps keep busy, times what the last wave of blocks, or a lack of them, adds
+
+It says which of two schedules is far worse and what bounds a kernel; it is no measurement. Peaks are of float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from neoflow.architectures import REGISTERS_A_THREAD, Architecture, architecture
+from neoflow.errors import ScheduleError
+from neoflow.loops.gpu import contraction, map, reduction, rows, scatter, tensor_core
+from neoflow.loops.gpu.occupancy import Block, Occupancy, occupancy
+from neoflow.loops.gpu.tile import SPARE
+from neoflow.loops.knob import Chosen
+from neoflow.loops.problem import Measures
+from neoflow.loops.schedule import Schedule
+from neoflow.target import Target
+
+LAUNCH_SECONDS = 2e-6
+"""From the end of a kernel to the beginning of the next in a CUDA graph and back, by order of magnitude."""
+MEMORY_WARPS = 24
+"""Warps of a processor whose loads keep memory busy: 4.8e12 bytes a second for 600 ns, by 132 processors and 32 threads
+of 32 bytes each."""
+ARITHMETIC_WARPS = 16
+"""Warps of a processor that start an operation in every cycle: 4 schedulers, each operation waits 4 cycles."""
+TILE_WARPS = 8
+"""The same with many accumulators a thread: two a scheduler."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """Of a template. warps: of a processor that keep its arithmetic busy. peak: operations a second, of which a
+    multiply-add is two."""
+
+    block: Callable[[Any, Target, Chosen], Block]
+    measures: Callable[[Any, Target, Chosen], Measures]
+    warps: int
+    peak: Callable[[Architecture], float]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Of all launches of a kernel; blocks: of the first. floor, seconds: what it takes at least, and about."""
+
+    blocks: int
+    block: Block
+    occupancy: Occupancy
+    launches: int
+    floor: float
+    seconds: float
+
+    def __str__(self) -> str:
+        launches = f"{self.launches} launches, " if self.launches > 1 else ""
+        return (
+            f"{launches}{self.blocks} blocks x {self.block.threads} threads, {self.block.shared_bytes} shared bytes, "
+            f"{self.occupancy}, floor {self.floor * 1e6:.1f} us, estimate {self.seconds * 1e6:.1f} us"
+        )
+
+
+def estimate(problem: Any, schedule: Schedule, target: Target) -> Estimate:
+    """Of a problem's kernel by a schedule that is legal for the target. Raises `ScheduleError` for a template of a
+    CPU."""
+    form = FORMS.get(schedule.template)
+    if form is None:
+        raise ScheduleError(f"the time of template {schedule.template!r} is not estimated; of {', '.join(FORMS)} it is")
+    a, found = architecture(target), form.measures(problem, target, schedule)
+    block, splits = form.block(problem, target, schedule), int(dict(schedule.knobs).get("splits", 1))
+    return of_measures(found, block, a, form, splits)
+
+
+def of_measures(m: Measures, block: Block, a: Architecture, form: Form, splits: int = 1) -> Estimate:
+    """The arithmetic. splits: parts of a sum, which a second launch adds."""
+    here = occupancy(block, a)
+    blocks, launches = max(1, int(m.tasks)), 2 if splits > 1 else 1
+    arithmetic, memory = m.operations / form.peak(a), (m.read + m.written) / a.bandwidth
+    on_each = blocks / a.processors
+    resident = min(max(1, here.blocks), math.ceil(on_each)) * block.warps
+    late = math.ceil(on_each) / on_each
+    everywhere = min(resident, on_each * block.warps)
+    parts = 2 * splits * m.written / a.bandwidth if splits > 1 else 0.0
+    loading = (late if on_each >= 1 else 1.0) / min(1.0, everywhere / MEMORY_WARPS)
+    work = max(arithmetic * late / min(1.0, resident / form.warps), (memory + parts) * loading)
+    floor = max(arithmetic, memory, LAUNCH_SECONDS)
+    return Estimate(blocks, block, here, launches, floor, launches * LAUNCH_SECONDS + work)
+
+
+# --- what a block asks for
+
+
+def _of_knobs(measures: Callable[[Any, Target, Chosen], Measures], shared: Callable[[Any, Chosen], int]) -> Callable:
+    def block(p: Any, target: Target, k: Chosen) -> Block:
+        threads = int(k["threads"])
+        most = min(REGISTERS_A_THREAD, architecture(target).registers // threads)
+        registers = SPARE + int(measures(p, target, k).accumulators)
+        return Block(threads, min(most, registers), shared(p, k))
+
+    return block
+
+
+def _of_tile(tile_of: Callable[[Any, Target, Chosen], Any]) -> Callable[[Any, Target, Chosen], Block]:
+    def block(p: Any, target: Target, k: Chosen) -> Block:
+        tile = tile_of(p, target, k)
+        return Block(tile.threads, tile.registers, tile.shared_bytes)
+
+    return block
+
+
+def _rows_shared(p: Any, k: Chosen) -> int:
+    return rows.shared_bytes(p, k) if k["place"] == "shared" else rows.exchanged_bytes(p, k)
+
+
+def _scatter_shared(p: Any, k: Chosen) -> int:
+    sums = int(k["rows"]) * int(k["width"]) * scatter.sum_bytes(p)
+    return scatter.list_bytes(int(k["threads"])) + sums
+
+
+def _single(a: Architecture) -> float:
+    """Operations that are no multiply-adds, a second."""
+    return a.flops / 2
+
+
+def _form(measures: Callable[[Any, Target, Chosen], Measures], shared: Callable[[Any, Chosen], int]) -> Form:
+    return Form(_of_knobs(measures, shared), measures, ARITHMETIC_WARPS, _single)
+
+
+FORMS: dict[str, Form] = {
+    "gpu_map": _form(map.measures, lambda *_: 0),
+    "gpu_reduction": _form(reduction.measures, reduction.shared_bytes),
+    "gpu_rows": _form(rows.measures, _rows_shared),
+    "gpu_scatter": _form(scatter.measures, _scatter_shared),
+    "gpu_tensor_core": Form(_of_tile(tensor_core.tile_of), tensor_core.measures, TILE_WARPS, lambda a: a.tensor_flops),
+    "gpu_contraction": Form(_of_tile(contraction.tile_of), contraction.measures, TILE_WARPS, lambda a: a.flops),
+}
+"""By template."""
