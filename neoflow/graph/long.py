@@ -1,13 +1,16 @@
 """Long bodies become several computes, so that no kernel is too long to compile: its time is not linear in its length.
 
-A body is gone through in the order in which it is computed. Where `PIECE` operations have come together, what is
-still needed of them is stored: a chain of operations leaves one tensor, a tree as many as it is deep.
+A body is gone through in an order in which it can be computed, what is deep first. Where `PIECE` operations have come
+together, what is still needed of them is stored: a chain of operations leaves one tensor, a tree as many as it is deep.
+What is stored is computed at every point, whatever the conditions around it: what it reads outside is 0.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -27,11 +30,17 @@ LONGEST, PIECE = 256, 192
 """Operations of a body that is left as it is, and of a piece of a longer one, which also reads other pieces.
 One kernel of so many is compiled in some 100 ms (two cores of Zen 4)."""
 
+REPEATED = 16
+"""Operations that the parts of a piece each compute, rather than read what one of them has stored."""
+
 NARROW = ("float16", "bfloat16")
 """Types that are computed in a wider one: what is stored of them is rounded."""
 
 TABLED = ("float32", "float64")
 """Types of the numbers in a body that may become the elements of a tensor."""
+
+NUMBERED = ("add", "sub", "mul", "lt", "le", "gt", "ge", "eq", "ne")
+"""Functions whose constant operand may be read from a tensor."""
 
 
 @dataclass(frozen=True)
@@ -75,27 +84,53 @@ def _stored(definition: Definition) -> frozenset[Expr]:
     body = definition.body
     if isinstance(body, Binder):
         return frozenset()
-    computed, safe, read = _computed(body), _safe(body), {e for e, _ in _numbers(definition)}
-    nodes = [n for n in postorder(body) if n in computed]
-    own = [_operations(n) + sum(isinstance(c, Read) for c in n.children) + (n in read) for n in nodes]
-    piece: dict[Expr, int] = {}
-    """the number of the piece that a node is computed in"""
-    begins: list[int] = []
-    """where what is computed for a node alone begins"""
-    number = size = 0
+    computed, whole, read = _computed(body), _storable(body), {e for e, _ in _numbers(definition)}
+    nodes = [n for n in _in_order(body) if n in computed]
+    piece = _pieces(nodes, [_operations(n) + sum(isinstance(c, Read) for c in n.children) + (n in read) for n in nodes])
+    stored = {c for n in nodes for c in n.children if piece.get(c, piece[n]) < piece[n] and c in whole}
+    return frozenset(stored | _shared(nodes, piece, stored) & whole)
+
+
+def _pieces(nodes: Sequence[Expr], own: Sequence[int]) -> dict[Expr, int]:
+    """The number of the piece that each node is computed in; `own` are their operations.
+
+    A piece ends where the fewest values are needed later, in its last quarter; where these are equally many, late.
+    """
+    last = {c: at for at, n in enumerate(nodes) for c in n.children}
+    change = [0] * (len(nodes) + 1)
     for at, n in enumerate(nodes):
-        begin = at
-        while begin and any(c is nodes[begin - 1] for c in n.children):
-            begin = begins[begin - 1]
-        begins.append(begin)
-        if size + own[at] > PIECE:
-            last = begins[at - 1] if at and any(c is nodes[at - 1] for c in n.children) else at
-            number, size = number + 1, sum(own[last:at])
-            if size > PIECE // 4:
-                last, size = at, 0
-            piece.update(dict.fromkeys(nodes[last:at], number))
-        piece[n], size = number, size + own[at]
-    return frozenset(c for n in nodes for c in n.children if piece.get(c, piece[n]) < piece[n] and c in safe)
+        change[at] += 1
+        change[last.get(n, at)] -= 1
+    needed = list(accumulate(change))
+    """behind each node"""
+    behind = [0, *accumulate(own)]
+    piece: dict[Expr, int] = {}
+    number = begin = 0
+    while behind[-1] - behind[begin] > PIECE:
+        end = max(begin + 1, bisect_right(behind, behind[begin] + PIECE) - 1)
+        first = min(end, bisect_left(behind, behind[begin] + PIECE * 3 // 4, begin + 1))
+        end = min(range(first, end + 1), key=lambda at: (needed[at - 1], -at))
+        piece.update(dict.fromkeys(nodes[begin:end], number))
+        begin, number = end, number + 1
+    return piece | dict.fromkeys(nodes[begin:], number)
+
+
+def _shared(nodes: Sequence[Expr], piece: dict[Expr, int], stored: set[Expr]) -> set[Expr]:
+    """What several stored parts of one piece need, where it is too much for each to compute it."""
+    cost: dict[Expr, int] = {}
+    for n in nodes:
+        cost[n] = _operations(n) + sum(cost[c] for c in n.children if piece.get(c) == piece[n] and c not in stored)
+        cost[n] = min(cost[n], PIECE)
+    found: set[Expr] = set()
+    owner: dict[Expr, Expr] = {}
+    """the part that alone needs a node"""
+    for n in reversed(nodes):
+        part = owner[n] = n if n in stored or n in found else owner.get(n, n)
+        for c in n.children:
+            is_own = piece.get(c) == piece[n] and c not in stored
+            if is_own and owner.setdefault(c, part) is not part and cost[c] > REPEATED:
+                found.add(c)
+    return found
 
 
 def _computed(body: Expr) -> set[Expr]:
@@ -114,28 +149,74 @@ def _computed(body: Expr) -> set[Expr]:
     return found
 
 
-def _safe(body: Expr) -> set[Expr]:
-    """What may be computed at every point and stored: what is read lies inside whatever the conditions around it."""
-    always: set[Expr] = set()
+def _in_order(body: Expr) -> list[Expr]:
+    """Every distinct node, children first, of these the deepest first: so what a chain of choices chooses between is
+    computed along the chain, and each condition where it decides."""
+    depth: dict[Expr, int] = {}
+    for n in postorder(body):
+        depth[n] = 1 + max((depth[c] for c in n.children), default=0)
+    found: dict[Expr, None] = {}
+    stack = [(body, False)]
+    while stack:
+        n, done = stack.pop()
+        if n in found:
+            continue
+        if done or not n.children:
+            found[n] = None
+            continue
+        stack.append((n, True))
+        stack.extend((c, False) for c in sorted(n.children[::-1], key=depth.__getitem__))
+    return list(found)
+
+
+def _storable(body: Expr) -> set[Expr]:
+    """What may be computed at every point and stored: an index that is data is checked only where it is needed."""
+    always, found = _always(body), set[Expr]()
+    for n in postorder(body):
+        if n in always or (all(c in found for c in n.children) and not (isinstance(n, Read) and _is_looked_up(n))):
+            found.add(n)
+    return {n for n in found if n.dtype not in NARROW}
+
+
+def _is_looked_up(read: Read) -> bool:
+    return any(isinstance(n, Read) for i in read.indices for n in postorder(i))
+
+
+def _always(body: Expr) -> set[Expr]:
+    """What is computed at every point, so that all that it reads is known to lie inside."""
+    found: set[Expr] = set()
     stack = [body]
     while stack:
         n = stack.pop()
-        if n not in always:
-            always.add(n)
+        if n not in found:
+            found.add(n)
             is_choice = isinstance(n, Select) or (isinstance(n, Apply) and n.fn in ("and", "or"))
             stack.extend(n.children[:1] if is_choice else n.children)
-    inside: set[Expr] = set()
-    for n in postorder(body):
-        if all(c in inside for c in n.children) and not (isinstance(n, Read) and not _is_inside(n)):
-            inside.add(n)
-    return {n for n in inside | always if n.dtype not in NARROW}
+    return found
 
 
-def _is_inside(read: Read) -> bool:
-    ranges = zip(read.indices, read.source.shape, strict=True)
-    return all(low >= 0 and high < n for (low, high), n in ((affine.bounds(i), n) for i, n in ranges)) and not any(
-        isinstance(n, Read) for i in read.indices for n in postorder(i)
-    )
+def _within(read: Read) -> Expr | None:
+    """The condition under which a read lies inside, of its indices alone; None where it always does."""
+    found: Expr | None = None
+    for index, extent in zip(read.indices, read.source.shape, strict=True):
+        low, high = affine.bounds(index)
+        limits = (("ge", 0, low < 0), ("lt", extent, high >= extent))
+        for c in (Apply(fn, (index, affine.integer(limit))) for fn, limit, needed in limits if needed):
+            found = c if found is None else Apply("and", (found, c))
+    return found
+
+
+def _anywhere(piece: Expr, certain: set[Expr]) -> Expr:
+    """A piece that is computed at every point: what it reads outside is 0, which is chosen nowhere.
+
+    select(x[i] > 0, x[i+3], 0.0)    ->    select(x[i] > 0, select(i + 3 < 20, x[i+3], 0.0), 0.0)
+    """
+
+    def rule(e: Expr) -> Expr | None:
+        inside = None if not isinstance(e, Read) or e in certain else _within(e)
+        return None if inside is None else Select(inside, e, Const(0, e.dtype))
+
+    return rewrite(piece, rule)
 
 
 @remembered
@@ -147,6 +228,9 @@ def _in_pieces(definition: Definition) -> Recipe:
     place = {e: n for n, (e, _) in enumerate(numbers)}
     cut = (*inputs, table) if numbers else inputs
     new: dict[Expr, Expr] = {}
+    always = _always(definition.body)
+    certain: set[Expr] = set()
+    """the reads that happen at every point"""
     for e in postorder(definition.body):
         children = tuple(new[c] for c in e.children)
         if e in place:
@@ -154,23 +238,27 @@ def _in_pieces(definition: Definition) -> Recipe:
             new[e] = e.rebuild(tuple(number if isinstance(c, Const) else c for c in children))
         elif isinstance(e, Read):
             new[e] = Read(inputs[e.slot], children)
+            if e in always:
+                certain.add(new[e])
         else:
             new[e] = e if same(e.children, children) else e.rebuild(children)
         if e in stored:
             axes = tuple(sorted(e.free, key=lambda a: a.ident))
             name = derived(inputs[0].name, suffix="_part")
-            new[e] = Read(define(tuple(a.extent for a in axes), axes, _of_runs(new[e], cut), name), axes)
+            piece = _of_runs(_anywhere(new[e], certain), cut)
+            new[e] = Read(define(tuple(a.extent for a in axes), axes, piece, name), axes)
     whole = _of_runs(new[definition.body], cut)
     return Recipe(inputs, (define(definition.shape, definition.axes, whole, "y"),))
 
 
 @remembered
 def _numbers(definition: Definition) -> tuple[tuple[Expr, Const], ...]:
-    """Sums and products with a number each, in the order of the body, when the numbers are many: then they are read
-    from a tensor, so that pieces that differ in them are one kernel."""
+    """Sums, products and comparisons with a number each, in the order of the body, when the numbers are many: then they
+    are read from a tensor, so that pieces that differ in them are one kernel."""
     found: list[tuple[Expr, Const]] = []
-    for e in postorder(definition.body):
-        if isinstance(e, Apply) and e.fn in ("add", "sub", "mul") and e.dtype == definition.body.dtype in TABLED:
+    dtype = definition.body.dtype
+    for e in _in_order(definition.body) if dtype in TABLED else ():
+        if isinstance(e, Apply) and e.fn in NUMBERED and e.args[0].dtype == dtype:
             constants = [a for a in e.args if isinstance(a, Const)]
             found += [(e, c) for c in constants if len(constants) == 1]
     return tuple(found) if len({c for _, c in found}) * PIECE > operations(definition) else ()

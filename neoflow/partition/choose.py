@@ -54,6 +54,8 @@ MIN_ROW = 32
 MAX_ROW_BYTES = 1 << 16
 """What lies between the nodes of one row: about the first cache, two of them at most."""
 
+MANY = 2
+"""So many times `LONGEST` are the most operations of a kernel whose results are all short."""
 
 MAX_ROW_OPERATIONS = 16 * LONGEST
 """Operations of all nests of a row kernel: each is a loop of its own."""
@@ -193,8 +195,10 @@ def _many_results(facts: Facts, state: Kernels, merge: Merge) -> str | None:
 
 def _is_long(facts: Facts, state: Kernels, merge: Merge) -> str | None:
     parts = [_operations(state, m) for m in state.merged(merge).members]
-    if sum(parts) <= LONGEST or max(parts) <= LONGEST // 2:
+    if sum(parts) <= LONGEST or (max(parts) <= LONGEST // 2 and sum(parts) <= MANY * LONGEST):
         return None
+    if max(parts) <= LONGEST // 2:
+        return f"the kernel would have {sum(parts)} operations, more than {MANY * LONGEST}"
     return f"the kernel would have {sum(parts)} operations, more than {LONGEST}, half of them and more in one result"
 
 
