@@ -17,7 +17,7 @@ from neoflow.errors import RuntimeFault
 from neoflow.expr import dtype as dt
 from neoflow.expr.interp import evaluate
 from neoflow.expr.interp.analysis import analysed
-from neoflow.expr.ir import Const, Scatter, postorder
+from neoflow.expr.ir import Const, Scatter
 from neoflow.expr.tensor import Compute, Placeholder, Tensor, topological
 
 Feeds = dict[Tensor, np.ndarray]
@@ -276,7 +276,7 @@ def _numbers(computes: Sequence[Compute]) -> set[int]:
     """Integers a range may begin at: small ones, the constants and extents of the program, those beside them."""
     found = set(range(-2, 3))
     for t in computes:
-        for e in postorder(t.definition.body):
+        for e in t.definition.nodes:
             if isinstance(e, Const) and dt.is_int(e.dtype):
                 found.update((int(e.value), -int(e.value)))
         for s in (t, *t.inputs):

@@ -202,7 +202,7 @@ def _excess(t: Tensor, found: np.ndarray, exact: np.ndarray, bound: np.ndarray) 
 def _has_signed_zeros(t: Tensor) -> bool:
     """Whether the sign of a zero is said: not by an extreme, nor where an addition may have been taken out."""
     for s in topological([t]):
-        for e in postorder(s.definition.body) if isinstance(s, Compute) else ():
+        for e in s.definition.nodes if isinstance(s, Compute) else ():
             if isinstance(e, Binder) or (isinstance(e, Apply) and e.fn in ("maximum", "minimum", "relu")):
                 return False
             is_sum = isinstance(e, Apply) and e.fn in ("add", "sub")

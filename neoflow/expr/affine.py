@@ -6,10 +6,7 @@ Axes carry their extents, so what an expression can be is known from itself. `fl
 from __future__ import annotations
 
 import math
-from operator import attrgetter
 from typing import cast
-
-import numpy as np
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import ARG_REDUCERS
@@ -26,17 +23,26 @@ def integer(value: int) -> Const:
     return Const(value, dt.INDEX)
 
 
-_RANGES = {d: (int(np.iinfo(d).min), int(np.iinfo(d).max)) for d in dt.INTS if d != dt.INDEX}
+_RANGES = {d: dt.ENDS[d] for d in dt.INTS if d != dt.INDEX}
 """The values of the integer types whose arithmetic may wrap around before an index notices."""
 
 
 def _integers(e: Expr) -> list[Expr]:
-    return [c for c in e.children if not dt.is_float(c.dtype)]
+    return [c for c in e.children if not (isinstance(c, (Axis, Const)) or dt.is_float(c.dtype))]
+
+
+def bounds(e: Expr) -> tuple[int, int]:
+    """An interval (low, high), ends included, that holds every value of an integer expression."""
+    match e:
+        case Axis():
+            return 0, e.extent - 1
+        case Const():
+            return int(e.value), int(e.value)
+    return _bounds_of(e)
 
 
 @from_below(_integers)
-def bounds(e: Expr) -> tuple[int, int]:
-    """An interval (low, high), ends included, that holds every value of an integer expression."""
+def _bounds_of(e: Expr) -> tuple[int, int]:
     found = _bounds(e)
     whole = _RANGES.get(e.dtype)
     return found if whole is None or (whole[0] <= found[0] and found[1] <= whole[1]) else whole
@@ -44,10 +50,6 @@ def bounds(e: Expr) -> tuple[int, int]:
 
 def _bounds(e: Expr) -> tuple[int, int]:
     match e:
-        case Const():
-            return int(e.value), int(e.value)
-        case Axis():
-            return 0, e.extent - 1
         case Apply():
             return _apply_bounds(e.fn, [bounds(a) for a in e.args])
         case Select():
@@ -238,6 +240,12 @@ def from_linear(form: Linear) -> Expr:
     return result
 
 
+def moved(e: Expr, step: int) -> Expr:
+    """A canonical index, and so much more."""
+    terms, constant = linear(e)
+    return from_linear((terms, constant + step))
+
+
 MOST_NODES = 1 << 16
 """Nodes of an index, written out as a tree: a canonical form orders trees."""
 
@@ -245,25 +253,39 @@ LONG = 1024
 """Nodes of an index from which a law is not followed that makes it longer by a quarter: it would again and again."""
 
 
-@from_below(attrgetter("children"))
+def _made_of(e: Expr) -> list[Expr]:
+    """The children that have children: of the others nothing is remembered."""
+    return [c for c in e.children if c.children]
+
+
 def written_nodes(e: Expr) -> int:
     """Nodes of an expression written out as a tree; of more than `MOST_NODES`, one more than that."""
-    return min(1 + sum(written_nodes(c) for c in e.children), MOST_NODES + 1)
+    return _written_nodes(e) if e.children else 1
 
 
-@from_below(attrgetter("children"), is_final=True, kept=RECENT)
+@from_below(_made_of)
+def _written_nodes(e: Expr) -> int:
+    return min(1 + sum(map(written_nodes, e.children)), MOST_NODES + 1)
+
+
 def simplify(e: Expr) -> Expr:
     """A canonical equal of an integer index expression or of a condition over such; idempotent."""
+    if e.children:
+        return _simplified(e)
+    return integer(0) if isinstance(e, Axis) and e.extent == 1 else e
+
+
+@from_below(_made_of, is_final=True, kept=RECENT)
+def _simplified(e: Expr) -> Expr:
     match e:
-        case Axis(extent=1):
-            return integer(0)
-        case Const() | Axis():
-            return e
         case Read():
             return e.rebuild(tuple(simplify(i) for i in e.indices))
         case Apply() if e.dtype == dt.INDEX:
-            args = tuple(simplify(a) for a in e.args)
-            found, nodes = _simplify_apply(e.fn, args, e), 1 + sum(map(written_nodes, args))
+            args = tuple(map(simplify, e.args))
+            found = _simplify_apply(e.fn, args, e)
+            if found is e:
+                return e
+            nodes = 1 + sum(map(written_nodes, args))
             return found if written_nodes(found) <= max(LONG, nodes * 5 // 4) else Apply(e.fn, args, e.where)
         case Apply() if e.dtype == "bool" and all(a.dtype in (dt.INDEX, "bool") for a in e.args):
             return _simplify_condition(e.fn, tuple(simplify(a) for a in e.args), e)
@@ -281,6 +303,8 @@ def simplify(e: Expr) -> Expr:
 
 def _simplify_apply(fn: str, args: tuple[Expr, ...], e: Apply) -> Expr:
     if fn in ("add", "sub", "neg", "mul"):
+        if fn == "add" and isinstance(args[0], Axis) and isinstance(args[1], Const) and args[1].value > 0:
+            return Apply(fn, args)  # what most indices are is canonical
         return from_linear(_merge_div_mod(linear(Apply(fn, args))))
     if fn in ("floordiv", "mod") and isinstance(args[1], Const) and args[1].value != 0:
         divisor = int(args[1].value)

@@ -54,36 +54,43 @@ class _Closer:
 
     def closed(self, e: Expr) -> Walk[Expr]:
         """`e` with its axes numbered and its tensors as slots."""
-        done = self.memo.get(e)
-        if done is None:
-            done = self.memo[e] = yield from self._closed(e)
+        (done,) = yield from self._each((e,))
         return done
 
-    def _closed(self, e: Expr) -> Walk[Expr]:
+    def _each(self, exprs: tuple[Expr, ...]) -> Walk[tuple[Expr, ...]]:
+        closed = []
+        for e in exprs:
+            done = self.memo.get(e)
+            if done is None:
+                done = self.memo[e] = (yield self._made_of(e)) if e.children else self._leaf(e)
+            closed.append(done)
+        return tuple(closed)
+
+    def _leaf(self, e: Expr) -> Expr:
         match e:
-            case Const():
-                return Const(e.value, e.dtype)
             case Axis():
                 return self.numbered[e]
-            case Read():
-                slot, indices = self.slot(tensor_of(e)), []
-                for i in e.indices:
-                    indices.append(affine.simplify((yield self.closed(i))))
-                return Read(slot, tuple(indices))
+            case Const():
+                return Const(e.value, e.dtype)
+        assert isinstance(e, Read)
+        return Read(self.slot(tensor_of(e)), ())
+
+    def _made_of(self, e: Expr) -> Walk[Expr]:
+        match e:
             case Apply():
-                args = []
-                for a in e.args:
-                    args.append((yield self.closed(a)))
-                closed = Apply(e.fn, tuple(args))
+                closed = Apply(e.fn, (yield from self._each(e.args)))
                 return _constant_right(affine.simplify(closed)) if closed.dtype in (dt.INDEX, "bool") else closed
+            case Read():
+                slot = self.slot(tensor_of(e))
+                return Read(slot, tuple(map(affine.simplify, (yield from self._each(e.indices)))))
             case Select():
-                cond = affine.simplify((yield self.closed(e.cond)))
+                cond = affine.simplify((yield from self.closed(e.cond)))
                 if isinstance(cond, Const):
-                    return (yield self.closed(e.then if cond.value else e.other))
-                then = yield self.closed(e.then)
-                return Select(cond, then, (yield self.closed(e.other)))
+                    return (yield from self.closed(e.then if cond.value else e.other))
+                then, other = yield from self._each((e.then, e.other))
+                return Select(cond, then, other)
             case Cast():
-                arg = yield self.closed(e.arg)
+                arg = yield from self.closed(e.arg)
                 return arg if arg.dtype == e.dtype else Cast(e.dtype, arg)
             case Binder():
                 return (yield from self._bound(e))
@@ -98,11 +105,10 @@ class _Closer:
                     e.where,
                 )
         self.scope.extend(e.axes)
-        axes, children = tuple(self.number(a) for a in e.axes), []
-        for c in e.children:
-            children.append((yield self.closed(c)))
+        axes = tuple(self.number(a) for a in e.axes)
+        children = yield from self._each(e.children)
         del self.scope[-len(e.axes) :]
-        return _unplaced(e.rebind(axes, tuple(children)))
+        return _unplaced(e.rebind(axes, children))
 
 
 def _unplaced(e: Binder) -> Binder:
@@ -127,18 +133,18 @@ def first_met(body: Expr) -> tuple[list[Slot], list[Axis]]:
     """Slots and reduction axes in the order in which a reader of a closed body meets them."""
     slots: dict[Slot, None] = {}
     axes: dict[Axis, None] = {}
-    seen: set[Expr] = set()
+    seen: set[int] = set()
     stack = [body]
     while stack:
         e = stack.pop()
-        if e in seen:
+        if e.uid in seen:
             continue
-        seen.add(e)
+        seen.add(e.uid)
         if isinstance(e, Read):
             slots[cast(Slot, e.source)] = None
         elif isinstance(e, Binder):
             axes.update(dict.fromkeys(e.axes))
-        stack.extend(reversed(e.children))
+        stack.extend(e.children[::-1])
     return list(slots), list(axes)
 
 

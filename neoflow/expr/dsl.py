@@ -111,13 +111,13 @@ def _index(index: Operand, what: str) -> Expr:
 
 def operands(args: tuple[Operand, ...]) -> tuple[Any, ...]:
     """Arrays as constants, unless expressions are among the operands: these have no place for whole tensors."""
-    if not any(isinstance(a, np.ndarray) for a in args) or any(isinstance(a, Expr) for a in args):
+    if not any([isinstance(a, np.ndarray) for a in args]) or any(isinstance(a, Expr) for a in args):
         return args
     return tuple(map(operand, args))
 
 
 def _is_lifted(args: Sequence[Operand]) -> bool:
-    return any(isinstance(a, Tensor) for a in args) and not any(isinstance(a, Expr) for a in args)
+    return any([isinstance(a, Tensor) for a in args]) and not any(isinstance(a, Expr) for a in args)
 
 
 def broadcast_shapes(*tensors: Tensor) -> tuple[int, ...]:

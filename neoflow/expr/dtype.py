@@ -33,6 +33,16 @@ def is_int(dtype: str) -> bool:
     return dtype in INTS
 
 
+ENDS = {d: (int(np.iinfo(d).min), int(np.iinfo(d).max)) for d in INTS}
+"""The smallest and the largest number of the integer types."""
+
+
+def holds(dtype: str, value: float) -> bool:
+    """Whether a number lies between the smallest and the largest of an integer type."""
+    low, high = ENDS[dtype]
+    return low <= value <= high
+
+
 def canonical(dtype: object) -> str:
     """The name of a dtype given as a name, a NumPy dtype or a scalar type; KeyError for what the language lacks."""
     name = given = cast(Any, dtype)

@@ -75,7 +75,7 @@ def _each_use(body: Expr) -> list[tuple[Read, _Context]] | None:
             return None
         if isinstance(node, Read):
             found.append((node, context))
-        stack.extend(_inner(node, context)[::-1])
+        stack += _inner(node, context)[::-1]
     return found
 
 

@@ -35,6 +35,7 @@ import struct
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from operator import is_
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -46,7 +47,22 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _COMMANDS = os.path.join(_ROOT, "commands") + os.sep
 uids = itertools.count()
 """The next is the `uid` of the next expression or tensor."""
-_interned: weakref.WeakValueDictionary[tuple, Any] = weakref.WeakValueDictionary()
+
+
+class _Entry(weakref.ref):
+    """An interned object, as long as something else needs it, and what it is found by."""
+
+    __slots__ = ("key",)
+    key: tuple
+
+
+_interned: dict[tuple, _Entry] = {}
+"""A `WeakValueDictionary` takes twice the time for an object."""
+
+
+def _forget(entry: _Entry, entries: dict[tuple, _Entry] = _interned) -> None:
+    if entries.get(entry.key) is entry:
+        del entries[entry.key]
 
 
 def caller() -> Location | None:
@@ -79,17 +95,26 @@ class Node:
         raise TypeError(f"{type(self).__name__} cannot be pickled: save what it computes instead")
 
 
-def intern(cls: type, key: tuple, fields: dict[str, Any]) -> Any:
-    """The one object of class `cls` identified by `key`, made from `fields` when it does not exist yet."""
-    key = (cls, *key)
-    node = _interned.get(key)
+def interned(key: tuple) -> Any:
+    """The object that `key` identifies, which begins with its class; None when it does not exist."""
+    entry = _interned.get(key)
+    return None if entry is None else entry()
+
+
+def intern(key: tuple, **fields: Any) -> Any:
+    """The one object that `key` identifies, which begins with its class, made from `fields` when it does not exist."""
+    node = interned(key)
     if node is None:
-        node = object.__new__(cls)
+        node = _new(key[0])
         for name, value in fields.items():
-            object.__setattr__(node, name, value)
-        object.__setattr__(node, "uid", next(uids))
-        _interned[key] = node
+            _put(node, name, value)
+        _put(node, "uid", next(uids))
+        entry = _interned[key] = _Entry(node, _forget)
+        entry.key = key
     return node
+
+
+_new, _put = object.__new__, object.__setattr__
 
 
 def _operator(self: Any, other: Any) -> Any: ...
@@ -161,8 +186,7 @@ class Const(Expr):
         if isinstance(value, float) and math.isnan(value):
             value = math.nan  # its sign and payload mean nothing
         key = struct.pack("<d", value) if isinstance(value, float) else value
-        fields: dict[str, Any] = {"value": value, "dtype": dtype, "free": frozenset(), "weak": weak, "where": where}
-        return intern(cls, (key, dtype, where, weak), fields)
+        return intern((cls, key, dtype, where, weak), value=value, dtype=dtype, free=_NONE, weak=weak, where=where)
 
 
 class Axis(Expr):
@@ -174,19 +198,8 @@ class Axis(Expr):
     name: str
 
     def __new__(cls, ident: int, extent: int, name: str = "", where: Location | None = None) -> Axis:
-        node = intern(
-            cls,
-            (ident, extent, name),
-            {
-                "ident": ident,
-                "extent": extent,
-                "name": name,
-                "dtype": dt.INDEX,
-                "free": None,
-                "weak": True,
-                "where": where,
-            },
-        )
+        fields = {"ident": ident, "extent": extent, "name": name, "dtype": dt.INDEX}
+        node = intern((cls, ident, extent, name), **fields, free=None, weak=True, where=where)
         if node.free is None:
             object.__setattr__(node, "free", frozenset((node,)))
         return node
@@ -211,8 +224,7 @@ class Slot(Source):
     position: int
 
     def __new__(cls, position: int, shape: tuple[int, ...], dtype: str) -> Slot:
-        fields = {"position": position, "shape": shape, "dtype": dtype, "where": None}
-        return intern(cls, (position, shape, dtype), fields)
+        return intern((cls, position, shape, dtype), position=position, shape=shape, dtype=dtype, where=None)
 
 
 class Read(Expr):
@@ -221,12 +233,12 @@ class Read(Expr):
     indices: tuple[Expr, ...]
 
     def __new__(cls, source: Source, indices: tuple[Expr, ...], where: Location | None = None) -> Read:
-        known = _interned.get((cls, source, indices, where))
+        key = (cls, source, indices, where)
+        known = interned(key)
         if known is not None:
             return cast("Read", known)
-        fields = {"source": source, "indices": indices, "dtype": source.dtype, "weak": source.weak, "where": where}
-        node = intern(cls, (source, indices, where), {**fields, "free": _union(indices)})
-        return node
+        fields = {"source": source, "indices": indices, "dtype": source.dtype, "weak": source.weak}
+        return intern(key, **fields, free=_union(indices), where=where)
 
     @property
     def slot(self) -> int:
@@ -248,17 +260,14 @@ class Apply(Expr):
     args: tuple[Expr, ...]
 
     def __new__(cls, fn: str, args: tuple[Expr, ...], where: Location | None = None) -> Apply:
-        known = _interned.get((cls, fn, args, where))
+        key = (cls, fn, args, where)
+        known = interned(key)
         if known is not None:
             return cast("Apply", known)
         decides = FUNCTIONS[fn].typing in ("compare", "logic")
         dtype = "bool" if decides else args[0].dtype
-        weak = not decides and all(a.weak for a in args)
-        return intern(
-            cls,
-            (fn, args, where),
-            {"fn": fn, "args": args, "dtype": dtype, "free": _union(args), "weak": weak, "where": where},
-        )
+        weak = not decides and all([a.weak for a in args])
+        return intern(key, fn=fn, args=args, dtype=dtype, free=_union(args), weak=weak, where=where)
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -277,7 +286,7 @@ class Select(Expr):
     def __new__(cls, cond: Expr, then: Expr, other: Expr, where: Location | None = None) -> Select:
         fields = {"cond": cond, "then": then, "other": other, "dtype": then.dtype, "where": where}
         more = {"free": _union((cond, then, other)), "weak": then.weak and other.weak}
-        return intern(cls, (cond, then, other, where), fields | more)
+        return intern((cls, cond, then, other, where), **fields, **more)
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -294,7 +303,7 @@ class Cast(Expr):
 
     def __new__(cls, dtype: str, arg: Expr, where: Location | None = None, weak: bool = False) -> Cast:
         fields = {"dtype": dtype, "arg": arg, "free": arg.free, "weak": weak, "where": where}
-        return intern(cls, (dtype, arg, where, weak), fields)
+        return intern((cls, dtype, arg, where, weak), **fields)
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -324,7 +333,7 @@ class Reduce(Binder):
         dtype = dt.INDEX if op in ARG_REDUCERS else body.dtype
         fields = {"op": op, "axes": axes, "body": body, "dtype": dtype, "where": where}
         more = {"free": body.free.difference(axes), "weak": body.weak and op not in ARG_REDUCERS}
-        return intern(cls, (op, axes, body, where), fields | more)
+        return intern((cls, op, axes, body, where), **fields, **more)
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -352,7 +361,7 @@ class Scatter(Binder):
     ) -> Scatter:
         fields = {"axes": axes, "targets": targets, "body": body, "dtype": body.dtype, "where": where}
         more = {"free": _union((*targets, body)).difference(axes), "weak": False}
-        return intern(cls, (axes, targets, body, where), fields | more)
+        return intern((cls, axes, targets, body, where), **fields, **more)
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -367,12 +376,7 @@ class Scatter(Binder):
 
 def same(a: tuple[Node, ...], b: tuple[Node, ...]) -> bool:
     """Whether two tuples hold the same objects (`==` on expressions and tensors builds a comparison)."""
-    if len(a) != len(b):
-        return False
-    for x, y in zip(a, b, strict=True):  # noqa: SIM110 - a loop takes half the time of `all`, and this is called often
-        if x is not y:
-            return False
-    return True
+    return len(a) == len(b) and all(map(is_, a, b))
 
 
 def postorder(root: Expr) -> Iterator[Expr]:

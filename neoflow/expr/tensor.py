@@ -45,8 +45,7 @@ class Definition(Node):
     slots: tuple[Slot, ...]
 
     def __new__(cls, shape: tuple[int, ...], body: Expr, slots: tuple[Slot, ...]) -> Definition:
-        fields = {"shape": shape, "body": body, "slots": slots, "where": None}
-        return intern(cls, (shape, body, slots), fields)
+        return intern((cls, shape, body, slots), shape=shape, body=body, slots=slots, where=None)
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -54,20 +53,25 @@ class Definition(Node):
         return tuple(Axis(i, n) for i, n in enumerate(self.shape))
 
     @cached_property
+    def nodes(self) -> tuple[Expr, ...]:
+        """Every distinct node of the body, children first."""
+        return tuple(postorder(self.body))
+
+    @cached_property
     def reduction_axes(self) -> tuple[Axis, ...]:
         """Every axis bound inside the body, in the order of binding."""
-        bound = {a for n in postorder(self.body) if isinstance(n, Binder) for a in n.axes}
+        bound = {a for n in self.nodes if isinstance(n, Binder) for a in n.axes}
         return tuple(sorted(bound, key=lambda a: a.ident))
 
     @cached_property
     def reads(self) -> tuple[Read, ...]:
         """Every distinct read."""
-        return tuple(n for n in postorder(self.body) if isinstance(n, Read))
+        return tuple(n for n in self.nodes if isinstance(n, Read))
 
     @cached_property
     def has_reduction(self) -> bool:
         """Whether anything is summed, multiplied, compared or scattered over bound axes."""
-        return any(isinstance(n, Binder) for n in postorder(self.body))
+        return any(isinstance(n, Binder) for n in self.nodes)
 
     @cached_property
     def digest(self) -> str:
@@ -80,7 +84,7 @@ def serialize(definition: Definition) -> str:
     number: dict[Expr, int] = {}
     lines = [f"shape {definition.shape}"]
     lines += [f"slot {s.position} {s.shape} {s.dtype}" for s in definition.slots]
-    for node in postorder(definition.body):
+    for node in definition.nodes:
         number[node] = len(number)
         match node:
             case Const():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def as_expr(value: Operand, dtype: str) -> Expr:
         return Const(bool(value), "bool", caller(), weak=True)
     if isinstance(value, (int, np.integer)):
         dtype = dtype if dtype != "bool" else dt.INDEX
-        if dt.is_int(dtype) and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+        if dt.is_int(dtype) and not dt.holds(dtype, value):
             widen = "widen the other operand: nf.cast(x, 'int64')"
             raise fail(f"the integer {shown(int(value))} does not fit {dtype}; {widen}")
         try:
@@ -74,31 +75,36 @@ def as_expr(value: Operand, dtype: str) -> Expr:
 
 def unified(fn: str, args: tuple[Operand, ...]) -> tuple[Expr, ...]:
     """Scalar operands brought to one dtype: integers widen, what is weak adapts, floats never change silently."""
-    args = tuple(as_expr(a, "") if isinstance(a, Tensor) else a for a in args)
+    args = tuple([as_expr(a, "") if isinstance(a, Tensor) else a for a in args])
     written_as = [a for a in args if isinstance(a, Expr)]
-    dtype = common_dtype(written_as, any(isinstance(a, (float, np.floating)) for a in args)) or dt.INDEX
+    dtype = common_dtype(written_as, any([isinstance(a, (float, np.floating)) for a in args])) or dt.INDEX
     exprs = [adapted(as_expr(a, dtype), dtype) for a in args]
     dtypes = {e.dtype for e in exprs}
-    if len(dtypes) > 1 and all(dt.is_int(d) for d in dtypes):
+    if len(dtypes) == 1:
+        return tuple(exprs)
+    if all(dt.is_int(d) for d in dtypes):
         widest = max(dtypes, key=dt.itemsize)
         exprs = [e if e.dtype == widest else Cast(widest, e, caller()) for e in exprs]
-    elif len(dtypes) > 1:
+    else:
         operands = " and ".join(f"`{e}` ({e.dtype})" for e in exprs)
         wanted = max((e.dtype for e in exprs), key=lambda d: (dt.is_float(d), dt.is_int(d), dt.itemsize(d)))
         raise fail(f"{fn} mixes {operands}; cast one: nf.cast(..., '{wanted}')")
     return tuple(exprs)
 
 
+_ALLOWED: dict[str, Callable[[str], bool]] = {
+    "arith": lambda dtype: dtype != "bool",
+    "real": dt.is_float,
+    "integer": dt.is_int,
+    "compare": lambda dtype: True,
+    "logic": lambda dtype: dtype == "bool",
+}
+"""The dtypes that functions of each typing class take."""
+
+
 def _check_typing(fn: str, args: tuple[Expr, ...]) -> None:
     row, dtype = FUNCTIONS[fn], args[0].dtype
-    allowed = {
-        "arith": dtype != "bool",
-        "real": dt.is_float(dtype),
-        "integer": dt.is_int(dtype),
-        "compare": True,
-        "logic": dtype == "bool",
-    }[row.typing]
-    if not allowed:
+    if not _ALLOWED[row.typing](dtype):
         wanted = {"arith": "numbers", "real": "floats", "integer": "integers", "logic": "conditions (bool)"}[row.typing]
         hint = " (use // for integers)" if fn == "div" else ""
         raise fail(f"{row.symbol or fn} takes {wanted}, but `{args[0]}` is {dtype}{hint}")

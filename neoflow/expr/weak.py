@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from neoflow.expr import dtype as dt
 from neoflow.expr.constant import retyped
 from neoflow.expr.deep import Walk, run
@@ -79,16 +77,15 @@ def _floated(e: Expr, dtype: str, known: dict[Expr, Expr]) -> Walk[Expr]:
 
 def _fits(e: Expr, dtype: str) -> Walk[bool]:
     """Whether an integer is a choice among numbers, all of which `dtype` holds."""
-    info = np.iinfo(dtype)
     match e:
         case Const():
-            return bool(info.min <= e.value <= info.max)
+            return dt.holds(dtype, e.value)
         case Select():
             return (yield _fits(e.then, dtype)) and (yield _fits(e.other, dtype))
         case Read(source=Constant() as source):
-            return bool(info.min <= source.value.min() and source.value.max() <= info.max)
+            return all(dt.holds(dtype, end) for end in (source.value.min(), source.value.max()))
         case Read(source=Compute() as source):
-            return all(info.min <= n <= info.max for n in source.choice[0])
+            return all(dt.holds(dtype, n) for n in source.choice[0])
     return False
 
 

@@ -11,7 +11,7 @@ from neoflow.errors import RuntimeFault
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.interp import evaluate
-from neoflow.expr.ir import Apply, Binder, postorder
+from neoflow.expr.ir import Apply, Binder
 from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Compute, Constant, Definition, Tensor
 from neoflow.graph.facts import points
@@ -132,5 +132,5 @@ def is_costly_itself(definition: Definition) -> bool:
     """Whether computing an element takes longer than reading it: a reduction, a scatter, a float function."""
     return any(
         isinstance(e, Binder) or (isinstance(e, Apply) and dt.is_float(e.dtype) and FUNCTIONS[e.fn].cost >= _COSTLY)
-        for e in postorder(definition.body)
+        for e in definition.nodes
     )

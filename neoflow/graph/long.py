@@ -70,8 +70,7 @@ class SplitLong(Rewrite):
 @remembered
 def operations(definition: Definition) -> int:
     """Of one point of a body, roughly: instructions of its functions, one for a read; arithmetic of indices is free."""
-    body = definition.body
-    return sum(map(_operations, _computed(body))) + sum(isinstance(n, Read) for n in postorder(body))
+    return sum(map(_operations, _computed(definition))) + sum([isinstance(n, Read) for n in definition.nodes])
 
 
 def _operations(e: Expr) -> int:
@@ -81,12 +80,12 @@ def _operations(e: Expr) -> int:
 @remembered
 def _stored(definition: Definition) -> frozenset[Expr]:
     """The parts of a body that become tensors."""
-    body = definition.body
-    if isinstance(body, Binder):
+    if isinstance(definition.body, Binder):
         return frozenset()
-    computed, whole, read = _computed(body), _storable(body), {e for e, _ in _numbers(definition)}
-    nodes = [n for n in _in_order(body) if n in computed]
-    piece = _pieces(nodes, [_operations(n) + sum(isinstance(c, Read) for c in n.children) + (n in read) for n in nodes])
+    computed, whole, read = _computed(definition), _storable(definition), {e for e, _ in _numbers(definition)}
+    nodes = [n for n in _in_order(definition) if n in computed]
+    own = [_operations(n) + sum([isinstance(c, Read) for c in n.children]) + (n in read) for n in nodes]
+    piece = _pieces(nodes, own)
     stored = {c for n in nodes for c in n.children if piece.get(c, piece[n]) < piece[n] and c in whole}
     return frozenset(stored | _shared(nodes, piece, stored) & whole)
 
@@ -133,46 +132,45 @@ def _shared(nodes: Sequence[Expr], piece: dict[Expr, int], stored: set[Expr]) ->
     return found
 
 
-def _computed(body: Expr) -> set[Expr]:
+@remembered
+def _computed(definition: Definition) -> frozenset[Expr]:
     """What is computed from data, apart from indices: reads and constants are no work."""
-    from_data: set[Expr] = set()
-    for n in postorder(body):
-        if isinstance(n, Read) or any(c in from_data for c in n.children):
-            from_data.add(n)
-    found: set[Expr] = set()
-    stack = [body]
-    while stack:
-        n = stack.pop()
-        if n not in found and n in from_data and not isinstance(n, Read):
-            found.add(n)
-            stack.extend(n.children)
-    return found
+    from_data: set[int] = set()
+    for n in definition.nodes:
+        if isinstance(n, Read) or not from_data.isdisjoint([c.uid for c in n.children]):
+            from_data.add(n.uid)
+    needed = {definition.body.uid}
+    found: list[Expr] = []
+    for n in reversed(definition.nodes):
+        if n.uid in needed and n.uid in from_data and not isinstance(n, Read):
+            found.append(n)
+            needed.update([c.uid for c in n.children])
+    return frozenset(found)
 
 
-def _in_order(body: Expr) -> list[Expr]:
+@remembered
+def _in_order(definition: Definition) -> tuple[Expr, ...]:
     """Every distinct node, children first, of these the deepest first: so what a chain of choices chooses between is
     computed along the chain, and each condition where it decides."""
     depth: dict[Expr, int] = {}
-    for n in postorder(body):
-        depth[n] = 1 + max((depth[c] for c in n.children), default=0)
+    for n in definition.nodes:
+        depth[n] = 1 + max([depth[c] for c in n.children], default=0)
     found: dict[Expr, None] = {}
-    stack = [(body, False)]
+    stack: list[tuple[Expr, bool]] = [(definition.body, False)]
     while stack:
         n, done = stack.pop()
-        if n in found:
-            continue
         if done or not n.children:
             found[n] = None
-            continue
-        stack.append((n, True))
-        stack.extend((c, False) for c in sorted(n.children[::-1], key=depth.__getitem__))
-    return list(found)
+        elif n not in found:
+            stack.append((n, True))
+            stack += [(c, False) for c in sorted(n.children[::-1], key=depth.__getitem__)]
+    return tuple(found)
 
 
-def _storable(body: Expr) -> set[Expr]:
+def _storable(definition: Definition) -> set[Expr]:
     """What may be computed at every point and stored: an index that is data is checked only where it is needed."""
-    always, found = _always(body), set[Expr]()
-    for n in postorder(body):
+    always, found = _always(definition), set[Expr]()
+    for n in definition.nodes:
         if n in always or (all(c in found for c in n.children) and not (isinstance(n, Read) and _is_looked_up(n))):
             found.add(n)
     return {n for n in found if n.dtype not in NARROW}
@@ -182,17 +180,15 @@ def _is_looked_up(read: Read) -> bool:
     return any(isinstance(n, Read) for i in read.indices for n in postorder(i))
 
 
-def _always(body: Expr) -> set[Expr]:
+@remembered
+def _always(definition: Definition) -> frozenset[Expr]:
     """What is computed at every point, so that all that it reads is known to lie inside."""
-    found: set[Expr] = set()
-    stack = [body]
-    while stack:
-        n = stack.pop()
-        if n not in found:
-            found.add(n)
+    needed = {definition.body.uid}
+    for n in reversed(definition.nodes):
+        if n.uid in needed:
             is_choice = isinstance(n, Select) or (isinstance(n, Apply) and n.fn in ("and", "or"))
-            stack.extend(n.children[:1] if is_choice else n.children)
-    return found
+            needed.update([c.uid for c in (n.children[:1] if is_choice else n.children)])
+    return frozenset([n for n in definition.nodes if n.uid in needed])
 
 
 def _within(read: Read) -> Expr | None:
@@ -228,11 +224,12 @@ def _in_pieces(definition: Definition) -> Recipe:
     place = {e: n for n, (e, _) in enumerate(numbers)}
     cut = (*inputs, table) if numbers else inputs
     new: dict[Expr, Expr] = {}
-    always = _always(definition.body)
+    always = _always(definition)
+    is_choosing = any([e not in always for e in definition.reads])
     certain: set[Expr] = set()
     """the reads that happen at every point"""
-    for e in postorder(definition.body):
-        children = tuple(new[c] for c in e.children)
+    for e in definition.nodes:
+        children = tuple([new[c] for c in e.children])
         if e in place:
             number = Read(table, (affine.integer(place[e]),))
             new[e] = e.rebuild(tuple(number if isinstance(c, Const) else c for c in children))
@@ -245,7 +242,7 @@ def _in_pieces(definition: Definition) -> Recipe:
         if e in stored:
             axes = tuple(sorted(e.free, key=lambda a: a.ident))
             name = derived(inputs[0].name, suffix="_part")
-            piece = _of_runs(_anywhere(new[e], certain), cut)
+            piece = _of_runs(_anywhere(new[e], certain) if is_choosing else new[e], cut)
             new[e] = Read(define(tuple(a.extent for a in axes), axes, piece, name), axes)
     whole = _of_runs(new[definition.body], cut)
     return Recipe(inputs, (define(definition.shape, definition.axes, whole, "y"),))
@@ -257,7 +254,7 @@ def _numbers(definition: Definition) -> tuple[tuple[Expr, Const], ...]:
     are read from a tensor, so that pieces that differ in them are one kernel."""
     found: list[tuple[Expr, Const]] = []
     dtype = definition.body.dtype
-    for e in _in_order(definition.body) if dtype in TABLED else ():
+    for e in _in_order(definition) if dtype in TABLED else ():
         if isinstance(e, Apply) and e.fn in NUMBERED and e.args[0].dtype == dtype:
             constants = [a for a in e.args if isinstance(a, Const)]
             found += [(e, c) for c in constants if len(constants) == 1]
@@ -285,8 +282,7 @@ def _of_runs(piece: Expr, inputs: Sequence[Tensor]) -> Expr:
     def rule(e: Expr) -> Expr | None:
         if isinstance(e, Read) and e.source in runs:
             low, run = runs[tensor_of(e)]
-            first = affine.simplify(Apply("sub", (e.indices[0], affine.integer(low))))
-            return Read(run, (first, *e.indices[1:]))
+            return Read(run, (affine.moved(e.indices[0], -low), *e.indices[1:]))
         return None
 
     return rewrite(piece, rule) if runs else piece
@@ -296,5 +292,6 @@ def _run(source: Tensor, low: int, length: int) -> Compute:
     """`length` elements of the first dimension, from `low` on."""
     shape = (length, *source.shape[1:])
     axes = tuple(Axis(d, n) for d, n in enumerate(shape))
-    first = affine.simplify(Apply("add", (axes[0], affine.integer(low))))
-    return define(shape, axes, Read(source, (first, *axes[1:])), derived(source.name, suffix="_run"))
+    return define(
+        shape, axes, Read(source, (affine.moved(axes[0], low), *axes[1:])), derived(source.name, suffix="_run")
+    )

@@ -16,7 +16,7 @@ from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.guards import Guards, guarded_reads
-from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Select, Slot, postorder, rewrite, same, substitute
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Select, Slot, rewrite, same, substitute
 from neoflow.expr.memo import remembered
 from neoflow.expr.spans import is_index_condition, together
 from neoflow.expr.tensor import Compute, Definition, Tensor
@@ -44,7 +44,7 @@ Points = Mapping[Point, None]
 def instructions(definition: Definition) -> int:
     """What a body adds to the code of a kernel wherever it is computed: vector instructions, and index arithmetic."""
     found = 0
-    for node in postorder(definition.body):
+    for node in definition.nodes:
         if isinstance(node, Apply):
             found += 1 if node.dtype == dt.INDEX else FUNCTIONS[node.fn].instructions
         elif isinstance(node, (Select, Cast)):

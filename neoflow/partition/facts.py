@@ -17,7 +17,7 @@ def reduces(t: Tensor) -> bool:
 def compared(definition: Definition) -> frozenset[int]:
     """Slots whose value is compared for equality: a recomputed value may differ in its last bit."""
     found = set()
-    for node in postorder(definition.body):
+    for node in definition.nodes:
         if isinstance(node, Apply) and node.fn in ("eq", "ne") and dt.is_float(node.args[0].dtype):
             found |= {n.slot for n in postorder(node) if isinstance(n, Read)}
     return frozenset(found)
@@ -47,7 +47,7 @@ def looks_up_by_element(definition: Definition) -> bool:
     """Whether neighbours in memory look up elements of their own, or look up under conditions: one at a time."""
     last = len(definition.shape) - 1
     indices = [i for read in definition.reads for i in read.indices if _is_data(i)]
-    has_condition = any(isinstance(n, Select) or n.dtype == "bool" for n in postorder(definition.body))
+    has_condition = any(isinstance(n, Select) or n.dtype == "bool" for n in definition.nodes)
     return bool(indices) and (has_condition or any(a.ident == last for i in indices for a in i.free))
 
 

@@ -30,7 +30,7 @@ from functools import cached_property
 
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, postorder, same
+from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, same
 from neoflow.expr.tensor import Definition
 from neoflow.expr.text import definition_lines, type_text
 from neoflow.partition.text import Numbered, Shaped, value_label
@@ -185,7 +185,7 @@ class _Node:
     def symbolic(self) -> Definition:
         """The definition with symbols in place of the numbers that follow from extents."""
         new: dict[Expr, Expr] = {}
-        for e in postorder(self.definition.body):
+        for e in self.definition.nodes:
             new[e] = self.replacement(e, tuple(new[c] for c in e.children))
         return Definition(self.definition.shape, new[self.definition.body], self.definition.slots)
 

@@ -107,7 +107,7 @@ class _Weighting:
         return first
 
     def check_summed(self, t: Compute, axis: Axis) -> None:
-        for e in postorder(t.definition.body):
+        for e in t.definition.nodes:
             if isinstance(e, Reduce) and e.op != "sum" and any(a is axis for a in e.axes):
                 raise self.mixed(t, f"takes the {e.op} over samples")
 

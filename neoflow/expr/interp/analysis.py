@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neoflow.expr import affine
-from neoflow.expr.ir import Axis, Expr, Read, postorder
+from neoflow.expr.ir import Axis, Expr, Read
 from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Definition
 
@@ -32,7 +32,7 @@ class Analysis:
 @remembered
 def analysed(definition: Definition) -> Analysis:
     """What is known of a body before any value is."""
-    nodes = list(postorder(definition.body))
+    nodes = definition.nodes
     axes = {a.ident: a.extent for a in (*definition.axes, *definition.reduction_axes)}
     extents = tuple(axes.get(n, 1) for n in range(max(axes, default=0) + 1))
     uses: dict[Expr, int] = {}
