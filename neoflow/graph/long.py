@@ -8,7 +8,7 @@ What is stored is computed at every point, whatever the conditions around it: wh
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -222,7 +222,7 @@ def _in_pieces(definition: Definition) -> Recipe:
     numbers = _numbers(definition)
     table = Constant(np.array([c.value for _, c in numbers], dt.NUMPY[definition.body.dtype]), "numbers")
     place = {e: n for n, (e, _) in enumerate(numbers)}
-    cut = (*inputs, table) if numbers else inputs
+    cut = frozenset((*inputs, table) if numbers else inputs)
     new: dict[Expr, Expr] = {}
     always = _always(definition)
     is_choosing = any([e not in always for e in definition.reads])
@@ -261,15 +261,15 @@ def _numbers(definition: Definition) -> tuple[tuple[Expr, Const], ...]:
     return tuple(found) if len({c for _, c in found}) * PIECE > operations(definition) else ()
 
 
-def _of_runs(piece: Expr, inputs: Sequence[Tensor]) -> Expr:
+def _of_runs(piece: Expr, inputs: Set[Tensor]) -> Expr:
     """The piece over the runs of its inputs that it reads, which are memory of them: so pieces that differ in where
     they read are one kernel.
 
     a[i] + x[i+96] + ... + x[i+191]    ->    r[j] = x[j+96];  a[i] + r[i] + ... + r[i+95]
     """
-    known, ends = set(inputs), dict[Tensor, tuple[int, int]]()
+    ends: dict[Tensor, tuple[int, int]] = {}
     for e in postorder(piece):
-        if isinstance(e, Read) and e.source in known and e.indices:
+        if isinstance(e, Read) and e.source in inputs and e.indices:
             low, high = affine.bounds(e.indices[0])
             source = tensor_of(e)
             first, last = ends.get(source, (low, high))

@@ -1,5 +1,7 @@
 """What speaks against a legal fusion: every objection with its sentence, beside what it does not concern."""
 
+from functools import reduce
+
 import pytest
 
 import neoflow as nf
@@ -153,6 +155,29 @@ def test_a_kernel_has_few_results():
     found = reasons(chain[-1:], EPILOGUES, keep={t.name for t in chain})
     assert found["c24[8, 64] with the kernel of s"] == "the kernel has 24 results already"
     assert "c23[8, 64] with the kernel of s" not in found
+
+
+def sums(lengths):
+    """Each of so many terms, the read of the one before it among them."""
+    t = X
+    for n, length in enumerate(lengths):
+        t = compute(f"c{n}", lambda i, j, t=t, length=length: reduce(lambda e, _: e + 0.5, range(length - 1), t[i, j]))
+    return t
+
+
+@pytest.mark.parametrize(
+    ("lengths", "sentence"),
+    [
+        ([128] * 4, None),
+        ([128] * 5, "the kernel would have 640 operations, more than 512"),
+        ([64, 192], None),
+        ([64, 193], "the kernel would have 257 operations, more than 256, half of them and more in one result"),
+    ],
+)
+def test_kernels_are_not_long(lengths, sentence):
+    last = sums(lengths)
+    found = reasons([last], EPILOGUES, keep={f"c{n}" for n in range(len(lengths))})
+    assert found.get(f"{last.name}[8, 64] with the kernel of c0") == sentence
 
 
 def softmax(scores, shape):
