@@ -212,6 +212,7 @@ def calls() -> dict[str, Call]:
         "nf.grad": call(nf.grad, loss, [w]),
         "nf.vjp": call(nf.vjp, x * 2.0, [x], x),
         "nf.check_grad": Call(lambda: nf.check_grad, (loss, [w]), {}, ("a hundred",)),
+        "nf.mixed_precision": call(nf.mixed_precision, [loss], "bf16"),
         "nf.compile": call(nf.compile, [loss], [x], {w: w * 0.5}),
         "nf.get_value": call(nf.get_value, w),
         "nf.set_value": call(nf.set_value, w, a),

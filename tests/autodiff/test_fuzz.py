@@ -30,14 +30,14 @@ SMALL = {"tensors": (1, 4), "points": 200}
 
 @pytest.mark.torch
 def test_first_order():
-    differences, autograd = judge(range(100), first_order, tensors=(2, 5), points=300)
-    assert differences.checked > 500 and autograd.checked > 10_000
+    differences, autograd = judge(range(60), first_order, tensors=(2, 5), points=300)
+    assert differences.checked > 300 and autograd.checked > 6_000
 
 
 @pytest.mark.torch
 def test_second_order():
-    differences, autograd = judge(range(30), second_order, **SMALL)
-    assert differences.checked > 100 and autograd.checked > 1_000
+    differences, autograd = judge(range(20), second_order, **SMALL)
+    assert differences.checked > 60 and autograd.checked > 600
 
 
 @pytest.mark.slow

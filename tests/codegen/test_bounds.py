@@ -17,9 +17,9 @@ def run(first, last):
 
 
 def test_kernels_stay_inside_their_arrays():
-    run(0, 8)
+    run(0, 5)
 
 
 @pytest.mark.slow
 def test_kernels_of_many_programs_stay_inside_their_arrays():
-    run(8, 200)
+    run(5, 200)

@@ -69,11 +69,11 @@ def sampled(case: Case, count: int, seed: int, target: Target = TWO) -> list[Sch
 
 
 def test_sampled_schedules_of_named_kernels():
-    assert check([(c, sampled(c, 4, n)) for n, c in enumerate(named_cases())]) >= 100
+    assert check([(c, sampled(c, 3, n)) for n, c in enumerate(named_cases())]) >= 75
 
 
 def test_sampled_schedules_of_random_programs():
-    assert check([(c, sampled(c, 3, seed)) for seed in range(8) for c in random_cases(seed)]) >= 50
+    assert check([(c, sampled(c, 3, seed)) for seed in range(5) for c in random_cases(seed)]) >= 30
 
 
 @pytest.mark.slow

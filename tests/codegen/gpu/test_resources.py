@@ -27,7 +27,10 @@ ptxas info    : Function properties for k0_0
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 24 registers, used 0 barriers, 376 bytes cmem[0]
 """
-NEEDS = {"cuda": "nvcc", "nvptx": "ptxas"}
+KINDS = (
+    pytest.param("cuda", marks=pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")),
+    pytest.param("nvptx", marks=pytest.mark.skipif(shutil.which("ptxas") is None, reason="needs ptxas")),
+)
 
 
 def subgraphs(target):
@@ -57,10 +60,8 @@ def test_what_ptxas_says_is_read():
 
 @pytest.mark.tvm
 @pytest.mark.parametrize("name", ["sm_80", *(pytest.param(n, marks=pytest.mark.slow) for n in ("sm_75", "sm_90"))])
-@pytest.mark.parametrize("kind", ["cuda", "nvptx"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_defaults_take_what_their_legality_says(kind, name):
-    if shutil.which(NEEDS[kind]) is None:
-        pytest.skip(f"needs {NEEDS[kind]}")
     target = gpu_target(kind, name)
     graphs = subgraphs(target)
     schedules = [default_schedule(s, target) for s in graphs]
@@ -85,9 +86,8 @@ def test_defaults_take_what_their_legality_says(kind, name):
         assert kernel.code.entries[0].threads == assumed.threads
 
 
+@pytest.mark.skipif(shutil.which("ptxas") is None, reason="needs ptxas")
 def test_a_source_that_does_not_compile_is_said():
-    if shutil.which("ptxas") is None:
-        pytest.skip("needs ptxas")
     with pytest.raises(nf.CodegenError, match="ptxas does not compile a kernel for sm_80"):
         resources("no PTX", gpu_target("nvptx", "sm_80"))
 
