@@ -21,7 +21,7 @@ from neoflow.trace import Trace
 TARGET = Target("cpu", "x86-64-v3", 2, 32)
 SMOOTH = [f.name for f in FUNCTIONS.values() if f.typing == "real" and f.arity == 1 and f.cost > 1]
 FEW = 1000
-"""Nodes that are alive at one moment and not at another (the last ones that were proved stay), of the thousands that each
+"""Nodes that are alive at one moment and not at another (the last that were proved stay), of the thousands that each
 program has."""
 KEPT = {
     "arguments.py: _declared",
