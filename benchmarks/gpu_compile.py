@@ -122,7 +122,7 @@ def compiled(subgraphs: Sequence[Subgraph], target: Target) -> Found:
             for one in group:
                 try:
                     used += _used([one], target)
-                except Exception as error:
+                except Exception as error:  # as above; the row says so
                     failures.append((default_schedule(one[1], target).template, str(error)[:400]))
     return Found(target, len(subgraphs), tuple(failures), tuple(used), time.perf_counter() - start)
 

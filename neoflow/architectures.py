@@ -49,6 +49,8 @@ class Architecture:
 
 _KB, _MB, _T = 1 << 10, 1 << 20, 1e12
 THREADS_A_BLOCK = 1024
+ACCESS_BYTES = 16
+"""The widest access of a thread; what is accessed begins at a multiple of it."""
 REGISTERS_A_THREAD = 255
 
 ARCHITECTURES: dict[str, Architecture] = {

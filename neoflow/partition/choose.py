@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from neoflow.architectures import ACCESS_BYTES
 from neoflow.expr import dtype as dt
 from neoflow.expr.tensor import Compute, Tensor
 from neoflow.expr.traits import flops
@@ -89,10 +90,6 @@ def object_for_gpu(rule: str, facts: Facts, state: Any, candidate: Any) -> str |
         if state.looked_up(candidate):
             return "it is looked up at indices from data, and is no view"
     return object_to(rule, facts, state, candidate)
-
-
-ACCESS_BYTES = 16
-"""What a thread of a GPU loads or stores at once at most."""
 
 
 # ----------------------------------------------------------------------------------------- inlining

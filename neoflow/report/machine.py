@@ -190,7 +190,7 @@ def examine() -> Machine:
             "code for NVIDIA GPUs: pip install 'neoflow[cuda]', or a CUDA toolkit",
         ),
         (None if without_ptx else "here", "libdevice", f"the target nvptx: {without_ptx}"),
-        (gpu.gpu, "an NVIDIA GPU", f"running on one: {gpu.missing}"),
+        (gpu.gpu, "an NVIDIA GPU", f"neoflow train --target cuda; {gpu.missing}"),
         (torch, "PyTorch", "`neoflow bench --against torch` and the tests marked torch: pip install 'neoflow[torch]'"),
         (jax, "JAX", "`neoflow bench --against jax` and the tests marked jax: pip install 'neoflow[jax]'"),
         (version_of("scikit-learn"), "scikit-learn", "training on its digits: pip install 'neoflow[models]'"),

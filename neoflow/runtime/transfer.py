@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from neoflow.architectures import ACCESS_BYTES
 from neoflow.errors import RuntimeFault
 from neoflow.expr import dtype as dt
 from neoflow.expr.tensor import Placeholder
@@ -19,9 +20,6 @@ from neoflow.runtime.exchange import checked
 from neoflow.runtime.executor import Executor
 from neoflow.runtime.parameters import ParameterStore
 from neoflow.runtime.plan import Plan
-
-VECTOR_BYTES = 16
-"""What kernels read at a time: memory of others begins at a multiple of it, or is copied."""
 
 
 def needs(graph: Graph, plan: Plan, store: ParameterStore, device: Cuda) -> dict[str, int]:
@@ -141,7 +139,7 @@ class OnDevice:
             raise RuntimeFault(f"{what} has shape {t.shape}, the array {found.shape}", t.where)
         if found.dtype != t.dtype:
             raise RuntimeFault(f"{what} is {t.dtype}, the array {found.dtype}; convert it to {t.dtype}", t.where)
-        if found.address % VECTOR_BYTES == 0:
+        if found.address % ACCESS_BYTES == 0:
             return found
         copy = self._device.allocate(t.shape, t.dtype)
         self._device.copy(copy, found)

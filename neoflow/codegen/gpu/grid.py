@@ -72,12 +72,3 @@ def _bound(variable: tirx.Var, tag: str, extent: int, body: ts.Stmt) -> ts.Stmt:
     """The variable is the index of this tag: IterVar type 1 is a thread index."""
     axis = tirx.IterVar(tvm.ir.Range(0, extent), variable, 1, tag)
     return ts.AttrStmt(axis, "thread_extent", emit.integer(extent), body)
-
-
-def strided(total: int, thread: Value, threads: int, body: Callable[[Value], list], name: str = "n") -> list:
-    """`body` of every number below `total`, shared by the threads of a block: thread, thread + threads, ..."""
-    rounds, rest = divmod(total, threads)
-    out = emit.loop(rounds, lambda r: body(r * emit.integer(threads) + thread), name) if rounds else []
-    if rest:
-        out += emit.when(thread < emit.integer(rest), body(emit.integer(rounds * threads) + thread))
-    return out

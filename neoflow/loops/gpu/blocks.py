@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neoflow.architectures import THREADS_A_BLOCK, WARP, architecture
+from neoflow.architectures import ACCESS_BYTES, THREADS_A_BLOCK, WARP, architecture
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Axis, Expr, postorder
 from neoflow.loops.knob import Range, one
@@ -10,8 +10,6 @@ from neoflow.loops.nest import is_index
 from neoflow.loops.problem import one_lane
 from neoflow.target import Target
 
-ACCESS_BYTES = 16
-"""The widest access of a thread."""
 SHARED_BYTES = 48 << 10
 """Shared memory of a block that is declared in a kernel, at most."""
 EXCHANGED_BYTES = 8 * WARP

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 
+from neoflow.architectures import ACCESS_BYTES
 from neoflow.expr import dtype as dt
 from neoflow.loops import costs
 from neoflow.loops.gpu import blocks
@@ -39,7 +40,7 @@ def _lanes(p: NestProblem, _: Target, k: Chosen) -> Range:
         return one(1, reason)
     most = min(blocks.access_lanes(nest.expressions), nest.axes[-1].extent)
     powers = tuple(1 << n for n in range(most.bit_length()))
-    return Range(powers, f"powers of two up to {blocks.ACCESS_BYTES} bytes of the widest type, and to the axis")
+    return Range(powers, f"powers of two up to {ACCESS_BYTES} bytes of the widest type, and to the axis")
 
 
 def _usual_lanes(p: NestProblem, target: Target, k: Chosen) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from neoflow.architectures import architecture
+from neoflow.architectures import ACCESS_BYTES, architecture
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import BLOCK
 from neoflow.expr.ir import Axis, Expr, Read
-from neoflow.loops.gpu.blocks import ACCESS_BYTES, access_lanes
+from neoflow.loops.gpu.blocks import access_lanes
 from neoflow.loops.knob import Chosen, Range, one
 from neoflow.loops.nest import input_reads, is_data_dependent, stride
 from neoflow.loops.problem import NestProblem, one_lane

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from neoflow.architectures import THREADS_A_BLOCK, WARP, architecture
+from neoflow.architectures import ACCESS_BYTES, THREADS_A_BLOCK, WARP, architecture
 from neoflow.expr import dtype as dt
 from neoflow.loops import costs, rows
 from neoflow.loops.gpu import blocks
@@ -74,7 +74,7 @@ def local(p: RowProblem, k: Chosen) -> list[RowNest]:
 def shared_bytes(p: RowProblem, k: Chosen) -> int:
     """Shared memory of a block whose rows lie there: buffers, and what members exchange."""
     teams = int(k["threads"]) // int(k["team"])
-    between = sum(teams * stride(n) * dt.itemsize(n.dtype) + blocks.ACCESS_BYTES for n in local(p, k))
+    between = sum(teams * stride(n) * dt.itemsize(n.dtype) + ACCESS_BYTES for n in local(p, k))
     return between + exchanged_bytes(p, k)
 
 

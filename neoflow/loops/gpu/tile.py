@@ -12,8 +12,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-from neoflow.architectures import ARCHITECTURES, REGISTERS_A_THREAD, THREADS_A_BLOCK, WARP, Architecture, architecture
-from neoflow.loops.gpu.blocks import ACCESS_BYTES
+from neoflow.architectures import (
+    ACCESS_BYTES,
+    ARCHITECTURES,
+    REGISTERS_A_THREAD,
+    THREADS_A_BLOCK,
+    WARP,
+    Architecture,
+    architecture,
+)
 from neoflow.target import Target
 
 BLOCKS_K, BLOCKS, THREAD = (8, 16, 32), (16, 32, 64, 128, 256), (1, 2, 4, 8, 16)

@@ -48,8 +48,8 @@ def all_verified(jobs: Sequence[Job], target: Target) -> list[Certificate]:
             program = Program(codegen.source([kernel for *_, kernel in part], target, "cuda"))
             for name, subgraph, schedule, kernel in part:
 
-                def run(arrays: Sequence[np.ndarray], kernel: Lowered = kernel, s: Subgraph = subgraph) -> None:
-                    _launch(program, kernel, arrays, len(s.inputs))  # noqa: B023
+                def run(arrays, program=program, kernel=kernel, subgraph=subgraph):
+                    _launch(program, kernel, arrays, len(subgraph.inputs))
 
                 found.append(verify(subgraph, run, f"{name} by {schedule}"))
     return found
