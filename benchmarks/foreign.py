@@ -29,8 +29,9 @@ from benchmarks.steps.contenders import Contender
 from benchmarks.steps.process import Worker, wait_until_quiet
 from neoflow import codegen
 from neoflow.codegen.cpu.peak import CHAINS
+from neoflow.devices import device
 from neoflow.models import build_model, find_peer
-from neoflow.pipeline import device, resolve_target
+from neoflow.pipeline import resolve_target
 from neoflow.report.machine import examine
 from neoflow.runtime.device import Launch
 from neoflow.train.step import RATE, reset, train_step

@@ -31,9 +31,10 @@ from neoflow import codegen
 from neoflow.codegen.cpu.kernel import Lowered, assemble
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.phases import Phase, Phases
+from neoflow.devices import device, parameter_store
 from neoflow.expr import dtype as dt
 from neoflow.models import build_model, find_peer
-from neoflow.pipeline import Compiled, device, parameter_store
+from neoflow.pipeline import Compiled
 from neoflow.report.compare import measure
 from neoflow.report.machine import examine
 from neoflow.runtime.executor import load_kernel

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from neoflow.pipeline import device
+from neoflow.devices import device
 
 BLOCK = 0.15
 """Seconds of a block of calls."""

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from functools import lru_cache, partial
-from typing import Any, overload
-from weakref import WeakValueDictionary
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import overload
 
-from neoflow import codegen, config
-from neoflow.architectures import GPU_KINDS, NEWEST, gpu_target, runs_on
-from neoflow.codegen.keys import request_key
+from neoflow import codegen, config, devices
+from neoflow.architectures import GPU_KINDS, NEWEST, gpu_target
+from neoflow.building import find_kernels, load
+from neoflow.devices import device, parameter_store
 from neoflow.errors import CodegenError, ConfigError, RuntimeFault
 from neoflow.expr.ir import caller
 from neoflow.expr.tensor import Parameter, Placeholder, Tensor, topological
@@ -33,10 +32,9 @@ from neoflow.graph import (
     mix,
     run,
 )
-from neoflow.kernel import Code, Kernel, kernel_symbol
+from neoflow.kernel import Kernel
 from neoflow.loops import Schedule, default_schedule, problem_of
 from neoflow.loops.gpu.estimate import estimate
-from neoflow.machine import available_cores
 from neoflow.nn.form import unkept
 from neoflow.partition import (
     KernelCall,
@@ -47,17 +45,11 @@ from neoflow.partition import (
     order_calls,
     partition,
 )
-from neoflow.runtime.cache import KernelCache
-from neoflow.runtime.device import Device, Library, Memory
-from neoflow.runtime.device.cpu import CPU, Cpu
-from neoflow.runtime.device.cuda import Cuda, CudaDriver
-from neoflow.runtime.executor import Loaded, load_kernel, run_on
 from neoflow.runtime.function import Elsewhere, Function
-from neoflow.runtime.parameters import STORE, ParameterStore
 from neoflow.runtime.plan import Plan, make_plan
 from neoflow.runtime.records import Module
 from neoflow.target import Target, cpu_target
-from neoflow.trace import Trace, tell, tick
+from neoflow.trace import Trace, tick
 
 
 @dataclass(frozen=True)
@@ -99,65 +91,6 @@ class Compiled:
         )
 
 
-@lru_cache(maxsize=4)
-def _cache(settings: config.Config) -> KernelCache:
-    return KernelCache(settings.cache_dir, settings.cache_bytes)
-
-
-_libraries: WeakValueDictionary[tuple[int, str], Any] = WeakValueDictionary()
-"""Loaded modules by device and by the hash of their content, as long as something uses them."""
-
-
-def _library(place: Device, module: Module) -> Library:
-    library = _libraries.get((id(place), module.name))
-    if library is None:
-        library = _libraries[id(place), module.name] = place.load(module.library)
-    return library
-
-
-def device(target: Target | None = None) -> Device:
-    """What code for a target runs on, ready: the CPU when None. Raises `RuntimeFault` when it is not there."""
-    if target is None or target.device == "cpu":
-        return cpu()
-    place = gpu()
-    here = place.driver.gpu
-    if not runs_on(target, here.architecture):
-        raise RuntimeFault(
-            f"the code is for {target}, the GPU of this machine is a {here.name}, {here.architecture}: compile for "
-            f"target='{target.kind}'"
-        )
-    return place
-
-
-def cpu() -> Cpu:
-    """The CPU, ready to run kernels: its thread team comes from the cache, or is compiled."""
-
-    def team() -> bytes:
-        cache, request = _cache(config.load()), request_key("the thread team", "", "")
-        key = cache.kernel_of(request)
-        module = None if key is None else cache.find(key)
-        if module is None:
-            key = codegen.team_key()
-            module = cache.find(key) or cache.publish(codegen.build_team(), {key: Code(())})
-            cache.remember(request, key)
-        return module.library
-
-    CPU.install(team)
-    return CPU
-
-
-@lru_cache(maxsize=1)
-def gpu() -> Cuda:
-    """The GPU of this machine. Raises `RuntimeFault` when there is none that this process may use."""
-    return Cuda(CudaDriver())
-
-
-def parameter_store() -> ParameterStore:
-    """Where parameters live, at first on the CPU."""
-    cpu()
-    return STORE
-
-
 def resolve_target(target: str) -> Target:
     """The target of a name: "cpu", this machine; "cuda" or "nvptx", its GPU or, where there is none, the newest
     architecture; "cuda:sm_80", that architecture. Raises `ConfigError` for any other."""
@@ -174,7 +107,7 @@ def resolve_target(target: str) -> Target:
 def _architecture_here() -> str:
     """Of this machine's GPU; the newest one where there is none."""
     try:
-        return gpu().driver.gpu.architecture
+        return devices.gpu().driver.gpu.architecture
     except RuntimeFault:
         return NEWEST
 
@@ -293,7 +226,7 @@ def compile_program(
     )
     kernels, modules, built = trace.run(
         "code",
-        lambda: _kernels(tuple(subgraphs.values()), schedules, machine, settings),
+        lambda: find_kernels(tuple(subgraphs.values()), schedules, machine, settings),
         lambda r: _code_summary(r[1], r[2], machine),
         lambda r: "\n".join(f"{k.symbol} {k.subgraph.digest[:8]}" for k in r[0]),
         distinct,
@@ -329,118 +262,48 @@ def _schedule(subgraph: Subgraph, target: Target) -> Schedule:
     return default_schedule(subgraph, target)
 
 
-def _kernels(
-    subgraphs: Sequence[Subgraph], schedules: Sequence[Schedule], target: Target, settings: config.Config
-) -> tuple[tuple[Kernel, ...], tuple[Module, ...], int]:
-    """The kernels, the modules they are in, and how many of them were compiled now.
-
-    What the cache knows by its request is not even lowered; what is lowered to code that is there is not compiled.
-    Without a compiler for the target the modules are empty: the kernels can be looked at.
-    """
-    cache = _cache(settings)
-    cache.refresh()
-    asked = list(zip(subgraphs, schedules, strict=True))
-    requests = [request_key(s.digest, schedule.to_json(), str(target)) for s, schedule in asked]
-    keys = [cache.kernel_of(r) for r in requests]
-    modules = {key: cache.find(key) for key in keys if key is not None}
-    unknown = [n for n, key in enumerate(keys) if key is None or modules[key] is None]
-    lowered, built = _build([asked[n] for n in unknown], target, cache) if unknown else ([], 0)
-    for n, (key, module) in zip(unknown, lowered, strict=True):
-        cache.remember(requests[n], key)
-        keys[n], modules[key] = key, module
-    kernels = tuple(Kernel(s, schedule, target, key or "") for (s, schedule), key in zip(asked, keys, strict=True))
-    return kernels, tuple(m for m in (modules[k.key] for k in kernels) if m is not None), built
-
-
-def _build(
-    asked: Sequence[tuple[Subgraph, Schedule]], target: Target, cache: KernelCache
-) -> tuple[list[tuple[str, Module]], int]:
-    """Lower kernels, and compile those whose code the cache lacks into a few modules.
-
-    The key of each and the module it is in, and how many were compiled. Modules are built by threads, as LLVM runs
-    without the interpreter's lock, while this one lowers the next.
-    """
-    workers = available_cores()
-    size = max(1, -(-len(asked) // (4 * workers)))
-    keys: list[str] = []
-    modules: dict[str, Module | None] = {}
-    groups: dict[bool, list[tuple[str, Any]]] = {False: [], True: []}
-    builds: list[tuple[dict[str, Code], Future[bytes]]] = []
-    known, missing = 0, codegen.missing(target)
-    with ThreadPoolExecutor(workers, "neoflow-build") as pool:
-
-        def submit(group: list[tuple[str, Any]]) -> None:
-            codes = {key: kernel.code for key, kernel in group}
-            if missing is not None:
-                modules.update((key, Module("", {key: code}, b"")) for key, code in codes.items())
-            elif group:
-                builds.append((codes, pool.submit(codegen.build, [kernel for _, kernel in group], target)))
-
-        for subgraph, schedule in asked:
-            lowered = codegen.lower(subgraph, schedule, target, "kernel")
-            key = codegen.kernel_key(lowered, target)
-            keys.append(key)
-            tell("code", known + sum(len(codes) for codes, build in builds if build.done()), len(asked))
-            if key in modules:
-                continue
-            modules[key] = cache.find(key)
-            known += modules[key] is not None
-            if modules[key] is None:
-                group = groups[lowered.is_shared]  # those alone may be in one module
-                group.append((key, lowered.named(kernel_symbol(key))))
-                if len(group) == size:
-                    groups[lowered.is_shared] = []
-                    submit(group)
-        for group in groups.values():
-            submit(group)
-        for codes, build in builds:
-            modules.update(dict.fromkeys(codes, cache.publish(build.result(), codes)))
-            known += len(codes)
-            tell("code", known, len(asked))
-    found = [(key, module) for key in keys if (module := modules[key]) is not None]
-    return found, sum(len(codes) for codes, _ in builds)
-
-
-def _check(kernel: Kernel, module: Module, loaded: Loaded, place: Device, settings: config.Config) -> None:
-    """Compare a kernel with NumPy, unless that was done for this very code; a wrong one leaves the cache.
-
-    Raises `CodegenError` with the kernel, the draw and the worst element.
-    """
-    from neoflow.codegen.verify import verifier_version, verify  # imported here: who does not ask for it need not wait
-
-    cache, digest = _cache(settings), kernel.subgraph.digest
-    found = cache.certificate(kernel.key, digest, module)
-    if found is not None and found.get("verifier") == verifier_version():
-        return
-
-    def run(arrays: Sequence[Memory]) -> None:
-        run_on(place, loaded, arrays, kernel.target.threads)
-
-    try:
-        certificate = verify(kernel.subgraph, run, f"kernel {kernel.symbol}")
-    except CodegenError:
-        cache.drop(kernel.key)
-        raise
-    cache.certify(kernel.key, digest, module, asdict(certificate))
-
-
 def bind(compiled: Compiled) -> Function:
     """Load the kernels and bind them to memory. Of a device that is not here the code can only be looked at.
 
     Raises `CodegenError` where the device is here, and no compiler for it.
     """
-    settings, placed = config.load(), list(zip(compiled.kernels, compiled.modules, strict=True))
     try:
         place = device(compiled.target)
     except RuntimeFault as reason:
         return Elsewhere(compiled, reason.message)
     if any(not m.library for m in compiled.modules):
         raise CodegenError(codegen.missing(compiled.target) or "the kernels were not compiled")
-    loaded = [load_kernel(module.codes[k.key], _library(place, module)) for k, module in placed]
-    if settings.check:
-        for found in zip(compiled.kernels, compiled.modules, loaded, strict=True):
-            _check(*found, place, settings)
+    loaded = load(compiled.kernels, compiled.modules, place, config.load())
     return Function(compiled, loaded, parameter_store(), place, compiled.target.threads)
+
+
+def adopt(function: Function, schedules: Mapping[str, Schedule]) -> int:
+    """Have a function run the subgraphs of these digests by other schedules from its next call on.
+
+    Kernels that the cache lacks are compiled. Memory and parameters stay; results change by rounding alone. Gives how
+    many kernels are others now. Raises `ScheduleError` when a schedule is not legal, `CodegenError`.
+    """
+    compiled = function.compiled
+    if not isinstance(compiled, Compiled):
+        raise CodegenError("the function was not compiled here: its kernels are what they are")
+    asked = {
+        n: (k.subgraph, schedules[k.subgraph.digest])
+        for n, k in enumerate(compiled.kernels)
+        if schedules.get(k.subgraph.digest, k.schedule) != k.schedule
+    }
+    if not asked:
+        return 0
+    settings, target = config.load(), compiled.target
+    found = find_kernels([s for s, _ in asked.values()], [s for _, s in asked.values()], target, settings)
+    kernels, modules = list(compiled.kernels), list(compiled.modules)
+    for n, kernel, module in zip(asked, *found[:2], strict=True):
+        kernels[n], modules[n] = kernel, module
+    codes = {n: modules[n].codes[kernels[n].key] for n in asked}
+    plan = function.plan.adopting(codes, target.threads)
+    changed = replace(compiled, kernels=tuple(kernels), modules=tuple(modules), plan=plan)
+    loaded = load([kernels[n] for n in asked], [modules[n] for n in asked], device(target), settings)
+    function.adopt(changed, dict(zip(asked, loaded, strict=True)))
+    return len(asked)
 
 
 def compile(

@@ -27,7 +27,7 @@ from benchmarks.gpu.rows import Outcome, Row, Setting, Task, append, read_rows
 from benchmarks.gpu.tables import COMMAND, section
 from benchmarks.gpu.tasks import TASKS
 from benchmarks.gpu.worker import Failed, Worker, failure
-from neoflow import pipeline
+from neoflow import devices
 from neoflow.errors import RuntimeFault
 
 OUT = Path("gpu-results")
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def gpu_here() -> str:
     """Its name and its driver. Raises `RuntimeFault` when there is none."""
-    here = pipeline.gpu().driver.gpu
+    here = devices.gpu().driver.gpu
     return f"{here.name} ({here.architecture}), CUDA {here.driver // 1000}.{here.driver % 1000 // 10}"
 
 

@@ -14,10 +14,10 @@ from benchmarks.gpu import theirs
 from benchmarks.gpu.forms import matmul
 from benchmarks.gpu.ours import Resident, compiled
 from benchmarks.gpu.rows import Figures, Outcome, Setting, Task
+from neoflow.devices import gpu
 from neoflow.expr import dtype as dt
 from neoflow.expr.count import count_ops
 from neoflow.nn import functional as F
-from neoflow.pipeline import gpu
 from neoflow.report.gpu import measure_gpu
 
 CEILINGS = "b/ceilings"

@@ -11,9 +11,10 @@ import numpy as np
 
 from benchmarks.gpu.rows import Outcome, Setting
 from neoflow.codegen.verify import verify
+from neoflow.devices import device, parameter_store
 from neoflow.errors import RuntimeFault
 from neoflow.expr.tensor import Tensor
-from neoflow.pipeline import Compiled, compile_program, device, parameter_store
+from neoflow.pipeline import Compiled, compile_program
 from neoflow.runtime.constants import constant_memory
 from neoflow.runtime.device.cuda import Cuda
 from neoflow.runtime.executor import Executor, Loaded, load_kernel, run_on

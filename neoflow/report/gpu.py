@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from neoflow import codegen, pipeline
+from neoflow import codegen, devices
 from neoflow.architectures import ARCHITECTURES, architecture, gpu_target
 from neoflow.errors import NeoflowError
 from neoflow.report.roofline import Level, Roofs
@@ -58,7 +58,7 @@ def examine_gpu(measure: bool = True) -> GpuReport:
     compilers = tuple(codegen.cuda_compilers())
     compiles = tuple(name for name in ARCHITECTURES if compilers and _compiles(name))
     try:
-        place = pipeline.gpu()
+        place = devices.gpu()
     except NeoflowError as error:
         return GpuReport(compilers, compiles, None, None, 0, {}, str(error))
     here = place.driver.gpu

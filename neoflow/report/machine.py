@@ -17,9 +17,10 @@ import psutil
 import neoflow as nf
 from neoflow import codegen, config
 from neoflow.architectures import NEWEST, gpu_target
+from neoflow.devices import device
 from neoflow.errors import NeoflowError
 from neoflow.machine import available_cores
-from neoflow.pipeline import compile, device, resolve_target
+from neoflow.pipeline import compile, resolve_target
 from neoflow.report.gpu import GpuReport, examine_gpu
 from neoflow.report.roofline import Level, Roofs
 from neoflow.runtime.executor import load_kernel, run_kernel

@@ -8,7 +8,7 @@ import resource
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from neoflow import pipeline
+from neoflow import devices
 from neoflow.errors import NeoflowError
 from neoflow.pipeline import Compiled
 from neoflow.report.gpu import gpu_roofs, measure_gpu
@@ -138,7 +138,7 @@ def roofs_of(target: Target) -> Roofs:
     if target.device == "cpu":
         return measure_roofs(target)
     try:
-        return gpu_roofs(target, measure_gpu(pipeline.gpu()))
+        return gpu_roofs(target, measure_gpu(devices.gpu()))
     except NeoflowError as error:
         log.warning("the GPU was not measured, its data sheet stands for it: %s", error)
         return gpu_roofs(target, {})

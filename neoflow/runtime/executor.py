@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from neoflow.errors import RuntimeFault
 from neoflow.expr import dtype as dt
 from neoflow.kernel import Code, Fault
-from neoflow.runtime.device import Device, Launch, Library, Memory, Recording
+from neoflow.runtime.device import Device, Launch, Library, Memory, Recording, Status
 from neoflow.runtime.plan import Call, Plan
 
 
@@ -94,84 +94,115 @@ class Executor:
         self._updated = updated
         self._ended = 0
         """runs that a GPU has made although an index was out of range: nothing ends them there"""
-        self.plan, self.device, self._kernels, self._threads = plan, device, kernels, threads
-        self.arrays = _memory(plan, (*parameters, *constants), device)
+        self.device, self._threads = device, threads
         self._inside: dict[int, list[int]] = {}
         """by buffer: the views of it"""
         for n, b in enumerate(plan.buffers):
             if b.kind == "view":
                 self._inside.setdefault(b.base, []).append(n)
-        layout = _Layout(plan, kernels, device)
-        self._launches, self._places, self._failing = layout.launches, layout.places, layout.failing
-        self._table = np.array(layout.table, np.int64)
-        self._status = device.status(len(layout.failing))
+        self._laid = self._lay(plan, tuple(kernels), _memory(plan, (*parameters, *constants), device), 0)
+
+    def _lay(self, plan: Plan, kernels: tuple[Loaded, ...], arrays: list[Memory | None], before: int) -> _Laid:
+        """The launches of a plan with the addresses of all arrays there are; before: how often others have run."""
+        layout = _Layout(plan, kernels, self.device)
+        table = np.array(layout.table, np.int64)
+        status = self.device.status(len(layout.failing))
         for n, place in enumerate(layout.status_places):
-            self._table[place] = device.address(self._status.memory) + n * dt.itemsize("int32")
-        for number, array in enumerate(self.arrays):
+            table[place] = self.device.address(status.memory) + n * dt.itemsize("int32")
+        recording = self.device.record(layout.launches, table, status, self._threads)
+        laid = _Laid(plan, kernels, arrays, layout, table, status, recording, before)
+        for number, array in enumerate(arrays):
             if array is not None:
-                self._point(number, device.address(array))
-        self._recording = device.record(self._launches, self._table, self._status, threads)
-        self._timed: Recording | None = None
+                self._point(laid, number, self.device.address(array))
+        return laid
+
+    @property
+    def plan(self) -> Plan:
+        return self._laid.plan
+
+    @property
+    def arrays(self) -> list[Memory | None]:
+        """Memory by buffer; None where it comes with the call."""
+        return self._laid.arrays
+
+    def adopt(self, plan: Plan, kernels: Mapping[int, Loaded]) -> None:
+        """Run these kernels from now on instead of those of their numbers: the same subgraphs by other schedules.
+
+        plan: the one until now, `adopting` their code. An exception from outside finds all of them adopted or none.
+        """
+        laid = self._laid
+        scratch = self.device.allocate((max(plan.scratch_bytes, 1),), "int8")
+        arrays = [*laid.arrays, *(None for _ in plan.buffers[len(laid.arrays) :])]
+        for n, b in enumerate(plan.buffers):
+            if b.kind == "scratch":
+                arrays[n] = self.device.view(scratch, b.offset, b.shape, b.dtype)
+        self.device.synchronize()  # what lies in the old scratch is done with
+        chosen = tuple(kernels.get(n, kernel) for n, kernel in enumerate(laid.kernels))
+        self._laid = self._lay(plan, chosen, arrays, laid.runs)
 
     def bind(self, number: int, array: Memory) -> None:
         """Use `array` as the buffer of this number in the next run."""
         self.arrays[number] = None  # until the table has it everywhere: what is not bound yet is bound again
-        self._point(number, self.device.address(array))
+        self._point(self._laid, number, self.device.address(array))
         self.arrays[number] = array
 
-    def _point(self, number: int, address: int) -> None:
-        for place in self._places.get(number, ()):
-            self._table[place] = address
+    def _point(self, laid: _Laid, number: int, address: int) -> None:
+        for place in laid.layout.places.get(number, ()):
+            laid.table[place] = address
         for view in self._inside.get(number, ()):
-            self._point(view, address + self.plan.buffers[view].offset)
+            self._point(laid, view, address + laid.plan.buffers[view].offset)
 
     @property
     def runs(self) -> int:
         """How often all calls have run."""
-        return self._recording.runs + (0 if self._timed is None else self._timed.runs) - self._ended
+        return self._laid.runs - self._ended
 
     def run(self) -> None:
         """Run all calls. Raises `RuntimeFault` when a kernel finds an index out of range."""
-        self._launch(self._recording)
+        self._launch(self._laid.recording)
 
     def run_beside(self, meanwhile: Callable[[], None]) -> None:
         """Run all calls, and `meanwhile()` after they were launched."""
-        if self._failing:
-            self._status.clear()
-        self.device.launch(self._recording)
+        self._clear()
+        self.device.launch(self._laid.recording)
         meanwhile()
         self._judge()
 
     def _launch(self, recording: Recording) -> None:
-        if self._failing:
-            self._status.clear()  # a fault is never judged when another exception comes before that
+        self._clear()
         self.device.launch(recording)
         self._judge()
 
+    def _clear(self) -> None:
+        if self._laid.layout.failing:
+            self._laid.status.clear()  # a fault is never judged when another exception comes before that
+
     def run_timed(self) -> list[float]:
         """Seconds of each call."""
-        if self._timed is None:
-            self._timed = self.device.record(self._launches, self._table, self._status, self._threads, timed=True)
-        self._launch(self._timed)
-        seconds = [0.0] * len(self.plan.calls)
-        for launch, spent in zip(self._launches, self._timed.seconds(), strict=True):
+        laid = self._laid
+        if laid.timed is None:
+            laid.timed = self.device.record(laid.layout.launches, laid.table, laid.status, self._threads, timed=True)
+        self._launch(laid.timed)
+        seconds = [0.0] * len(laid.plan.calls)
+        for launch, spent in zip(laid.layout.launches, laid.timed.seconds(), strict=True):
             if launch.call is not None:
                 seconds[launch.call] += spent
         return seconds
 
     def _judge(self) -> None:
-        if not self._failing:
+        plan, failing = self.plan, self._laid.layout.failing
+        if not failing:
             return
         self.device.synchronize()
-        words = self._status.read()
+        words = self._laid.status.read()
         if not words.any():
             return
         self._ended += not self.device.is_host
         at = int(np.flatnonzero(words)[0])
-        call = self.plan.calls[self._failing[at]]
-        fault = self.plan.kernels[call.kernel].faults[words[at] - 1]
+        call = plan.calls[failing[at]]
+        fault = plan.kernels[call.kernel].faults[words[at] - 1]
         what = f"index out of range: {self._named(call, fault)} has extent {fault.extent} there"
-        raise OutOfRange(f"kernel {call.name} failed: {what}", self._changed(self._failing[at]))
+        raise OutOfRange(f"kernel {call.name} failed: {what}", self._changed(failing[at]))
 
     def _changed(self, failing: int) -> str:
         """Which parameters have been overwritten when a call fails: in place, by their last user; of a GPU, all."""
@@ -193,6 +224,30 @@ class Executor:
         if fault.value < len(call.arguments):
             return self.plan.buffers[call.arguments[fault.value]].name
         return "a value of the kernel"
+
+
+@dataclass
+class _Laid:
+    """Kernels laid out to run: what changes in one instant when others are adopted.
+
+    arrays: memory by buffer; None where it comes with the call.
+    before: how often the kernels before them have run. timed: the same launches as they are timed, made when needed.
+    """
+
+    plan: Plan
+    kernels: tuple[Loaded, ...]
+    arrays: list[Memory | None]
+    layout: _Layout
+    table: np.ndarray
+    status: Status
+    recording: Recording
+    before: int
+    timed: Recording | None = None
+
+    @property
+    def runs(self) -> int:
+        """How often all launches have run, with those before them."""
+        return self.before + self.recording.runs + (0 if self.timed is None else self.timed.runs)
 
 
 def _memory(plan: Plan, lasting: Sequence[Memory], device: Device) -> list[Memory | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -81,7 +81,7 @@ class Function:
         device: Device,
         threads: int,
     ):
-        plan = self.plan = compiled.plan
+        plan = compiled.plan
         self.threads = threads
         self.compiled = compiled
         self.inputs = compiled.graph.inputs
@@ -103,6 +103,23 @@ class Function:
             if isinstance(device, Cuda)
             else OnHost(self._executor, self.inputs)
         )
+
+    @property
+    def plan(self) -> Plan:
+        """What a call runs, as it is now."""
+        return self._executor.plan
+
+    def adopt(self, compiled: Compilation, kernels: Mapping[int, Loaded]) -> None:
+        """Run other code for these kernels of the plan, by their numbers, from the next call on; see `pipeline.adopt`.
+
+        compiled: the compilation as it is then. A call on another thread ends first.
+        """
+
+        def change() -> None:
+            self._executor.adopt(compiled.plan, kernels)
+            self.compiled = compiled
+
+        self._sharing.run(self._use, change)
 
     @property
     def runs(self) -> int:
@@ -212,8 +229,12 @@ class Elsewhere(Function):
     """A program for a device that is not here: its code can be looked at; `reason` says why it cannot run."""
 
     def __init__(self, compiled: Compilation, reason: str):
-        self.compiled, self.plan, self.reason = compiled, compiled.plan, reason
+        self.compiled, self.reason = compiled, reason
         self.inputs, self.parameters = compiled.graph.inputs, compiled.graph.parameters
+
+    @property
+    def plan(self) -> Plan:
+        return self.compiled.plan
 
     @property
     def runs(self) -> int:

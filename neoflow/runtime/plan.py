@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from neoflow.boundary import public
 from neoflow.expr import dtype as dt
@@ -11,14 +11,15 @@ from neoflow.expr.tensor import Compute, Parameter, Placeholder, Tensor
 from neoflow.graph import Graph
 from neoflow.kernel import Code
 from neoflow.partition import KernelCall, View, can_overwrite
-from neoflow.runtime.memory import Lifetime, lower_bound, place
+from neoflow.runtime.memory import ALIGNMENT, Lifetime, lower_bound, place
 from neoflow.text import read_record, write_record
 
 
 @dataclass(frozen=True)
 class Buffer:
     """Dense row-major memory. kind: `input` and `output` change at every call, `parameter` and `constant` last,
-    `temporary` is at `offset` bytes in the arena, `view` is at `offset` bytes in the buffer of number `base`."""
+    `temporary` is at `offset` bytes in the arena, `view` is at `offset` bytes in the buffer of number `base`, `scratch`
+    at `offset` bytes in the scratch of kernels that a plan has adopted."""
 
     name: str
     shape: tuple[int, ...]
@@ -47,6 +48,7 @@ class Plan:
     and old values of parameters that become new ones of others. copies: after the last kernel, in order: updates
     that could not be made in place, and outputs returned twice.
     arena_bytes: memory of all temporaries; live_bytes: the largest live set, which no plan of this order undercuts.
+    scratch_bytes: what kernels adopted since it was made need beside that, one after the other in the same memory.
     """
 
     buffers: tuple[Buffer, ...]
@@ -60,6 +62,21 @@ class Plan:
     arena_bytes: int
     live_bytes: int
     constants: tuple[int, ...] = ()
+    scratch_bytes: int = 0
+
+    def adopting(self, codes: Mapping[int, Code], threads: int) -> Plan:
+        """The plan with other code for some of its kernels, by their numbers; every buffer that is there stays so."""
+        kernels = tuple(codes.get(n, code) for n, code in enumerate(self.kernels))
+        buffers, spaces, scratch = list(self.buffers), {}, self.scratch_bytes
+        for n, code in codes.items():
+            end, found = 0, []
+            for w in code.workspaces:
+                found.append(len(buffers))
+                buffers.append(Buffer("workspace", (w.total(threads),), "int8", "scratch", end))
+                end += -(-w.total(threads) // ALIGNMENT) * ALIGNMENT
+            spaces[n], scratch = tuple(found), max(scratch, end)
+        calls = tuple(replace(c, workspaces=spaces.get(c.kernel, c.workspaces)) for c in self.calls)
+        return replace(self, buffers=tuple(buffers), calls=calls, kernels=kernels, scratch_bytes=scratch)
 
     def to_text(self) -> str:
         """The plan as `from_text` reads it back."""

@@ -14,7 +14,7 @@ from benchmarks.gpu.rows import Outcome, Row, Setting, Task, append, read_rows
 from benchmarks.gpu.tasks import TASKS
 from benchmarks.gpu.worker import Failed, Worker
 from benchmarks.results import PATH
-from neoflow import pipeline
+from neoflow import devices
 from neoflow.models import build_model
 
 NEEDS_EMULATOR = pytest.mark.skipif(shutil.which("g++") is None, reason="the emulator needs g++")
@@ -57,7 +57,7 @@ def test_without_a_gpu_nothing_is_measured(tmp_path, monkeypatch, capsys):
     def absent():
         raise nf.RuntimeFault("no GPU in this test")
 
-    monkeypatch.setattr(pipeline, "gpu", absent)
+    monkeypatch.setattr(devices, "gpu", absent)
     assert command.main(["--only", "b/ceilings", "--out", str(tmp_path)]) == 1
     said = capsys.readouterr()
     assert "nothing is measured: no GPU in this test\n1 rows are left" in said.err and not any(tmp_path.iterdir())

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from neoflow import codegen
+from neoflow.devices import device
 from neoflow.expr.interp import evaluate
 from neoflow.expr.tensor import Compute, Tensor, topological
 from neoflow.loops import KnobValue, Schedule, default_schedule, nearest, problem_of
 from neoflow.partition.subgraph import Node, Subgraph, Value
-from neoflow.pipeline import device
 from neoflow.runtime.device.cpu import empty
 from neoflow.runtime.executor import load_kernel, run_kernel
 from neoflow.target import Target, cpu_target

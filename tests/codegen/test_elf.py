@@ -13,9 +13,9 @@ import pytest
 import neoflow as nf
 from neoflow import codegen
 from neoflow.codegen.cpu import elf
+from neoflow.devices import device
 from neoflow.errors import CodegenError
 from neoflow.loops import default_schedule
-from neoflow.pipeline import device
 from tests.codegen.kernels import TARGET, subgraph_of
 
 pytestmark = pytest.mark.tvm

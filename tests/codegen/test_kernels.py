@@ -11,10 +11,10 @@ import pytest
 
 import neoflow as nf
 from neoflow import codegen
+from neoflow.devices import device
 from neoflow.errors import ScheduleError
 from neoflow.loops import default_schedule
 from neoflow.loops.nest import nest_of
-from neoflow.pipeline import device
 from neoflow.runtime.device.cpu import empty
 from neoflow.target import cpu_target
 

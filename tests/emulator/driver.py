@@ -8,7 +8,7 @@ from itertools import count
 
 import numpy as np
 
-from neoflow import config, pipeline
+from neoflow import config, devices
 from neoflow.codegen.gpu import compile, compilers
 from neoflow.errors import RuntimeFault
 from neoflow.runtime.device.cuda import Cuda, Gpu
@@ -183,5 +183,5 @@ def emulated(monkeypatch, **options: object) -> Cuda:
     written = compilers.Compiler("emulator", lambda: True, lambda: "emulator 1", lambda source, _: source.encode())
     for module in (compilers, compile):
         monkeypatch.setattr(module, "compiler", lambda: written)
-    monkeypatch.setattr(pipeline, "gpu", lambda: place)
+    monkeypatch.setattr(devices, "gpu", lambda: place)
     return place

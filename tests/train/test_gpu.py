@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow import pipeline
+from neoflow import devices
 from neoflow.architectures import gpu_target
 from neoflow.report import run
 from tests.emulator.driver import emulated
@@ -117,7 +117,7 @@ def test_a_gpu_that_is_not_measured_has_its_data_sheet(monkeypatch, caplog):
     def missing():
         raise nf.RuntimeFault("there is no GPU")
 
-    monkeypatch.setattr(pipeline, "gpu", missing)
+    monkeypatch.setattr(devices, "gpu", missing)
     roofs = run.roofs_of(gpu_target("cuda", "sm_90"))
     assert (roofs.gflops, roofs.level(1 << 40).gb_s) == (67000, 4800)
     assert roofs.origin == "by the data sheet of its kind, H200"

@@ -122,7 +122,7 @@ class Cpu:
     @property
     def team(self) -> Team:
         if self._team is None:
-            raise RuntimeFault("the CPU has no thread team yet: neoflow.pipeline.device() installs it")
+            raise RuntimeFault("the CPU has no thread team yet: neoflow.devices.device() installs it")
         return self._team
 
     @property

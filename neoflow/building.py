@@ -1,0 +1,140 @@
+"""Kernels from the cache or compiled now, loaded onto a device, and compared with NumPy where that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
+from typing import Any
+from weakref import WeakValueDictionary
+
+from neoflow import codegen, config
+from neoflow.codegen.keys import request_key
+from neoflow.devices import kernel_cache
+from neoflow.errors import CodegenError
+from neoflow.kernel import Code, Kernel, kernel_symbol
+from neoflow.loops import Schedule
+from neoflow.machine import available_cores
+from neoflow.partition import Subgraph
+from neoflow.runtime.cache import KernelCache
+from neoflow.runtime.device import Device, Library, Memory
+from neoflow.runtime.executor import Loaded, load_kernel, run_on
+from neoflow.runtime.records import Module
+from neoflow.target import Target
+from neoflow.trace import tell
+
+
+def find_kernels(
+    subgraphs: Sequence[Subgraph], schedules: Sequence[Schedule], target: Target, settings: config.Config
+) -> tuple[tuple[Kernel, ...], tuple[Module, ...], int]:
+    """The kernels, the modules they are in, and how many of them were compiled now.
+
+    What the cache knows by its request is not even lowered; what is lowered to code that is there is not compiled.
+    Without a compiler for the target the modules are empty: the kernels can be looked at.
+    """
+    cache = kernel_cache(settings)
+    cache.refresh()
+    asked = list(zip(subgraphs, schedules, strict=True))
+    requests = [request_key(s.digest, schedule.to_json(), str(target)) for s, schedule in asked]
+    keys = [cache.kernel_of(r) for r in requests]
+    modules = {key: cache.find(key) for key in keys if key is not None}
+    unknown = [n for n, key in enumerate(keys) if key is None or modules[key] is None]
+    lowered, built = _build([asked[n] for n in unknown], target, cache) if unknown else ([], 0)
+    for n, (key, module) in zip(unknown, lowered, strict=True):
+        cache.remember(requests[n], key)
+        keys[n], modules[key] = key, module
+    kernels = tuple(Kernel(s, schedule, target, key or "") for (s, schedule), key in zip(asked, keys, strict=True))
+    return kernels, tuple(m for m in (modules[k.key] for k in kernels) if m is not None), built
+
+
+def _build(
+    asked: Sequence[tuple[Subgraph, Schedule]], target: Target, cache: KernelCache
+) -> tuple[list[tuple[str, Module]], int]:
+    """Lower kernels, and compile those whose code the cache lacks into a few modules.
+
+    The key of each and the module it is in, and how many were compiled. Modules are built by threads, as LLVM runs
+    without the interpreter's lock, while this one lowers the next.
+    """
+    workers = available_cores()
+    size = max(1, -(-len(asked) // (4 * workers)))
+    keys: list[str] = []
+    modules: dict[str, Module | None] = {}
+    groups: dict[bool, list[tuple[str, Any]]] = {False: [], True: []}
+    builds: list[tuple[dict[str, Code], Future[bytes]]] = []
+    known, missing = 0, codegen.missing(target)
+    with ThreadPoolExecutor(workers, "neoflow-build") as pool:
+
+        def submit(group: list[tuple[str, Any]]) -> None:
+            codes = {key: kernel.code for key, kernel in group}
+            if missing is not None:
+                modules.update((key, Module("", {key: code}, b"")) for key, code in codes.items())
+            elif group:
+                builds.append((codes, pool.submit(codegen.build, [kernel for _, kernel in group], target)))
+
+        for subgraph, schedule in asked:
+            lowered = codegen.lower(subgraph, schedule, target, "kernel")
+            key = codegen.kernel_key(lowered, target)
+            keys.append(key)
+            tell("code", known + sum(len(codes) for codes, build in builds if build.done()), len(asked))
+            if key in modules:
+                continue
+            modules[key] = cache.find(key)
+            known += modules[key] is not None
+            if modules[key] is None:
+                group = groups[lowered.is_shared]  # those alone may be in one module
+                group.append((key, lowered.named(kernel_symbol(key))))
+                if len(group) == size:
+                    groups[lowered.is_shared] = []
+                    submit(group)
+        for group in groups.values():
+            submit(group)
+        for codes, build in builds:
+            modules.update(dict.fromkeys(codes, cache.publish(build.result(), codes)))
+            known += len(codes)
+            tell("code", known, len(asked))
+    found = [(key, module) for key in keys if (module := modules[key]) is not None]
+    return found, sum(len(codes) for codes, _ in builds)
+
+
+_libraries: WeakValueDictionary[tuple[int, str], Any] = WeakValueDictionary()
+"""Loaded modules by device and by the hash of their content, as long as something uses them."""
+
+
+def _library(place: Device, module: Module) -> Library:
+    library = _libraries.get((id(place), module.name))
+    if library is None:
+        library = _libraries[id(place), module.name] = place.load(module.library)
+    return library
+
+
+def load(kernels: Sequence[Kernel], modules: Sequence[Module], place: Device, settings: config.Config) -> list[Loaded]:
+    """Kernels, each in its module, on a device. Raises `CodegenError` for one that is to be checked and is wrong."""
+    placed = list(zip(kernels, modules, strict=True))
+    loaded = [load_kernel(module.codes[k.key], _library(place, module)) for k, module in placed]
+    if settings.check:
+        for found in zip(kernels, modules, loaded, strict=True):
+            _check(*found, place, settings)
+    return loaded
+
+
+def _check(kernel: Kernel, module: Module, loaded: Loaded, place: Device, settings: config.Config) -> None:
+    """Compare a kernel with NumPy, unless that was done for this very code; a wrong one leaves the cache.
+
+    Raises `CodegenError` with the kernel, the draw and the worst element.
+    """
+    from neoflow.codegen.verify import verifier_version, verify  # imported here: who does not ask for it need not wait
+
+    cache, digest = kernel_cache(settings), kernel.subgraph.digest
+    found = cache.certificate(kernel.key, digest, module)
+    if found is not None and found.get("verifier") == verifier_version():
+        return
+
+    def run(arrays: Sequence[Memory]) -> None:
+        run_on(place, loaded, arrays, kernel.target.threads)
+
+    try:
+        certificate = verify(kernel.subgraph, run, f"kernel {kernel.symbol}")
+    except CodegenError:
+        cache.drop(kernel.key)
+        raise
+    cache.certify(kernel.key, digest, module, asdict(certificate))

@@ -1,0 +1,66 @@
+"""What code runs on here: this machine's CPU with its thread team, its GPU; and the cache of compiled kernels."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from neoflow import codegen, config
+from neoflow.architectures import runs_on
+from neoflow.codegen.keys import request_key
+from neoflow.errors import RuntimeFault
+from neoflow.kernel import Code
+from neoflow.runtime.cache import KernelCache
+from neoflow.runtime.device import Device
+from neoflow.runtime.device.cpu import CPU, Cpu
+from neoflow.runtime.device.cuda import Cuda, CudaDriver
+from neoflow.runtime.parameters import STORE, ParameterStore
+from neoflow.target import Target
+
+
+@lru_cache(maxsize=4)
+def kernel_cache(settings: config.Config) -> KernelCache:
+    """The cache in the folder of the settings."""
+    return KernelCache(settings.cache_dir, settings.cache_bytes)
+
+
+def device(target: Target | None = None) -> Device:
+    """What code for a target runs on, ready: the CPU when None. Raises `RuntimeFault` when it is not there."""
+    if target is None or target.device == "cpu":
+        return cpu()
+    place = gpu()
+    here = place.driver.gpu
+    if not runs_on(target, here.architecture):
+        raise RuntimeFault(
+            f"the code is for {target}, the GPU of this machine is a {here.name}, {here.architecture}: compile for "
+            f"target='{target.kind}'"
+        )
+    return place
+
+
+def cpu() -> Cpu:
+    """The CPU, ready to run kernels: its thread team comes from the cache, or is compiled."""
+
+    def team() -> bytes:
+        cache, request = kernel_cache(config.load()), request_key("the thread team", "", "")
+        key = cache.kernel_of(request)
+        module = None if key is None else cache.find(key)
+        if module is None:
+            key = codegen.team_key()
+            module = cache.find(key) or cache.publish(codegen.build_team(), {key: Code(())})
+            cache.remember(request, key)
+        return module.library
+
+    CPU.install(team)
+    return CPU
+
+
+@lru_cache(maxsize=1)
+def gpu() -> Cuda:
+    """The GPU of this machine. Raises `RuntimeFault` when there is none that this process may use."""
+    return Cuda(CudaDriver())
+
+
+def parameter_store() -> ParameterStore:
+    """Where parameters live, at first on the CPU."""
+    cpu()
+    return STORE
