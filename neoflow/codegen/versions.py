@@ -1,8 +1,8 @@
-"""What the speed of a template's kernels follows from: its own files, in `loops` and in the code generator of its device.
+"""What the speed of a template's kernels follows from: its own files, in `loops` and in the code generator of a device.
 
-A trial is of a template and its version. An edit of any other file keeps what was measured; one of a file here marks the
-trials of the templates that own it as to be measured again. Every byte of it counts, as in the keys of kernels: telling
-programs from their comments takes longer than asking for a schedule.
+A trial is of a template and its version. An edit of any other file keeps what was measured; one of a file here marks
+the trials of the templates that own it as to be measured again. Every byte of it counts, as in the keys of kernels:
+telling programs from their comments takes longer than asking for a schedule.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ OWN: dict[str, tuple[str, ...]] = {
         *("codegen/gpu/rows.py", *_GPU_TEAM),
     ),
 }
-"""The files of each template: knobs, ranges and defaults, and how it is lowered. `rows` lowers its nests by two others."""
+"""The files of each template: knobs, ranges, defaults, and how it is lowered. `rows` lowers its nests by two others."""
 
 SHARED = (
     *(f"loops/{n}.py" for n in ("__init__", "costs", "knob", "nest", "problem", "schedule", "template")),

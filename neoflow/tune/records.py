@@ -3,8 +3,8 @@
     family, sizes    the structure of a subgraph without extents, and its extents: what serves at other sizes
     subgraph         its digest
     target           `str(target)`, as in the keys of kernels
-    template         and its version, a hash of its own files: an edit elsewhere keeps records, one of the template marks
-                     its own as to be measured again
+    template         and its version, a hash of its own files: an edit elsewhere keeps records, one of the template
+                     marks its own as to be measured again
     value            JSON: the schema, the schedule, what became of it
 
 What was imported is not believed: its schedules are offered to be measured, and its times order them.

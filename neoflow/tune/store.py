@@ -5,8 +5,8 @@
     PATH.damaged-1      a database that could not be read any more, as it was found
 
 A row that does not fit its seal is put into the table `damaged`. A file that SQLite finds damaged, or that has lost
-trials, as one does whose WAL is damaged, is moved aside; every row of it that can still be read begins the next one. Other
-processes see that the file is another one by now, and open it.
+trials, as one does whose WAL is damaged, is moved aside; every row of it that can still be read begins the next one.
+Other processes see that the file is another one by now, and open it.
 """
 
 from __future__ import annotations

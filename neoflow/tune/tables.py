@@ -166,7 +166,7 @@ def _sort(table: str, rows: Mapping[int, Row], found: Found) -> None:
 
 
 def _readable(connection: sqlite3.Connection, table: str) -> dict[int, Row]:
-    """The rows of a table, by number: from its beginning, from its end, and one by one between where that breaks off."""
+    """The rows of a table, by number: from its beginning, from its end, one by one between where that breaks off."""
     found: dict[int, Row] = {}
     ends = []
     for order in ("ASC", "DESC"):
