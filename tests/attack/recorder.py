@@ -1,6 +1,6 @@
 """Processes that keep records of tuning while they are killed, and files of records that damage has come to.
 
-`python -m tests.attack.recorder killed FOLDER SEED COUNT` and `flipped FOLDER SEED COUNT` print what they count as JSON.
+`python -m tests.attack.recorder killed FOLDER SEED COUNT` and `flipped ...` print what they count as JSON.
 A child is one of `fork`, so this is for a process without other threads of Python.
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from neoflow.tune import Trial
-from neoflow.tune.records import RecordWarning, Records
+from neoflow.tune.records import Records, RecordWarning
 from tests.tune.candidates import TARGET, product, softmax, trials
 
 WRITERS = 2
@@ -57,7 +57,7 @@ def killed(folder: Path, seed: int, count: int) -> Counter[str]:
     many = [candidates(w, 10 * count) for w in range(WRITERS)]
     kills = 0
     while kills < count:
-        children = {}
+        children, sizes = {}, said_bytes(folder)
         for writer in range(WRITERS):
             child = os.fork()
             if not child:
@@ -69,7 +69,10 @@ def killed(folder: Path, seed: int, count: int) -> Counter[str]:
                 finally:
                     os._exit(2)
             children[writer] = child
-        time.sleep(rng.uniform(0, 0.06))
+        begun, after = time.monotonic(), rng.choice((0.0, 1.0)) * rng.uniform(0, 0.05)
+        while said_bytes(folder) == sizes and time.monotonic() < begun + (2.0 if after else rng.uniform(0, 0.2)):
+            time.sleep(1e-3)
+        time.sleep(after)
         for writer in rng.sample(sorted(children), rng.randint(1, WRITERS)):
             os.kill(children[writer], signal.SIGKILL)
             kills += 1
@@ -85,6 +88,11 @@ def killed(folder: Path, seed: int, count: int) -> Counter[str]:
     measured = [line for w in range(WRITERS) for line in (folder / f"said-{w}").read_text().splitlines()]
     found["acknowledged"] = sum(line.startswith("kept") for line in measured)
     return found
+
+
+def said_bytes(folder: Path) -> int:
+    """How much the writers have said."""
+    return sum(p.stat().st_size for p in folder.glob("said-*"))
 
 
 def judged(folder: Path, many: Sequence[Sequence[Trial]]) -> Counter[str]:
