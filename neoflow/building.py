@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
@@ -10,17 +10,17 @@ from weakref import WeakValueDictionary
 
 from neoflow import codegen, config
 from neoflow.codegen.keys import request_key
-from neoflow.devices import kernel_cache
-from neoflow.errors import CodegenError
+from neoflow.devices import device, kernel_cache
+from neoflow.errors import CodegenError, RuntimeFault
 from neoflow.kernel import Code, Kernel, kernel_symbol
-from neoflow.loops import Schedule
+from neoflow.loops import Schedule, schedule_from_json
 from neoflow.machine import available_cores
 from neoflow.partition import Subgraph
 from neoflow.runtime.cache import KernelCache
 from neoflow.runtime.device import Device, Library, Memory
 from neoflow.runtime.executor import Loaded, load_kernel, run_on
 from neoflow.runtime.records import Module
-from neoflow.target import Target
+from neoflow.target import Target, cpu_target
 from neoflow.trace import tell
 
 
@@ -41,7 +41,7 @@ def find_kernels(
     unknown = [n for n, key in enumerate(keys) if key is None or modules[key] is None]
     lowered, built = _build([asked[n] for n in unknown], target, cache) if unknown else ([], 0)
     for n, (key, module) in zip(unknown, lowered, strict=True):
-        cache.remember(requests[n], key)
+        cache.remember(requests[n], key, about(*asked[n], target))
         keys[n], modules[key] = key, module
     kernels = tuple(Kernel(s, schedule, target, key or "") for (s, schedule), key in zip(asked, keys, strict=True))
     return kernels, tuple(m for m in (modules[k.key] for k in kernels) if m is not None), built
@@ -117,7 +117,32 @@ def load(kernels: Sequence[Kernel], modules: Sequence[Module], place: Device, se
     return loaded
 
 
-def _check(kernel: Kernel, module: Module, loaded: Loaded, place: Device, settings: config.Config) -> None:
+def about(subgraph: Subgraph, schedule: Schedule, target: Target) -> dict[str, str]:
+    """What a kernel is of, for who looks at the cache; `kernel_about` reads it."""
+    return {"subgraph": subgraph.to_text(), "schedule": schedule.to_json(), "target": target.to_text()}
+
+
+def kernel_about(key: str, said: Mapping[str, str]) -> Kernel:
+    """The kernel of a key that was said to be of this. Raises `LookupError`, `NeoflowError`."""
+    subgraph, target = Subgraph.from_text(said["subgraph"]), Target.from_text(said["target"])
+    return Kernel(subgraph, schedule_from_json(said["schedule"]), target, key)
+
+
+def check_again(kernel: Kernel, module: Module, settings: config.Config) -> None:
+    """Compare a kernel with NumPy, whatever was said of it before; a wrong one leaves the cache.
+
+    Raises `CodegenError` when it is wrong, `RuntimeFault` when this machine is none to run it on.
+    """
+    target, here = kernel.target, cpu_target()
+    if target.device == "cpu" and (target.mcpu, target.vector_bytes) != (here.mcpu, here.vector_bytes):
+        raise RuntimeFault(f"the code is for {target}, this machine is {here}")
+    place = device(target)
+    _check(kernel, module, load_kernel(module.codes[kernel.key], _library(place, module)), place, settings, again=True)
+
+
+def _check(
+    kernel: Kernel, module: Module, loaded: Loaded, place: Device, settings: config.Config, again: bool = False
+) -> None:
     """Compare a kernel with NumPy, unless that was done for this very code; a wrong one leaves the cache.
 
     Raises `CodegenError` with the kernel, the draw and the worst element.
@@ -126,7 +151,7 @@ def _check(kernel: Kernel, module: Module, loaded: Loaded, place: Device, settin
 
     cache, digest = kernel_cache(settings), kernel.subgraph.digest
     found = cache.certificate(kernel.key, digest, module)
-    if found is not None and found.get("verifier") == verifier_version():
+    if not again and found is not None and found.get("verifier") == verifier_version():
         return
 
     def run(arrays: Sequence[Memory]) -> None:

@@ -1,4 +1,4 @@
-"""The `neoflow` command: a table of commands, each a file of `neoflow.commands` with a function of its name.
+"""The `neoflow` command: a table of commands, each a file of `neoflow.commands` with a function or group of its name.
 
 A command imports what it needs when it runs, so that help is there at once.
 """
@@ -14,6 +14,7 @@ from neoflow.errors import NeoflowError
 
 COMMANDS = (
     "train",
+    "tune",
     "bench",
     "explain",
     "compare",
@@ -36,7 +37,11 @@ def _commands() -> None:
 
 
 for command in COMMANDS:
-    app.command()(getattr(import_module(f"neoflow.commands.{command}"), command))
+    found = getattr(import_module(f"neoflow.commands.{command}"), command)
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, name=command)
+    else:
+        app.command()(found)
 
 
 def main() -> None:

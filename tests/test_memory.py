@@ -35,7 +35,7 @@ KEPT = {
     "pipeline.py: _cache",
     "cpu.py: _ticks",
     "facts.py: own_indices",
-    "versions.py: version_of",
+    "versions.py: template_version",
 }
 """What is kept beyond its subject, in limited numbers."""
 

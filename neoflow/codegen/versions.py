@@ -60,7 +60,7 @@ SHARED = (
 
 
 @lru_cache(maxsize=64)
-def version_of(template: str) -> str:
+def template_version(template: str) -> str:
     """Changes when the template's own files do, or TVM, which makes code of what they say.
 
     Raises `KeyError` for a name that is no template's.

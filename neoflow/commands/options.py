@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from enum import Enum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="A name in ./models, or a Python file with build().")]
 TargetName = Annotated[
@@ -18,6 +20,24 @@ PrecisionName = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of a kernel. Default: every core.")]
+WrittenFile = Annotated[Path, typer.Argument(metavar="FILE", help="Where they are written.")]
+ImportedFile = Annotated[Path, typer.Argument(metavar="FILE", help="What `export` has written.")]
+Best = Annotated[
+    int | None, typer.Option(min=1, help="So many of each kernel on each target, the fastest. Default: all.")
+]
+
+
+class WithDefault(TyperGroup):
+    """A group of commands whose first argument may be that of one of them, called `model`, which goes without name."""
+
+    DEFAULT = "model"
+
+    def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
+        """Put in the name that was left out."""
+        is_named = not arguments or arguments[0] in self.commands or arguments[0] in ("--help", "-h")
+        if not is_named and self.DEFAULT in self.commands:
+            arguments = [self.DEFAULT, *arguments]
+        return super().parse_args(context, arguments)
 
 
 class Mode(str, Enum):

@@ -1,7 +1,7 @@
 """The kernel cache: compiled modules on disk, found by what they were made from.
 
     <sha256 of the file>.module           how its kernels are called, by their keys, and the shared library they are in
-    <request key>.request                 {"kernel": key}
+    <request key>.request                 {"kernel": key, ...: the texts of its subgraph, schedule and target}
     <kernel key>.kernel                   {"module": sha256}
     <kernel key>-<subgraph>.certificate   {"module": sha256, "subgraph": digest, ...: what the judge says of it}
 
@@ -16,10 +16,11 @@ ones that are swept later. What cannot be read or written is done without: kerne
 from __future__ import annotations
 
 import errno
+import math
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,6 +39,8 @@ RECORDS = 20_000
 """How many records of a kind there are at most: those of some hundred models, and of some editions of the compiler."""
 SHARE = 0.9
 """Of the limit, what is left when room is made, so that it need not be made again at once."""
+ABOUT_BYTES = 1 << 14
+"""What is said of a kernel beside its key is left out where it is longer."""
 MODULE_BYTES, RECORD_BYTES = 1 << 30, 1 << 16
 """No file has more."""
 
@@ -101,9 +104,10 @@ class KernelCache:
         """The kernel key that a request led to; None when that is not known."""
         return self._record(f"{request}.request", lambda said: checked_hash(said["kernel"]))
 
-    def remember(self, request: str, key: str) -> None:
-        """That a request leads to a kernel key."""
-        self._write_record(f"{request}.request", {"kernel": key})
+    def remember(self, request: str, key: str, about: Mapping[str, str] | None = None) -> None:
+        """That a request leads to a kernel key. about: what the kernel is of, for who looks at the cache."""
+        said = dict(about or {}) if sum(map(len, (about or {}).values())) <= ABOUT_BYTES else {}
+        self._write_record(f"{request}.request", {**said, "kernel": key})
 
     def certificate(self, key: str, subgraph: str, module: Module) -> dict[str, Any] | None:
         """What the judge said of a kernel as code of a subgraph (its digest), in this very module; None: nothing."""
@@ -138,6 +142,48 @@ class KernelCache:
     def files(self) -> dict[str, list[File]]:
         """What is kept, by kind; the least recently used first."""
         return _by_kind(() if self._folder is None else self._folder.files())
+
+    def said(self, kind: str) -> Iterator[tuple[File, dict[str, Any]]]:
+        """The records of a kind that are whole, and what they say; others are dropped."""
+        for file in self.files()[kind]:
+            found = self._record(file.name, dict)
+            if found is not None:
+                yield file, found
+
+    def verify(self) -> dict[str, str]:
+        """Read every file again. Those that are damaged, by name, and why; they are dropped."""
+        found: dict[str, str] = {}
+        if self._folder is None:
+            return found
+        for kind, files in self.files().items():
+            for file in files:
+                name, most = file.name, MODULE_BYTES if kind == "module" else RECORD_BYTES
+                try:
+                    data = self._folder.read(name, most)
+                    unpacked(name.partition(".")[0], data) if kind == "module" else unsealed(name, data)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    found[name] = f"cannot be read: {error.strerror}"
+                except MALFORMED as error:
+                    found[name] = str(error) if isinstance(error, ValueError) else "is foreign"
+                    self._drop(name)
+        return found
+
+    def prune(self, seconds: float = math.inf, nbytes: float = math.inf) -> int:
+        """Remove what nobody has used for so long; then modules, the least recently used first, until those that are
+        left have `nbytes` at most. How many modules."""
+        kept, last = self.files(), time.time() - seconds
+        for kind in KINDS[1:]:
+            for file in kept[kind]:
+                if file.used < last:
+                    self._drop(file.name)
+        total, removed, certificates = sum(f.nbytes for f in kept["module"]), 0, _certificates(kept)
+        for file in kept["module"]:
+            if file.used < last or total > nbytes:
+                self._evict_module(file, certificates)
+                total, removed = total - file.nbytes, removed + 1
+        return removed
 
     def clear(self) -> None:
         """Remove everything that is kept. Raises `ConfigError` when that cannot be done."""
@@ -233,18 +279,28 @@ class KernelCache:
         self._nbytes = sum(file.nbytes for file in modules)
         if self._nbytes <= self.limit_bytes:
             return
-        certificates: dict[str, list[str]] = {}
-        for file in kept["certificate"]:
-            certificates.setdefault(file.name.partition("-")[0], []).append(file.name)
+        certificates = _certificates(kept)
         for file in modules[:-1]:
             if self._nbytes <= SHARE * self.limit_bytes:
                 break
-            module = self._load(file.name.partition(".")[0])
-            for key in module.codes if module is not None else ():
-                for name in (f"{key}.kernel", *certificates.get(key, ())):
-                    self._drop(name)
-            self._drop(file.name)
+            self._evict_module(file, certificates)
             self._nbytes -= file.nbytes
+
+    def _evict_module(self, file: File, certificates: Mapping[str, list[str]]) -> None:
+        """Remove a module, and before it what leads to it."""
+        module = self._load(file.name.partition(".")[0])
+        for key in module.codes if module is not None else ():
+            for name in (f"{key}.kernel", *certificates.get(key, ())):
+                self._drop(name)
+        self._drop(file.name)
+
+
+def _certificates(kept: Mapping[str, list[File]]) -> dict[str, list[str]]:
+    """The names of certificates by the key of their kernel."""
+    found: dict[str, list[str]] = {}
+    for file in kept["certificate"]:
+        found.setdefault(file.name.partition("-")[0], []).append(file.name)
+    return found
 
 
 def _by_kind(files: Iterable[File]) -> dict[str, list[File]]:

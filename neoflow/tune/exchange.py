@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 from neoflow.errors import NeoflowError, ScheduleError, shown
 from neoflow.loops import legal, problem_of, schedule_from_json
@@ -83,6 +83,15 @@ def import_lines(records: Records, lines: Iterable[bytes]) -> Imported:
             new, known = new + added, known + 1 - added
     more = [f"and {refused - NAMED} more"] if refused > NAMED else []
     return Imported(new, known, refused, (*reasons[:NAMED], *more))
+
+
+def lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file, of each no more than shows that it is too long."""
+    while line := file.readline(LINE + 2):
+        rest = line
+        while not rest.endswith(b"\n") and (rest := file.readline(LINE)):
+            pass
+        yield line
 
 
 def line_sum(said: dict[str, Any]) -> str:

@@ -105,9 +105,7 @@ def mutated(rng, line):
         name = rng.choice(("subgraph", "target"))
         words = said[name].split(" ")
         a, b = rng.randrange(len(words)), rng.randrange(len(words))
-        words[a] = (
-            words[b] if rng.randrange(2) else rng.choice(("0", "-1", "1", "2", "99999999999999999999", "in0", "["))
-        )
+        words[a] = rng.choice((words[b], "0", "-1", "1", "2", "99999999999999999999", "in0", "["))
         said[name] = " ".join(words)
     else:
         knobs = said["schedule"]["knobs"]

@@ -13,7 +13,7 @@ import pytest
 
 from neoflow.codegen.cpu.templates import LOWERINGS
 from neoflow.codegen.gpu.templates import LOWERINGS as GPU_LOWERINGS
-from neoflow.codegen.versions import OWN, SHARED, version_of
+from neoflow.codegen.versions import OWN, SHARED, template_version
 from neoflow.loops import TEMPLATES
 
 ROOT = Path(__file__).parents[2]
@@ -21,9 +21,9 @@ ROOT = Path(__file__).parents[2]
 
 def test_every_template_has_a_version_of_its_own():
     assert set(OWN) == set(TEMPLATES) == {*LOWERINGS, *GPU_LOWERINGS}
-    assert len({version_of(name) for name in OWN}) == len(OWN)
+    assert len({template_version(name) for name in OWN}) == len(OWN)
     with pytest.raises(KeyError):
-        version_of("poem")
+        template_version("poem")
 
 
 def test_the_files_of_the_table_are_there():
@@ -67,8 +67,8 @@ PROGRAM = """
     from neoflow.codegen import versions
     root, edits = Path(versions.__file__).parents[1], json.loads(sys.argv[1])
     def all_versions():
-        versions.version_of.cache_clear()
-        return {name: versions.version_of(name) for name in versions.OWN}
+        versions.template_version.cache_clear()
+        return {name: versions.template_version(name) for name in versions.OWN}
     before = all_versions()
     for file, text in edits:
         kept = (root / file).read_text()

@@ -1,0 +1,57 @@
+"""`neoflow tune`: schedules of another machine, and for it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import typer
+
+from neoflow.commands.options import AsJson, Best, ImportedFile, WithDefault, WrittenFile, print_json
+
+tune = typer.Typer(
+    cls=WithDefault, no_args_is_help=True, help="Pass on what tuning has found, as schedules; or take what others have."
+)
+
+
+@tune.command("export")
+def export_schedules(path: WrittenFile, best: Best = None, as_json: AsJson = False) -> None:
+    """Write the schedules that were measured here as JSON lines, with the subgraphs they are of; no compiled code."""
+    from neoflow import config
+    from neoflow.errors import ConfigError
+    from neoflow.kept import records_in
+    from neoflow.runtime.files import write_atomically
+    from neoflow.tune.exchange import export_lines
+
+    lines = list(export_lines(records_in(config.load().cache_dir), best))
+    try:
+        write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
+    except OSError as error:
+        raise ConfigError(f"the schedules cannot be written to {path}: {error.strerror or error}") from None
+    if as_json:
+        print_json({"path": str(path), "schedules": len(lines)})
+    else:
+        print(f"{len(lines)} schedules: {path}")
+
+
+@tune.command("import")
+def import_schedules(path: ImportedFile, as_json: AsJson = False) -> None:
+    """Read schedules as JSON lines: each is checked, and is verified and measured here before it is used.
+
+    Exit status 1 when none of the lines is one.
+    """
+    from neoflow import config
+    from neoflow.errors import ConfigError
+    from neoflow.kept import records_in
+    from neoflow.tune.exchange import import_lines, lines_of
+
+    try:
+        with open(path, "rb") as file:
+            found = import_lines(records_in(config.load().cache_dir), lines_of(file))
+    except OSError as error:
+        raise ConfigError(f"the schedules {path} cannot be read: {error.strerror or error}") from None
+    if as_json:
+        print_json(asdict(found))
+    else:
+        print(found)
+    if found.refused and not found.new + found.known:
+        raise typer.Exit(1)
