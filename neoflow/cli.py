@@ -1,4 +1,4 @@
-"""The `neoflow` command: a table of commands, each a file of `neoflow.commands` with a function or group of its name.
+"""The `neoflow` command: a table of commands, each a file of `neoflow.commands` with a function of its name, or `app`.
 
 A command imports what it needs when it runs, so that help is there at once.
 """
@@ -37,11 +37,11 @@ def _commands() -> None:
 
 
 for command in COMMANDS:
-    found = getattr(import_module(f"neoflow.commands.{command}"), command)
-    if isinstance(found, typer.Typer):
-        app.add_typer(found, name=command)
+    module = import_module(f"neoflow.commands.{command}")
+    if hasattr(module, "app"):  # a group of commands
+        app.add_typer(module.app, name=command)
     else:
-        app.command()(found)
+        app.command()(getattr(module, command))
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from neoflow import cli
 from neoflow.commands.options import WithDefault
 from neoflow.kept import records_in
 from neoflow.models import build_model, find_model
+from neoflow.tune.records import Records
 from tests.tune.candidates import TARGET, product, trials
 
 MODEL = """
@@ -443,6 +444,9 @@ def test_schedules_are_passed_on(run, kept, tmp_path, monkeypatch):
         assert json.loads(run("cache", "--json")[1])["trials"] == 1
         assert json.loads(run("cache", "clear", "--json")[1])["trials"] == 1
         assert json.loads(run("cache", "clear", "--records", "--json")[1])["trials"] == 0
+    monkeypatch.setattr(Records, "clear", lambda records: os.unlink(tmp_path / "absent"))
+    status, _, err = run("cache", "clear", "--records")
+    assert status == 1 and "the records of tuning cannot be removed: No such file" in err
     status, _, err = run("tune", "import", tmp_path / "absent")
     assert status == 1 and "the schedules " in err and "cannot be read: No such file" in err
     status, _, err = run("tune", "export", tmp_path)

@@ -32,7 +32,7 @@ KEPT = {
     "cuda.py: tvm_target",
     "tile.py: tiles",
     "fragments.py: tensor_tiles",
-    "pipeline.py: _cache",
+    "devices.py: kernel_cache",
     "cpu.py: _ticks",
     "facts.py: own_indices",
     "versions.py: template_version",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from neoflow.config import Config
     from neoflow.runtime.cache import KernelCache
 
-cache = typer.Typer(
+app = typer.Typer(
     help="Say what is kept of compiled kernels and of tuning, and where; verify it, pass it on, or remove it.",
     invoke_without_command=True,
 )
@@ -40,7 +40,7 @@ def _tell(kept: KernelCache, settings: Config, as_json: bool) -> None:
         print(found)
 
 
-@cache.callback()
+@app.callback()
 def _summary(
     context: typer.Context,
     clear: Annotated[bool, typer.Option("--clear", help="Remove all kernels, as `clear` does.")] = False,
@@ -53,7 +53,7 @@ def _summary(
         _tell(kept, settings, as_json)
 
 
-@cache.command()
+@app.command()
 def ls(as_json: AsJson = False) -> None:
     """List the kernels that are kept: size, age, and what they compute, where that is known."""
     from neoflow.report.kept import kernels
@@ -65,7 +65,7 @@ def ls(as_json: AsJson = False) -> None:
         print(*found, sep="\n")
 
 
-@cache.command()
+@app.command()
 def verify(
     files_only: Annotated[bool, typer.Option("--files", help="Read the files alone; compare no kernel.")] = False,
     as_json: AsJson = False,
@@ -86,7 +86,7 @@ def verify(
         raise typer.Exit(1)
 
 
-@cache.command()
+@app.command()
 def prune(
     older: Annotated[float | None, typer.Option(min=0, help="Days: what nobody has used for so long goes.")] = None,
     nbytes: Annotated[
@@ -104,7 +104,7 @@ def prune(
     _tell(kept, settings, as_json)
 
 
-@cache.command()
+@app.command()
 def clear(
     records: Annotated[
         bool, typer.Option("--records", help="The records of tuning too: they take long to make.")
@@ -125,13 +125,13 @@ def clear(
     _tell(kept, settings, as_json)
 
 
-@cache.command("export")
+@app.command("export")
 def export_kept(path: WrittenFile, best: Best = None, as_json: AsJson = False) -> None:
     """Write what may leave this machine: the schedules that tuning has found, as JSON lines. Never compiled code."""
     export_schedules(path, best, as_json)
 
 
-@cache.command("import")
+@app.command("import")
 def import_kept(path: ImportedFile, as_json: AsJson = False) -> None:
     """Read schedules of another machine: they are verified and measured here before they are used."""
     import_schedules(path, as_json)

@@ -8,12 +8,12 @@ import typer
 
 from neoflow.commands.options import AsJson, Best, ImportedFile, WithDefault, WrittenFile, print_json
 
-tune = typer.Typer(
+app = typer.Typer(
     cls=WithDefault, no_args_is_help=True, help="Pass on what tuning has found, as schedules; or take what others have."
 )
 
 
-@tune.command("export")
+@app.command("export")
 def export_schedules(path: WrittenFile, best: Best = None, as_json: AsJson = False) -> None:
     """Write the schedules that were measured here as JSON lines, with the subgraphs they are of; no compiled code."""
     from neoflow import config
@@ -33,7 +33,7 @@ def export_schedules(path: WrittenFile, best: Best = None, as_json: AsJson = Fal
         print(f"{len(lines)} schedules: {path}")
 
 
-@tune.command("import")
+@app.command("import")
 def import_schedules(path: ImportedFile, as_json: AsJson = False) -> None:
     """Read schedules as JSON lines: each is checked, and is verified and measured here before it is used.
 

@@ -11,6 +11,7 @@ Other processes see that the file is another one by now, and open it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -21,7 +22,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,6 +38,8 @@ MENDED = 2
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WITHOUT = "what is measured lasts as long as this process"
+_UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
+"""What may be read all the same, as the cache of a container."""
 _INHERITED: list[sqlite3.Connection] = []
 """Kept, as SQLite must not close in a child what its parent has opened."""
 
@@ -63,6 +66,8 @@ class Store:
         self._mutex = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._process, self._file = 0, (0, 0)
+        self._unsaid = ""
+        """why the file cannot be used"""
         self._doubt: tuple[tuple[int, int], str] | None = None
         """a file that was found damaged, and how"""
 
@@ -139,6 +144,10 @@ class Store:
     def _use(self, work: Callable[[sqlite3.Connection], T], writes: bool = False) -> T:
         """What comes of work, on a file that is whole; or on memory."""
         with self._mutex:
+            if not writes and self.is_kept and not (os.path.exists(self.path) or os.path.exists(self._lock_path)):
+                with closing(tables.connect(":memory:")) as nothing:  # as who only asks leaves no file behind
+                    tables.prepare(nothing)
+                    return work(self._with_functions(nothing))
             left = MENDED
             while self.is_kept:
                 try:
@@ -156,9 +165,11 @@ class Store:
                 except Damage as error:
                     self._go_without(str(error))
                 except OSError as error:
-                    self._go_without(error.strerror or str(error))
+                    self._go_without(error.strerror or str(error), is_quiet=error.errno in _UNWRITABLE and not writes)
             if self._connection is None:
                 self._remember(Found())
+            if writes and self._unsaid:
+                self._complain("used", self._unsaid)
             return work(self._opened)
 
     @property
@@ -222,7 +233,9 @@ class Store:
         weakref.finalize(self, _close, connection, os.getpid())
 
     def _made(self, place: str) -> sqlite3.Connection:
-        connection = tables.connect(place, SECONDS)
+        return self._with_functions(tables.connect(place, SECONDS))
+
+    def _with_functions(self, connection: sqlite3.Connection) -> sqlite3.Connection:
         for name, function in self._functions.items():
             connection.create_function(name, -1, function)
         return connection
@@ -266,13 +279,15 @@ class Store:
             "damaged", f"{len(rows)} rows of {self.path} are damaged, and set aside in it; they are measured again"
         )
 
-    def _go_without(self, reason: str, is_known: bool = True) -> None:
-        """Go on with what can be read of the file, in memory."""
+    def _go_without(self, reason: str, is_known: bool = True, is_quiet: bool = False) -> None:
+        """Go on with what can be read of the file, in memory; quietly, until something is to be written."""
         self.close()
         self.is_kept = False
         can_be_read = is_known and _is_readable(self.path, self._judge)
         self._remember(tables.salvage([self.path]) if can_be_read else Found())
-        self._complain("used", f"the records of tuning {self.path} cannot be used: {reason}; {_WITHOUT}")
+        self._unsaid = f"the records of tuning {self.path} cannot be used: {reason}; {_WITHOUT}"
+        if not is_quiet:
+            self._complain("used", self._unsaid)
 
     def _remember(self, found: Found) -> None:
         self._connection, self._process = self._made(":memory:"), os.getpid()

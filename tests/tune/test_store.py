@@ -58,20 +58,31 @@ def test_only_this_user_can_read_and_write_it(path, some):
     assert {oct(p.stat().st_mode & 0o777) for p in path.parent.iterdir()} == {"0o600"}
 
 
+def test_who_only_asks_leaves_no_file_behind(path):
+    records = records_at(path)
+    assert records.best(product(), TARGET) is None and records.relatives(product(), TARGET) == []
+    assert records.count() == {"trials": 0, "texts": 0, "damaged": 0} and list(path.parent.iterdir()) == []
+    assert records.add(product(), TARGET, trials(product(), 1)) and len(records.trials(product(), TARGET)) == 1
+
+
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    works_without(records_at(tmp_path / "file" / "records.sqlite"), "Not a directory")
+    records, some = records_at(tmp_path / "file" / "records.sqlite"), trials(product(), 2)
+    assert records.trials(product(), TARGET) == []
+    with pytest.warns(RecordWarning, match="Not a directory"):
+        assert records.add(product(), TARGET, some) is False
+    assert records.trials(product(), TARGET) == some
 
 
 def test_a_folder_that_others_can_write_to_is_refused(path):
     path.parent.chmod(0o777)
     with pytest.raises(ConfigError, match="can be written by others"):
-        records_at(path, Folder).trials(product(), TARGET)
+        records_at(path, Folder).add(product(), TARGET, [])
 
 
 def test_a_folder_that_the_judge_finds_unusable(path, some):
     def judge(folder):
-        raise PermissionError(errno.EACCES, f"{folder} belongs to somebody else")
+        raise PermissionError(f"{folder} belongs to somebody else")
 
     works_without(records_at(path, judge), "belongs to somebody else")
 
@@ -86,7 +97,12 @@ def test_an_unwritable_disk(path, some, monkeypatch):
         return real(name, flags, *rest, **named)
 
     monkeypatch.setattr(os, "open", refused)
-    works_without(records_at(path), "Read-only file system", some)
+    records, more = records_at(path), trials(product(), 21)[20:]
+    assert records.trials(product(), TARGET) == some  # as in a container: no word, until something is to be kept
+    with pytest.warns(RecordWarning, match=f"Read-only file system; {WITHOUT}") as caught:
+        assert records.add(product(), TARGET, more) is False
+        assert records.add(product(), TARGET, more) is False
+    assert len(caught) == 1 and records.trials(product(), TARGET) == [*some, *more]
 
 
 def test_a_full_disk(path, some):
