@@ -244,7 +244,7 @@ class Store:
         """Move the file aside, and begin the next one with what can be read of all that lie aside."""
         asides = [self.path.with_name(f"{self.path.name}.damaged-{n}") for n in range(1, 1000)]
         there = [p for p in asides if p.exists()]
-        aside = next(p for p in asides if not p.exists())
+        aside = next((p for p in asides if not p.exists()), asides[-1])
         with suppress(FileNotFoundError):
             os.rename(f"{self.path}-wal", f"{aside}-wal")
         with suppress(FileNotFoundError):
