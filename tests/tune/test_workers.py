@@ -1,0 +1,129 @@
+"""Whatever a worker does costs its own request, and no worker outlives its parent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from neoflow.errors import RuntimeFault
+from neoflow.tune.process import Request
+from neoflow.tune.workers import Workers
+from tests.tune.wild import EXPECTED
+
+WILD = [sys.executable, "-m", "tests.tune.wild"]
+DEADLINE = 0.5
+
+
+@pytest.fixture(scope="module")
+def workers():
+    with Workers(WILD, 2, memory=256 << 20) as made:
+        made.settle()
+        yield made
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def all_gone(pids) -> bool:
+    """Within 2 s."""
+    end = time.monotonic() + 2.0
+    while any(map(alive, pids)) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not any(map(alive, pids))
+
+
+def test_answers_come_in_order_with_their_bytes(workers):
+    asked = [Request({"do": "nothing", "say": n}, bytes(n)) for n in range(20)]
+    answers = workers.answers(asked)
+    assert [(a.outcome, a.message["said"], len(a.data)) for a in answers] == [("ok", n, n) for n in range(20)]
+    assert 1 <= len({a.message["pid"] for a in answers}) <= 2
+
+
+def test_large_messages(workers):
+    data = os.urandom(1 << 22)
+    assert [a.data == data for a in workers.answers([Request({"do": "nothing"}, data)] * 3)] == [True] * 3
+
+
+def test_what_is_printed_is_no_message(workers):
+    (answer,) = workers.answers([Request({"do": "print once", "say": "x"})])
+    assert answer.message["said"] == "x"
+
+
+@pytest.mark.parametrize("fault", ["lock", "stop", "segfault", "memory"])
+def test_a_fault_costs_its_own_request_and_no_more_than_two_seconds(workers, fault):
+    """All of them, many times: tests/attack/test_workers.py."""
+    workers.answers([Request({"do": "nothing"})] * 2)  # they are up
+    start = time.monotonic()
+    first, broken = workers.answers(
+        [Request({"do": "nothing"}), Request({"do": fault}, seconds=30.0 if fault in EXPECTED else DEADLINE)]
+    )
+    spent = time.monotonic() - start
+    outcome, reason = EXPECTED.get(fault, ("deadline", "no answer in 0.5 s"))
+    assert (first.outcome, broken.outcome) == ("ok", outcome) and reason in broken.reason
+    assert spent < DEADLINE + 2.0
+    assert [a.outcome for a in workers.answers([Request({"do": "nothing"})] * 2)] == ["ok", "ok"]
+
+
+def test_what_comes_before_is_asked_once_and_again_when_it_is_forgotten(workers):
+    first = Request({"do": "remember"})
+    asked = [Request({"do": "recall"}, before=first)] * 4
+    answers = workers.answers(asked, together=1)
+    assert [a.message["remembered"] for a in answers] == [1] * 4
+    workers.answers([Request({"do": "forget"})], together=1)
+    assert workers.answers(asked[:1], together=1)[0].message == {"remembered": 1}
+
+
+def test_a_killed_worker_takes_its_group_along(workers):
+    (answer,) = workers.answers([Request({"do": "child"})], together=1)
+    child = answer.message["child"]
+    assert alive(child)
+    workers.answers([Request({"do": "exit"})], together=1)
+    assert all_gone([child])
+
+
+def test_one_that_dies_with_nothing_to_do_costs_nothing(workers):
+    (answer,) = workers.answers([Request({"do": "nothing"})])
+    os.kill(answer.message["pid"], signal.SIGKILL)
+    time.sleep(0.1)
+    assert [a.outcome for a in workers.answers([Request({"do": "nothing"})] * 2)] == ["ok", "ok"]
+
+
+def test_a_command_that_is_no_worker():
+    with (
+        Workers([sys.executable, "-c", "raise SystemExit('no worker here')"], 1) as workers,
+        pytest.raises(RuntimeFault, match=r"do not come up \(crash\): exited with status 1: no worker here"),
+    ):
+        workers.answers([Request({})])
+
+
+def test_a_command_that_is_not_there():
+    with Workers(["/no/such/program"], 1) as workers, pytest.raises(RuntimeFault, match="cannot be started"):
+        workers.answers([Request({})])
+
+
+def test_none_is_left_when_they_are_closed():
+    with Workers(WILD, 1) as workers:
+        workers.answers([Request({"do": "nothing"})])
+        workers.settle()
+        pids = workers.pids
+        assert len(pids) == 2
+    assert all_gone(pids)
+
+
+def test_none_outlives_a_parent_that_is_killed(fault="lock"):
+    parent = subprocess.Popen([sys.executable, "-m", "tests.tune.parent", fault], stdout=subprocess.PIPE, text=True)
+    pids = [int(p) for p in parent.stdout.readline().split()]
+    time.sleep(0.2)
+    assert len(pids) == 3 and all(map(alive, pids))
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    assert all_gone(pids)
