@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ from neoflow.errors import CodegenError, RuntimeFault
 from neoflow.expr import dtype as dt
 from neoflow.expr.interp import evaluate
 from neoflow.expr.ir import Apply, Binder, Read, postorder
-from neoflow.expr.tensor import Compute, Tensor, topological
+from neoflow.expr.tensor import Compute, Placeholder, Tensor, topological
 from neoflow.partition import Subgraph
 
 Run = Callable[[Sequence[np.ndarray]], None]
@@ -35,6 +35,8 @@ FENCE = 256
 """bytes before and after every array"""
 COMPUTED = ("float32", "float64")
 """types that are computed in as they are; narrower ones are computed in float32"""
+KEPT = 1 << 30
+"""bytes of examples that a judge keeps"""
 PATTERNS = (0xFF, 0xA5)
 """of the fences and of what outputs hold before the run; 0xFF is NaN in every float type"""
 
@@ -68,27 +70,115 @@ def verifier_version() -> str:
 
 def verify(subgraph: Subgraph, run: Run, name: str = "the kernel", seed: int = 0) -> Certificate:
     """Compare a kernel with NumPy. Raises `CodegenError` with the draw and the worst element when they disagree."""
-    rng = np.random.default_rng(seed)
-    placeholders, outputs = subgraph.tensors()
-    try:
-        inputs = Inputs(placeholders, outputs, rng)
-    except RuntimeFault as fault:
-        raise CodegenError(f"{name} cannot be checked: {fault}:\n{subgraph}") from fault
-    bounds = {whole: error_bounds(outputs, whole) for whole in (False, True)}
-    trial = _Trial(subgraph, run, name, seed)
-    for number, draw in enumerate(inputs.draws):
-        feeds = inputs.draw(draw, rng)
-        arrays = [feeds[t] for t in placeholders]
-        found = trial.outcome(draw.name, arrays, outputs, PATTERNS[number % 2])
-        errors = bounds[draw.whole]
+    return Judge(subgraph, seed).judge(run, name)
+
+
+@dataclass(frozen=True)
+class _Example:
+    """What a kernel is run on and what has to come out: exact values, and how far off they may be; None: not at all."""
+
+    draw: str
+    pattern: int
+    arrays: list[np.ndarray]
+    exact: list[np.ndarray]
+    bounds: list[np.ndarray | None]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes for a in (*self.arrays, *self.exact, *self.bounds) if a is not None)
+
+
+class Judge:
+    """The judge of every kernel of one subgraph: what they are run on and what NumPy makes of it are worked out once.
+
+    Examples are drawn when they are first needed, so that a kernel that is wrong at once is cheap, and kept up to
+    `memory` bytes; what is beyond that is drawn again, the same.
+    """
+
+    def __init__(self, subgraph: Subgraph, seed: int = 0, memory: int = KEPT):
+        self.subgraph, self.seed = subgraph, seed
+        self._room = memory
+        self._examples: dict[int, _Example] = {}
+        self._outside: list[list[np.ndarray]] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Of what it keeps."""
+        return sum(e.nbytes for e in self._examples.values())
+
+    def judge(self, run: Run, name: str = "the kernel") -> Certificate:
+        """Compare a kernel with NumPy. Raises `CodegenError` with the draw and the worst element when they disagree."""
+        try:
+            draws = self._inputs.draws
+        except RuntimeFault as fault:
+            raise CodegenError(f"{name} cannot be checked: {fault}:\n{self.subgraph}") from fault
+        trial = _Trial(self.subgraph, run, name, self.seed)
+        outputs = self._tensors[1]
+        for number in range(len(draws)):
+            example = self._example(number)
+            found = trial.outcome(example.draw, example.arrays, outputs, example.pattern)
+            for t, a, b, bound in zip(outputs, found, example.exact, example.bounds, strict=True):
+                trial.compare(example.draw, t, a, b, bound)
+            trial.draws.append(example.draw)
+        if self._outside is None:
+            self._outside = self._led_outside()
+        for arrays in self._outside:
+            trial.refused(arrays, outputs)
+        return trial.certificate()
+
+    def _led_outside(self) -> list[list[np.ndarray]]:
+        """Inputs with an integer that leads outside."""
+        faults = self._inputs.faults(self._random(len(self._inputs.draws)))
+        return [[feeds[t] for t in self._tensors[0]] for feeds in faults]
+
+    def prepare(self) -> None:
+        """Work out all that does not depend on a kernel, as far as it is kept."""
+        try:
+            draws = self._inputs.draws
+        except RuntimeFault:  # every kernel will be told
+            return
+        for number in range(len(draws)):
+            self._example(number)
+        self._outside = self._led_outside()
+
+    def arrays(self) -> list[np.ndarray]:
+        """Inputs without infinities and NaN, on which kernels may be timed: those of the first draw."""
+        return self._example(0).arrays
+
+    @cached_property
+    def _tensors(self) -> tuple[tuple[Placeholder, ...], tuple[Tensor, ...]]:
+        return self.subgraph.tensors()
+
+    @cached_property
+    def _inputs(self) -> Inputs:
+        return Inputs(*self._tensors, np.random.default_rng(self.seed))
+
+    @cached_property
+    def _bounds(self) -> dict[bool, list[Tensor | None]]:
+        return {whole: error_bounds(self._tensors[1], whole) for whole in (False, True)}
+
+    def _random(self, number: int) -> np.random.Generator:
+        """The numbers of a draw, the same whenever it is drawn."""
+        return np.random.default_rng((self.seed, number))
+
+    def _example(self, number: int) -> _Example:
+        found = self._examples.get(number)
+        if found is None:
+            found = self._drawn(number)
+            if found.nbytes <= self._room:
+                self._room -= found.nbytes
+                self._examples[number] = found
+        return found
+
+    def _drawn(self, number: int) -> _Example:
+        placeholders, outputs = self._tensors
+        draw = self._inputs.draws[number]
+        feeds = self._inputs.draw(draw, self._random(number))
+        errors = self._bounds[draw.whole]
         values = evaluate([*outputs, *(e for e in errors if e is not None)], feeds, dtype="float64")
         exact, rest = values[: len(outputs)], iter(values[len(outputs) :])
-        for t, a, b, e in zip(outputs, found, exact, errors, strict=True):
-            trial.compare(draw.name, t, a, b, None if e is None else next(rest))
-        trial.draws.append(draw.name)
-    for feeds in inputs.faults(rng):
-        trial.refused([feeds[t] for t in placeholders], outputs)
-    return trial.certificate()
+        bounds = [None if e is None else next(rest) for e in errors]
+        return _Example(draw.name, PATTERNS[number % 2], [feeds[t] for t in placeholders], exact, bounds)
 
 
 class _Trial:

@@ -1,4 +1,4 @@
-"""One worker as its parent sees it: started, asked, ended with its group. Deadlines and memory are watched from here."""
+"""One worker as its parent sees it: started, asked, ended with its group; its deadline and memory watched from here."""
 
 from __future__ import annotations
 
@@ -41,12 +41,16 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a request: "ok" with what the worker said, or "deadline", "memory", "crash" and a reason."""
+    """What became of a request: "ok" with what the worker said, or "deadline", "memory", "crash" and a reason.
+
+    seconds: that it had for it, without what came before.
+    """
 
     outcome: str
     message: Message = field(default_factory=dict)
     data: bytes = b""
     reason: str = ""
+    seconds: float = 0.0
 
 
 class _Ended(Exception):
@@ -144,10 +148,13 @@ class Worker:
         """Send a request, where there is one, and wait for what comes; end the worker at its deadline."""
         spent, last = 0.0, time.monotonic()
 
-        def look() -> None:
+        def count() -> None:
             nonlocal spent, last
             now = time.monotonic()
             spent, last = spent + min(now - last, LOOK), now
+
+        def look() -> None:
+            count()
             if spent > seconds:
                 raise _Ended("deadline", f"no answer in {seconds:g} s")
             used = self._resident()
@@ -159,14 +166,15 @@ class Worker:
             if request is not None:
                 send(self._channel, request.message, request.data, look)
             message, data = receive(self._channel, look)
+            count()
         except _Ended as ended:
             self.end()
-            return Answer(ended.args[0], reason=ended.args[1])
+            return Answer(ended.args[0], reason=ended.args[1], seconds=spent)
         except Torn as torn:
             return self._crashed(str(torn))
         if "failed" in message:
-            return Answer(str(message["failed"]), reason=str(message.get("reason", "")))
-        return Answer("ok", message, data)
+            return Answer(str(message["failed"]), reason=str(message.get("reason", "")), seconds=spent)
+        return Answer("ok", message, data, seconds=spent)
 
     def _crashed(self, torn: str) -> Answer:
         try:

@@ -1,0 +1,104 @@
+"""The process that builds, judges and times candidates: `python -m neoflow.measure.worker PLACE` (`tune.serving`)."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections import OrderedDict
+
+import numpy as np
+
+from neoflow import codegen
+from neoflow.codegen.verify import Judge
+from neoflow.errors import CodegenError, NeoflowError
+from neoflow.expr import dtype as dt
+from neoflow.imports import without_torch
+from neoflow.kernel import Code
+from neoflow.loops.template import schedule_from_json
+from neoflow.measure.build import Built, build, device_of, load
+from neoflow.measure.clock import Stopwatch, in_turns
+from neoflow.measure.tasks import JUDGE, PREPARE, TIME, TURNS
+from neoflow.partition import Subgraph
+from neoflow.runtime.executor import run_on
+from neoflow.target import Target
+from neoflow.tune.messages import Message
+from neoflow.tune.serving import serve
+
+KEPT = 1 << 30
+"""Bytes of what subgraphs mean, of those that were asked about last."""
+_JUDGES: OrderedDict[str, tuple[Judge, Target]] = OrderedDict()
+"""By key, the one used last at the end."""
+
+
+def handle(message: Message, data: bytes) -> tuple[Message, bytes]:
+    """The answer to a request of `tasks`."""
+    key = str(message["key"])
+    if message["do"] == PREPARE:
+        return _prepare(key, message), b""
+    if key not in _JUDGES:
+        return {"forgotten": key}, b""
+    _JUDGES.move_to_end(key)
+    judge, target = _JUDGES[key]
+    if message["do"] == JUDGE:
+        return _judge(judge, target, str(message["schedule"]))
+    if message["do"] == TIME:
+        best = message["best"]
+        found = _stopwatch(judge, target, str(message["code"]), data).time(None if best is None else float(best))
+        return {"outcome": "ok", "seconds": found.seconds, "spread": found.spread}, b""
+    assert message["do"] == TURNS, message["do"]
+    ends = np.cumsum(message["sizes"])
+    parts = [data[end - size : end] for end, size in zip(ends, message["sizes"], strict=True)]
+    watches = [_stopwatch(judge, target, code, part) for code, part in zip(message["codes"], parts, strict=True)]
+    rows = in_turns(watches, int(message["rounds"]))
+    return {"outcome": "ok", "seconds": [r.seconds for r in rows], "spreads": [r.spread for r in rows]}, b""
+
+
+def _prepare(key: str, message: Message) -> Message:
+    judge = Judge(Subgraph.from_text(str(message["subgraph"])), int(message["seed"]), KEPT)
+    judge.prepare()
+    _JUDGES[key] = judge, Target.from_text(str(message["target"]))
+    while len(_JUDGES) > 1 and sum(j.nbytes for j, _ in _JUDGES.values()) > KEPT:
+        _JUDGES.popitem(last=False)
+    return {"outcome": "ok"}
+
+
+def _judge(judge: Judge, target: Target, schedule: str) -> tuple[Message, bytes]:
+    try:
+        built = build(judge.subgraph, schedule_from_json(schedule), target)
+    except NeoflowError as error:
+        return {"outcome": "refused", "reason": error.message}, b""
+    except MemoryError:
+        raise
+    except Exception as error:  # TVM's own have no common class: to a search they all say "not this one"
+        return {"outcome": "refused", "reason": f"{type(error).__name__}: {str(error).strip()[-300:]}"}, b""
+    place = device_of(target)
+    kernel = load(place, built)
+    try:
+        judge.judge(lambda arrays: run_on(place, kernel, arrays, target.threads), "the candidate")
+    except CodegenError as error:
+        return {"outcome": "wrong", "reason": error.message}, b""
+    return {"outcome": "ok", "code": built.code.to_json()}, built.library
+
+
+def _stopwatch(judge: Judge, target: Target, code: str, library: bytes) -> Stopwatch:
+    place = device_of(target)
+    kernel = load(place, Built(Code.from_json(code), library))
+    values = [judge.subgraph.value(n) for n in judge.subgraph.outputs]
+    outputs = [np.zeros(v.shape, dt.NUMPY[v.dtype]) for v in values]
+    return Stopwatch(place, kernel, judge.arrays(), outputs, target)
+
+
+def warm() -> None:
+    """Import the compiler, and start the threads of kernels."""
+    with without_torch():
+        importlib.import_module(codegen.DEVICES["cpu"])
+    device_of(Target())
+
+
+def main(place: str) -> None:
+    """Answer until the parent is gone."""
+    serve(handle, place, warm)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
