@@ -81,12 +81,14 @@ class Measurer:
     ) -> list[Trial]:
         """A trial of each schedule, in order. deadline: seconds of a candidate, building, judging and timing together.
 
-        The time of one that is clearly slower than the best of this subgraph so far is rough. Raises `RuntimeFault`
+        The time of one that is clearly slower than the best of this subgraph so far is rough; one ten times as slow
+        was judged on infinities and other special values alone. Finalists are `interleaved`. Raises `RuntimeFault`
         when no worker can be started; nothing for a bad candidate.
         """
         pool, seconds = self.workers(target), deadline or self._deadline
         before = self._prepared(subgraph, target, self._seed)
-        judged = pool.answers([tasks.judge(s, seconds, before) for s in schedules])
+        best = self._best.get(str(before.message["key"]))
+        judged = pool.answers([tasks.judge(s, best, seconds, before) for s in schedules])
         pool.settle()
         trials = []
         for schedule, answer in zip(schedules, judged, strict=True):
@@ -97,6 +99,8 @@ class Measurer:
         built, key = tasks.built_of(judged), str(before.message["key"])
         if built is None:
             return tasks.failed(schedule, judged)
+        if (rough := tasks.rough_of(judged)) is not None:
+            return Trial(schedule, tasks.OK, rough)
         left = max(tasks.LEAST_SECONDS, seconds - judged.seconds)
         with turn():
             (answer,) = pool.answers([tasks.time(built, self._best.get(key), left, before)], together=1)
@@ -114,7 +118,7 @@ class Measurer:
         does other things; spread: of these ratios.
         """
         pool, before = self.workers(target), self._prepared(subgraph, target, self._seed + 1)
-        judged = pool.answers([tasks.judge(s, self._deadline, before) for s in schedules])
+        judged = pool.answers([tasks.judge(s, None, self._deadline, before) for s in schedules])
         pool.settle()
         builts = [tasks.built_of(a) for a in judged]
         trials = [tasks.failed(s, a) for s, a in zip(schedules, judged, strict=True)]

@@ -27,9 +27,10 @@ def prepare(subgraph: Subgraph, target: Target, seed: int) -> Request:
     return Request({**message, "key": f"{subgraph.digest} {target} {seed}"}, seconds=PREPARE_SECONDS)
 
 
-def judge(schedule: Schedule, seconds: float, before: Request) -> Request:
-    """Build a candidate, and compare it with NumPy; answers with its code."""
-    return Request({"do": JUDGE, "key": before.message["key"], "schedule": schedule.to_json()}, b"", seconds, before)
+def judge(schedule: Schedule, best: float | None, seconds: float, before: Request) -> Request:
+    """Build a candidate, and compare it with NumPy; answers with its code, and with a rough time of a hopeless one."""
+    message = {"do": JUDGE, "key": before.message["key"], "schedule": schedule.to_json(), "best": best}
+    return Request(message, b"", seconds, before)
 
 
 def time(built: Built, best: float | None, seconds: float, before: Request) -> Request:
@@ -50,6 +51,12 @@ def built_of(answer: Answer) -> Built | None:
     if answer.outcome != OK or answer.message.get("outcome") != OK:
         return None
     return Built(Code.from_json(str(answer.message["code"])), answer.data)
+
+
+def rough_of(answer: Answer) -> float | None:
+    """The seconds of a candidate that is so much slower than the best that it is not timed again."""
+    rough = answer.message.get("rough")
+    return None if rough is None else float(rough)
 
 
 def failed(schedule: Schedule, answer: Answer) -> Trial:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+import time
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -26,6 +28,9 @@ from neoflow.tune.serving import serve
 
 KEPT = 1 << 30
 """Bytes of what subgraphs mean, of those that were asked about last."""
+TOO_SLOW, FIRST_CALL = 10.0, 2e-3
+"""Times the best, and seconds that the first call of a kernel may take besides: one that is slower than both is judged
+on the most special draw alone, and not timed again."""
 _JUDGES: OrderedDict[str, tuple[Judge, Target]] = OrderedDict()
 """By key, the one used last at the end."""
 
@@ -40,10 +45,9 @@ def handle(message: Message, data: bytes) -> tuple[Message, bytes]:
     _JUDGES.move_to_end(key)
     judge, target = _JUDGES[key]
     if message["do"] == JUDGE:
-        return _judge(judge, target, str(message["schedule"]))
+        return _judge(judge, target, str(message["schedule"]), message["best"])
     if message["do"] == TIME:
-        best = message["best"]
-        found = _stopwatch(judge, target, str(message["code"]), data).time(None if best is None else float(best))
+        found = _stopwatch(judge, target, str(message["code"]), data).time(message["best"])
         return {"outcome": "ok", "seconds": found.seconds, "spread": found.spread}, b""
     assert message["do"] == TURNS, message["do"]
     ends = np.cumsum(message["sizes"])
@@ -62,7 +66,7 @@ def _prepare(key: str, message: Message) -> Message:
     return {"outcome": "ok"}
 
 
-def _judge(judge: Judge, target: Target, schedule: str) -> tuple[Message, bytes]:
+def _judge(judge: Judge, target: Target, schedule: str, best: float | None) -> tuple[Message, bytes]:
     try:
         built = build(judge.subgraph, schedule_from_json(schedule), target)
     except NeoflowError as error:
@@ -72,12 +76,22 @@ def _judge(judge: Judge, target: Target, schedule: str) -> tuple[Message, bytes]
     except Exception as error:  # TVM's own have no common class: to a search they all say "not this one"
         return {"outcome": "refused", "reason": f"{type(error).__name__}: {str(error).strip()[-300:]}"}, b""
     place = device_of(target)
-    kernel = load(place, built)
+    kernel, calls = load(place, built), list[float]()
+
+    def run(arrays: Sequence[np.ndarray]) -> None:
+        start = time.perf_counter()
+        run_on(place, kernel, arrays, target.threads)
+        calls.append(time.perf_counter() - start)
+
+    def is_hopeless() -> bool:
+        return best is not None and calls[0] > max(TOO_SLOW * best, best + FIRST_CALL)
+
     try:
-        judge.judge(lambda arrays: run_on(place, kernel, arrays, target.threads), "the candidate")
+        judge.judge(run, "the candidate", is_hopeless)
     except CodegenError as error:
         return {"outcome": "wrong", "reason": error.message}, b""
-    return {"outcome": "ok", "code": built.code.to_json()}, built.library
+    rough = calls[0] if is_hopeless() else None
+    return {"outcome": "ok", "code": built.code.to_json(), "rough": rough}, built.library
 
 
 def _stopwatch(judge: Judge, target: Target, code: str, library: bytes) -> Stopwatch:

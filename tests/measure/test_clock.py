@@ -1,0 +1,80 @@
+"""Times of recorded calls, on a device whose clock is ours."""
+
+import numpy as np
+import pytest
+
+from neoflow.kernel import Code, Entry, Fault, Workspace
+from neoflow.measure import clock
+from neoflow.runtime.device.cpu import Cpu
+from neoflow.runtime.executor import Loaded
+from neoflow.target import Target
+
+TARGET = Target(threads=2, l2_bytes=1 << 12)
+
+
+class Machine(Cpu):
+    """Every launch takes `seconds`; what was recorded is seen."""
+
+    def __init__(self, monkeypatch, seconds):
+        self.seconds, self.now, self.launched = seconds, 0.0, []
+        monkeypatch.setattr(clock.time, "perf_counter", lambda: self.now)
+
+    def record(self, launches, table, status, threads, timed=False):
+        return launches, table
+
+    def launch(self, recording):
+        self.launched.append(recording)
+        self.now += self.seconds * len(recording[0])
+
+
+def stopwatch(machine, size=256):
+    code = Code((Entry("k", 4, True),), (Workspace(100, False),), (Fault(0, 3),))
+    arrays = [np.ones(size, np.float32)]
+    return clock.Stopwatch(machine, Loaded(code, (1,), None), arrays, [np.zeros(size, np.float32)], TARGET)
+
+
+def test_a_time_is_of_a_call_and_blocks_are_long_enough(monkeypatch):
+    machine = Machine(monkeypatch, 1e-5)
+    found = stopwatch(machine).time()
+    assert found.seconds == pytest.approx(1e-5) and found.spread == pytest.approx(0, abs=1e-9)
+    assert len(machine.launched[-1][0]) == 100 and found.blocks == 16
+    assert machine.now < 0.03
+
+
+def test_calls_go_round_a_ring_larger_than_the_caches(monkeypatch):
+    machine = Machine(monkeypatch, 1e-5)
+    watch = stopwatch(machine)
+    assert watch.copies == 2 * 2 * 4096 // 2048
+    watch.time()
+    launches, table = machine.launched[-1]
+    starts = [int(table[launch.pointers]) for launch in launches]
+    assert len(set(starts)) == watch.copies and starts[0] == starts[watch.copies]
+    assert stopwatch(machine, 1 << 16).copies == 1 and stopwatch(machine, 1).copies == clock.MOST_COPIES
+
+
+@pytest.mark.parametrize(("times", "blocks"), [(1.2, 17), (2.0, 3), (4.0, 1)])
+def test_what_is_clearly_slower_is_given_up(monkeypatch, times, blocks):
+    machine = Machine(monkeypatch, 1e-5 * times)
+    found = stopwatch(machine).time(best=1e-5)
+    assert found.seconds == pytest.approx(1e-5 * times)
+    assert found.blocks <= blocks
+
+
+def test_a_slow_one_is_called_a_few_times(monkeypatch):
+    machine = Machine(monkeypatch, 0.2)
+    assert stopwatch(machine).time().blocks == 3 and len(machine.launched) <= 8
+
+
+def test_in_turns_the_machine_s_pace_does_not_matter(monkeypatch):
+    slow, fast = Machine(monkeypatch, 3e-5), Machine(monkeypatch, 1e-5)
+    watches = [stopwatch(fast), stopwatch(slow)]
+    pace = iter(np.repeat(np.random.default_rng(0).uniform(1, 5, 1000), 2))
+
+    def block(machine, seconds):
+        return lambda: seconds * next(pace)
+
+    for watch, machine, seconds in zip(watches, (fast, slow), (1e-5, 3e-5), strict=True):
+        monkeypatch.setattr(watch, "begin", lambda: 0.0)
+        monkeypatch.setattr(watch, "block", block(machine, seconds))
+    first, second = clock.in_turns(watches, 9)
+    assert second.seconds / first.seconds == pytest.approx(3.0) and second.spread == pytest.approx(0)
