@@ -1,56 +1,62 @@
-"""`Measurer`: candidates built and judged by all workers side by side, then timed one at a time with all threads."""
+"""`Measurer`: candidates built and judged side by side, then timed one at a time on a machine: a `tune.Measure`."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import OrderedDict
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
 
-import psutil
-
-import neoflow
 from neoflow.loops import Schedule
-from neoflow.machine import available_cores
 from neoflow.measure import tasks
 from neoflow.measure.build import Built
-from neoflow.measure.turn import turn
+from neoflow.measure.here import Here
 from neoflow.partition import Subgraph
 from neoflow.target import Target
 from neoflow.tune.process import Answer, Request
 from neoflow.tune.trial import Trial
-from neoflow.tune.workers import MEMORY, Workers
 
 DEADLINE = 10.0
 """Seconds of a candidate. Chosen: a hundred times what most need."""
 ROUNDS = 15
 """In which finalists are timed."""
-COMMAND = (sys.executable, "-m", "neoflow.measure.worker")
 KEPT = 256
 """Subgraphs whose preparation is remembered."""
 
 
+class Pool(Protocol):
+    """Workers for the targets of a device, here or elsewhere."""
+
+    def judged(self, requests: Sequence[Request]) -> list[Answer]:
+        """The answers, in order; many at a time."""
+        ...
+
+    def timed(self, requests: Sequence[Callable[[], Request]], heard: Callable[[Answer], None]) -> list[Answer]:
+        """The answers, in order; one at a time on a machine, which does nothing else for us meanwhile. A request is
+        made when its turn has come; heard: told of each answer at once."""
+        ...
+
+    def close(self) -> None:
+        """End the workers."""
+        ...
+
+
+def _nobody(_: Answer) -> None:
+    pass
+
+
 class Measurer:
-    """Measures candidates on this machine: the `tune.Measure` of a search.
+    """Measures candidates for a search.
 
     Each is built and judged on inputs drawn from `seed`, edge values among them, before its time counts; a worker
-    works out once for all candidates of a subgraph what is right. For a CPU there is a worker a core, for a GPU one.
-    A context manager; `close` ends the workers.
+    works out once for all candidates of a subgraph what is right. A context manager; `close` ends the workers.
     """
 
-    def __init__(
-        self,
-        workers: int | None = None,
-        seed: int = 0,
-        deadline: float = DEADLINE,
-        memory: int | None = None,
-        command: Sequence[str] = COMMAND,
-    ):
-        """workers: of a CPU. deadline: seconds of a candidate. memory: resident bytes of a worker."""
-        self._count, self._seed, self._deadline, self._command = workers, seed, deadline, tuple(command)
-        self._memory = memory
-        self._pools: dict[str, Workers] = {}
+    def __init__(self, pool: Callable[[Target], Pool] = Here, seed: int = 0, deadline: float = DEADLINE):
+        """pool: starts the workers for a target, `Here` those of this machine. deadline: seconds of a candidate."""
+        self._start, self._seed, self._deadline = pool, seed, deadline
+        self._pools: dict[str, Pool] = {}
+        """by device"""
         self._best: dict[str, float] = {}
         """seconds by what is measured"""
         self._requests: OrderedDict[tuple[str, str, int], Request] = OrderedDict()
@@ -67,14 +73,11 @@ class Measurer:
             pool.close()
         self._pools.clear()
 
-    def workers(self, target: Target) -> Workers:
-        """Those for a target's device, started when they are first asked for."""
-        pool = self._pools.get(target.device)
-        if pool is None:
-            count = 1 if target.device == "gpu" else self._count or available_cores()
-            memory = self._memory or min(MEMORY, psutil.virtual_memory().total // (count + 1))
-            pool = self._pools[target.device] = Workers(self._command, count, memory, environment())
-        return pool
+    def _pool(self, target: Target) -> Pool:
+        """The workers for a target's device, started when they are first asked for."""
+        if target.device not in self._pools:
+            self._pools[target.device] = self._start(target)
+        return self._pools[target.device]
 
     def __call__(
         self, subgraph: Subgraph, target: Target, schedules: Sequence[Schedule], deadline: float | None = None
@@ -85,29 +88,26 @@ class Measurer:
         was judged on infinities and other special values alone. Finalists are `interleaved`. Raises `RuntimeFault`
         when no worker can be started; nothing for a bad candidate.
         """
-        pool, seconds = self.workers(target), deadline or self._deadline
+        pool, seconds = self._pool(target), deadline or self._deadline
         before = self._prepared(subgraph, target, self._seed)
-        best = self._best.get(str(before.message["key"]))
-        judged = pool.answers([tasks.judge(s, best, seconds, before) for s in schedules])
-        pool.settle()
-        trials = []
-        for schedule, answer in zip(schedules, judged, strict=True):
-            trials.append(self._timed(pool, schedule, answer, seconds, before))
+        key = str(before.message["key"])
+        judged = pool.judged([tasks.judge(s, self._best.get(key), seconds, before) for s in schedules])
+        trials = [tasks.unmeasured(s, a) for s, a in zip(schedules, judged, strict=True)]
+        waiting = [(n, built) for n, a in enumerate(judged) if (built := tasks.to_be_timed(a)) is not None]
+
+        def request(n: int, built: Built) -> Request:
+            left = max(tasks.LEAST_SECONDS, seconds - judged[n].seconds)
+            return tasks.time(built, self._best.get(key), left, before)
+
+        answers = pool.timed([partial(request, n, built) for n, built in waiting], partial(self._heard, key))
+        for (n, _), answer in zip(waiting, answers, strict=True):
+            trials[n] = tasks.timed(schedules[n], answer)
         return trials
 
-    def _timed(self, pool: Workers, schedule: Schedule, judged: Answer, seconds: float, before: Request) -> Trial:
-        built, key = tasks.built_of(judged), str(before.message["key"])
-        if built is None:
-            return tasks.failed(schedule, judged)
-        if (rough := tasks.rough_of(judged)) is not None:
-            return Trial(schedule, tasks.OK, rough)
-        left = max(tasks.LEAST_SECONDS, seconds - judged.seconds)
-        with turn():
-            (answer,) = pool.answers([tasks.time(built, self._best.get(key), left, before)], together=1)
-        trial = tasks.timed(schedule, answer)
-        if trial.seconds is not None:
-            self._best[key] = min(trial.seconds, self._best.get(key, trial.seconds))
-        return trial
+    def _heard(self, key: str, answer: Answer) -> None:
+        seconds = tasks.seconds_of(answer)
+        if seconds is not None:
+            self._best[key] = min(seconds, self._best.get(key, seconds))
 
     def interleaved(
         self, subgraph: Subgraph, target: Target, schedules: Sequence[Schedule], rounds: int = ROUNDS
@@ -117,27 +117,17 @@ class Measurer:
         The ratio of two trials' seconds is the median of the ratios within a round, so that it holds on a machine that
         does other things; spread: of these ratios.
         """
-        pool, before = self.workers(target), self._prepared(subgraph, target, self._seed + 1)
-        judged = pool.answers([tasks.judge(s, None, self._deadline, before) for s in schedules])
-        pool.settle()
-        builts = [tasks.built_of(a) for a in judged]
-        trials = [tasks.failed(s, a) for s, a in zip(schedules, judged, strict=True)]
-        sound = [(n, b) for n, b in enumerate(builts) if b is not None]
-        if sound:
-            for (n, _), trial in zip(sound, self._in_turns(pool, sound, schedules, rounds, before), strict=True):
-                trials[n] = trial
+        pool, before = self._pool(target), self._prepared(subgraph, target, self._seed + 1)
+        judged = pool.judged([tasks.judge(s, None, self._deadline, before) for s in schedules])
+        trials = [tasks.unmeasured(s, a) for s, a in zip(schedules, judged, strict=True)]
+        sound = [(n, built) for n, a in enumerate(judged) if (built := tasks.to_be_timed(a)) is not None]
+        if not sound:
+            return trials
+        request = tasks.turns([b for _, b in sound], rounds, self._deadline * len(sound), before)
+        (answer,) = pool.timed([lambda: request], _nobody)
+        for place, (n, _) in enumerate(sound):
+            trials[n] = tasks.of_turns(schedules[n], answer, place)
         return trials
-
-    def _in_turns(
-        self, pool: Workers, sound: list[tuple[int, Built]], schedules: Sequence[Schedule], rounds: int, before: Request
-    ) -> list[Trial]:
-        seconds = self._deadline * len(sound)
-        with turn():
-            (answer,) = pool.answers([tasks.turns([b for _, b in sound], rounds, seconds, before)], together=1)
-        if answer.outcome != tasks.OK:
-            return [tasks.failed(schedules[n], answer) for n, _ in sound]
-        rows = zip(sound, answer.message["seconds"], answer.message["spreads"], strict=True)
-        return [Trial(schedules[n], tasks.OK, float(s), float(spread)) for (n, _), s, spread in rows]
 
     def _prepared(self, subgraph: Subgraph, target: Target, seed: int) -> Request:
         """One request for each, as a worker is known to have answered it by its identity."""
@@ -148,10 +138,3 @@ class Measurer:
         while len(self._requests) > KEPT:
             self._requests.popitem(last=False)
         return self._requests[key]
-
-
-def environment() -> dict[str, str]:
-    """Of workers: they import this very neoflow, and compute what is right side by side, each with a core."""
-    here = str(Path(neoflow.__file__).parents[1])
-    path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
-    return {"PYTHONPATH": path, **{f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL")}}

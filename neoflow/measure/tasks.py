@@ -46,30 +46,46 @@ def turns(built: Sequence[Built], rounds: int, seconds: float, before: Request) 
     return Request(message, b"".join(b.library for b in built), seconds, before)
 
 
-def built_of(answer: Answer) -> Built | None:
-    """The kernel of an answer to `judge`; None when there is none to be trusted."""
-    if answer.outcome != OK or answer.message.get("outcome") != OK:
+def to_be_timed(answer: Answer) -> Built | None:
+    """The kernel of an answer to `judge`; None when it is not right, or so slow that its time is known well enough."""
+    if not _is_ok(answer) or answer.message.get("rough") is not None:
         return None
     return Built(Code.from_json(str(answer.message["code"])), answer.data)
 
 
-def rough_of(answer: Answer) -> float | None:
-    """The seconds of a candidate that is so much slower than the best that it is not timed again."""
+def unmeasured(schedule: Schedule, answer: Answer) -> Trial:
+    """The trial of an answer to `judge`, as long as it is not timed: ok only of what is hopelessly slow."""
     rough = answer.message.get("rough")
-    return None if rough is None else float(rough)
+    return Trial(schedule, OK, float(rough)) if _is_ok(answer) and rough is not None else _failed(schedule, answer)
 
 
-def failed(schedule: Schedule, answer: Answer) -> Trial:
-    """The trial of an answer to `judge` without a kernel, or to `time` without a time."""
+def timed(schedule: Schedule, answer: Answer) -> Trial:
+    """The trial of an answer to `time`."""
+    seconds = seconds_of(answer)
+    return (
+        _failed(schedule, answer) if seconds is None else Trial(schedule, OK, seconds, float(answer.message["spread"]))
+    )
+
+
+def seconds_of(answer: Answer) -> float | None:
+    """Of an answer to `time`."""
+    return float(answer.message["seconds"]) if _is_ok(answer) and "spread" in answer.message else None
+
+
+def of_turns(schedule: Schedule, answer: Answer, place: int) -> Trial:
+    """The trial of the kernel in this place of an answer to `turns`."""
+    if not _is_ok(answer):
+        return _failed(schedule, answer)
+    return Trial(schedule, OK, float(answer.message["seconds"][place]), float(answer.message["spreads"][place]))
+
+
+def _is_ok(answer: Answer) -> bool:
+    return answer.outcome == OK and answer.message.get("outcome") == OK
+
+
+def _failed(schedule: Schedule, answer: Answer) -> Trial:
     message: Mapping[str, Any] = answer.message
     outcome, reason = answer.outcome, answer.reason
     if outcome == OK:
         outcome, reason = str(message.get("outcome")), str(message.get("reason", ""))
     return Trial(schedule, outcome if outcome in OUTCOMES else "crash", reason=reason)
-
-
-def timed(schedule: Schedule, answer: Answer) -> Trial:
-    """The trial of an answer to `time`."""
-    if answer.outcome != OK or answer.message.get("outcome") != OK:
-        return failed(schedule, answer)
-    return Trial(schedule, OK, float(answer.message["seconds"]), float(answer.message["spread"]))

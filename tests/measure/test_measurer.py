@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from neoflow.graph import make_graph
 from neoflow.loops import default_schedule, problem_of
 from neoflow.loops.space import space
 from neoflow.measure import Measurer
+from neoflow.measure.here import Here
 from neoflow.pipeline import resolve_target, stages
 from neoflow.trace import Trace
 from neoflow.tune.trial import OUTCOMES
@@ -36,7 +38,7 @@ def target():
 
 @pytest.fixture(scope="module")
 def measurer():
-    with Measurer(1, command=FAULTY) as made:
+    with Measurer(partial(Here, count=1, command=FAULTY)) as made:
         yield made
 
 
@@ -61,7 +63,7 @@ def test_a_candidate_that_is_a_fault_costs_its_own_trial(target):
     wrong, gone, late = (with_knob(default, unroll=n) for n in (8, 2, 1))
     illegal = with_knob(default, unroll=5)
     asked = [default, wrong, gone, *sound, late, illegal]
-    with Measurer(2, command=FAULTY) as measurer:
+    with Measurer(partial(Here, command=FAULTY)) as measurer:
         trials = measurer(subgraph, target, asked, deadline=4.0)
     assert [t.schedule for t in trials] == asked
     outcomes = ["ok", "wrong", "crash", *["ok"] * len(sound), "deadline", "refused"]
