@@ -44,11 +44,12 @@ def load(place: Device, built: Built) -> Loaded:
 def device_of(target: Target) -> Device:
     """What code for a target runs on in this process. Raises `RuntimeFault` where there is none."""
     if target.device == "gpu":
-        return _gpu()
+        return gpu()
     CPU.install(codegen.build_team)
     return CPU
 
 
 @lru_cache(maxsize=1)
-def _gpu() -> Cuda:
+def gpu() -> Cuda:
+    """The GPU of this machine. Raises `RuntimeFault` when there is none that this process may use."""
     return Cuda(CudaDriver())

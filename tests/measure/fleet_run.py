@@ -1,0 +1,93 @@
+"""A fleet of two nodes on this machine, one of them killed in the middle: prints what became of it as JSON."""
+
+import json
+import os
+import sys
+import time
+from functools import partial
+
+import numpy as np
+import psutil
+
+os.environ.update(
+    RAY_USAGE_STATS_ENABLED="0",
+    RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0",
+    RAY_AUTH_MODE="token",
+    RAY_AUTH_TOKEN="a token of this test alone, " + "0" * 16,
+)
+
+import ray
+from ray.cluster_utils import Cluster
+
+from neoflow.loops import default_schedule, problem_of
+from neoflow.loops.space import space
+from neoflow.measure import Measurer
+from neoflow.measure.fleet import Fleet
+from neoflow.pipeline import resolve_target
+from tests.measure.test_measurer import product
+
+
+class Watched(Fleet):
+    """Kills a node when so many candidates were answered."""
+
+    cluster, victim, after, answered = None, None, 5, 0
+
+    def _spread(self, requests, posts, is_timed, heard):
+        def told(answer):
+            heard(answer)
+            Watched.answered += 1
+            if Watched.answered == self.after:
+                self.cluster.remove_node(self.victim, allow_graceful=False)
+
+        return super()._spread(requests, posts, is_timed, told)
+
+
+def listening():
+    """Addresses at which this process or what it started takes connections."""
+    found = set()
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        try:
+            rows = process.net_connections(kind="inet")
+        except psutil.Error:
+            continue
+        found |= {c.laddr.ip.removeprefix("::ffff:") for c in rows if c.status == "LISTEN"}
+    return sorted(found)
+
+
+def workers():
+    """Processes of ours that measure."""
+    return [p.pid for p in psutil.process_iter(["cmdline"]) if "neoflow.measure.worker" in (p.info["cmdline"] or [])]
+
+
+def main():
+    before = set(workers())
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 1, "include_dashboard": False, "node_ip_address": "127.0.0.1"},
+    )
+    Watched.cluster, Watched.victim = cluster, cluster.add_node(num_cpus=1, node_ip_address="127.0.0.1")
+    subgraph, target, rng = product(), resolve_target("cpu"), np.random.default_rng(0)
+    made = space(problem_of(subgraph), target)
+    asked = [default_schedule(subgraph, target), *(made.sample(rng) for _ in range(11))]
+    report = {"listening": listening()}
+    with Measurer(partial(Watched, address=cluster.address)) as measure:
+        start = time.monotonic()
+        trials = measure(subgraph, target, asked)
+        report["seconds"] = round(time.monotonic() - start, 1)
+        report["left"] = len(measure._pool(target).machines)
+        report["later"] = [t.outcome for t in measure(subgraph, target, asked[:2])]
+        report["turns"] = [t.outcome for t in measure.interleaved(subgraph, target, asked[:2], rounds=3)]
+        report["listening"] = sorted({*report["listening"], *listening()})
+    report["outcomes"] = [t.outcome for t in trials]
+    report["in_order"] = [t.schedule for t in trials] == asked
+    ray.shutdown()
+    cluster.shutdown()
+    end = time.monotonic() + 10.0
+    while set(workers()) - before and time.monotonic() < end:
+        time.sleep(0.1)
+    report["processes"] = len(set(workers()) - before)
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
