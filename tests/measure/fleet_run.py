@@ -30,7 +30,11 @@ from tests.measure.test_measurer import product
 class Watched(Fleet):
     """Kills a node when so many candidates were answered."""
 
-    cluster, victim, after, answered = None, None, 5, 0
+    cluster, victim, after, answered, lost = None, None, 5, 0, 0
+
+    def _lose(self, post):
+        Watched.lost += 1
+        super()._lose(post)
 
     def _spread(self, requests, posts, is_timed, heard):
         def told(answer):
@@ -79,6 +83,7 @@ def main():
         report["turns"] = [t.outcome for t in measure.interleaved(subgraph, target, asked[:2], rounds=3)]
         report["listening"] = sorted({*report["listening"], *listening()})
     report["outcomes"] = [t.outcome for t in trials]
+    report["lost"] = Watched.lost
     report["in_order"] = [t.schedule for t in trials] == asked
     ray.shutdown()
     cluster.shutdown()
