@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from neoflow import codegen
-from neoflow.codegen.verify import Judge
+from neoflow.codegen.verify import Judge, verifier_version
 from neoflow.errors import CodegenError, NeoflowError
 from neoflow.expr import dtype as dt
 from neoflow.imports import without_torch
@@ -107,6 +107,7 @@ def warm() -> None:
     with without_torch():
         importlib.import_module(codegen.DEVICES["cpu"])
     device_of(Target())
+    verifier_version()
 
 
 def main(place: str) -> None:

@@ -8,14 +8,6 @@ from functools import partial
 
 import numpy as np
 import psutil
-
-os.environ.update(
-    RAY_USAGE_STATS_ENABLED="0",
-    RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0",
-    RAY_AUTH_MODE="token",
-    RAY_AUTH_TOKEN="a token of this test alone, " + "0" * 16,
-)
-
 import ray
 from ray.cluster_utils import Cluster
 
@@ -25,6 +17,8 @@ from neoflow.measure import Measurer
 from neoflow.measure.fleet import Fleet
 from neoflow.pipeline import resolve_target
 from tests.measure.test_measurer import product
+
+MARK = os.environ["FLEET_RUN"]
 
 
 class Watched(Fleet):
@@ -59,12 +53,16 @@ def listening():
 
 
 def workers():
-    """Processes of ours that measure."""
-    return [p.pid for p in psutil.process_iter(["cmdline"]) if "neoflow.measure.worker" in (p.info["cmdline"] or [])]
+    """Processes that measure, and carry the mark of this run."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "environ"]):
+        is_worker = "neoflow.measure.worker" in (process.info["cmdline"] or [])
+        if is_worker and (process.info["environ"] or {}).get("FLEET_RUN") == MARK:
+            found.append(process.pid)
+    return found
 
 
 def main():
-    before = set(workers())
     cluster = Cluster(
         initialize_head=True,
         head_node_args={"num_cpus": 1, "include_dashboard": False, "node_ip_address": "127.0.0.1"},
@@ -88,9 +86,9 @@ def main():
     ray.shutdown()
     cluster.shutdown()
     end = time.monotonic() + 10.0
-    while set(workers()) - before and time.monotonic() < end:
+    while workers() and time.monotonic() < end:
         time.sleep(0.1)
-    report["processes"] = len(set(workers()) - before)
+    report["processes"] = len(workers())
     print(json.dumps(report))
 
 

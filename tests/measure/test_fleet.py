@@ -1,6 +1,7 @@
 """A fleet: what a lost machine had not answered is asked of others, and nobody outside reaches its ports."""
 
 import json
+import os
 import subprocess
 import sys
 from types import ModuleType, SimpleNamespace
@@ -171,7 +172,16 @@ def test_no_ray_and_no_fleet(monkeypatch):
 @pytest.mark.tvm
 def test_a_node_killed_in_the_middle_loses_nothing():
     """Two nodes of Ray on this machine, their ports on 127.0.0.1 alone."""
-    run = subprocess.run([sys.executable, "-m", "tests.measure.fleet_run"], capture_output=True, text=True, timeout=300)
+    there = {
+        "FLEET_RUN": "this test",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": "a token of this test alone, " + "0" * 16,
+    }
+    command = [sys.executable, "-m", "tests.measure.fleet_run"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, **there})
+    assert run.returncode == 0, run.stderr[-2000:]
     report = json.loads(run.stdout.splitlines()[-1])
     assert report["outcomes"] == ["ok"] * 12 and report["in_order"]
     assert report["lost"] >= 1 and report["left"] == 1 and report["processes"] == 0
