@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from neoflow import codegen
 from neoflow.errors import CodegenError
@@ -11,8 +10,6 @@ from neoflow.kernel import Code
 from neoflow.loops import Schedule
 from neoflow.partition import Subgraph
 from neoflow.runtime.device import Device
-from neoflow.runtime.device.cpu import CPU
-from neoflow.runtime.device.cuda import Cuda, CudaDriver
 from neoflow.runtime.executor import Loaded, load_kernel
 from neoflow.target import Target
 
@@ -39,17 +36,3 @@ def build(subgraph: Subgraph, schedule: Schedule, target: Target) -> Built:
 def load(place: Device, built: Built) -> Loaded:
     """The kernel, ready to be called."""
     return load_kernel(built.code, place.load(built.library))
-
-
-def device_of(target: Target) -> Device:
-    """What code for a target runs on in this process. Raises `RuntimeFault` where there is none."""
-    if target.device == "gpu":
-        return gpu()
-    CPU.install(codegen.build_team)
-    return CPU
-
-
-@lru_cache(maxsize=1)
-def gpu() -> Cuda:
-    """The GPU of this machine. Raises `RuntimeFault` when there is none that this process may use."""
-    return Cuda(CudaDriver())

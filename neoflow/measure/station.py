@@ -9,10 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from neoflow.architectures import runs_on
 from neoflow.codegen.keys import compiler_digest
+from neoflow.devices import device, gpu
 from neoflow.errors import RuntimeFault
-from neoflow.measure.build import gpu
 from neoflow.measure.here import COMMAND, environment
 from neoflow.measure.turn import turn
 from neoflow.target import Target, cpu_target
@@ -67,10 +66,10 @@ class Station:
         if self._target.device == "cpu":
             return cpu_target(self._target.threads)
         try:
-            there = gpu().driver.gpu.architecture
+            device(self._target)
         except RuntimeFault:
             return cpu_target(1)
-        return self._target if runs_on(self._target, there) else cpu_target(1)
+        return self._target
 
     def _machine(self) -> str:
         if self._target.device == "gpu":

@@ -12,12 +12,13 @@ import numpy as np
 
 from neoflow import codegen
 from neoflow.codegen.verify import Judge, verifier_version
+from neoflow.devices import device
 from neoflow.errors import CodegenError, NeoflowError
 from neoflow.expr import dtype as dt
 from neoflow.imports import without_torch
 from neoflow.kernel import Code
 from neoflow.loops.template import schedule_from_json
-from neoflow.measure.build import Built, build, device_of, load
+from neoflow.measure.build import Built, build, load
 from neoflow.measure.clock import Stopwatch, in_turns
 from neoflow.measure.tasks import JUDGE, PREPARE, TIME, TURNS
 from neoflow.partition import Subgraph
@@ -75,7 +76,7 @@ def _judge(judge: Judge, target: Target, schedule: str, best: float | None) -> t
         raise
     except Exception as error:  # TVM's own have no common class: to a search they all say "not this one"
         return {"outcome": "refused", "reason": f"{type(error).__name__}: {str(error).strip()[-300:]}"}, b""
-    place = device_of(target)
+    place = device(target)
     kernel, calls = load(place, built), list[float]()
 
     def run(arrays: Sequence[np.ndarray]) -> None:
@@ -95,7 +96,7 @@ def _judge(judge: Judge, target: Target, schedule: str, best: float | None) -> t
 
 
 def _stopwatch(judge: Judge, target: Target, code: str, library: bytes) -> Stopwatch:
-    place = device_of(target)
+    place = device(target)
     kernel = load(place, Built(Code.from_json(code), library))
     values = [judge.subgraph.value(n) for n in judge.subgraph.outputs]
     outputs = [np.zeros(v.shape, dt.NUMPY[v.dtype]) for v in values]
@@ -106,7 +107,7 @@ def warm() -> None:
     """Import the compiler, and start the threads of kernels."""
     with without_torch():
         importlib.import_module(codegen.DEVICES["cpu"])
-    device_of(Target())
+    device()
     verifier_version()
 
 

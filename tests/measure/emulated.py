@@ -5,12 +5,11 @@ import tempfile
 
 import pytest
 
-from neoflow.measure import build, worker
+from neoflow.measure import worker
 from tests.emulator.driver import emulated
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEOFLOW_CACHE_DIR", folder)
-        place = emulated(patch)
-        patch.setattr(build, "gpu", lambda: place)
+        emulated(patch)
         worker.main(sys.argv[1])
