@@ -18,7 +18,7 @@ DEADLINE = 0.5
 
 @pytest.mark.slow
 def test_every_fault_costs_its_own_request():
-    """Each of 15 faults 6 times, among requests that have to be answered; what is left afterwards is nothing."""
+    """Each of 14 faults 6 times, among requests that have to be answered; what is left afterwards is nothing."""
     rng, late = random.Random(0), []
     with Workers(WILD, 2, memory=256 << 20) as workers:
         for fault in [f for f in FAULTS for _ in range(6)]:
