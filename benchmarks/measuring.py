@@ -136,7 +136,7 @@ def main() -> None:
     options = parser.parse_args()
     machine = examine()
     lines = table(options.count, [options.only] if options.only else list(CASES))
-    how = f"{machine.processor}, {machine.threads} threads; `python -m benchmarks.measuring --write`"
+    how = f"{machine.processor}, {machine.threads} threads; `python -m benchmarks.measuring --count {options.count} --write`"
     if options.write:
         write("measuring", "Candidates built, judged and timed", how, lines)
 
