@@ -136,7 +136,8 @@ def main() -> None:
     options = parser.parse_args()
     machine = examine()
     lines = table(options.count, [options.only] if options.only else list(CASES))
-    how = f"{machine.processor}, {machine.threads} threads; `python -m benchmarks.measuring --count {options.count} --write`"
+    command = f"python -m benchmarks.measuring --count {options.count} --write"
+    how = f"{machine.processor}, {machine.threads} threads; `{command}`"
     if options.write:
         write("measuring", "Candidates built, judged and timed", how, lines)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow.codegen.verify import Certificate, verifier_version, verify
+from neoflow.codegen.verify import Certificate, Judge, verifier_version, verify
 from neoflow.errors import CodegenError, RuntimeFault
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.tensor import Compute, topological
@@ -397,3 +397,25 @@ def test_reductions_and_comparisons(dtype):
     for t in tensors:
         s = subgraph_of(t, [i for i in (a, b) if any(i is u for u in topological([t]))])
         verify(s, numpy_kernel(s))
+
+
+@pytest.mark.parametrize("memory", [1 << 30, 0])
+def test_a_judge_of_many_kernels_says_of_each_what_verify_says(memory):
+    """What it keeps, and what it has no room for and draws again, is the same."""
+    for subgraph in (PRODUCT, TAKE):
+        judge, run = Judge(subgraph, 3, memory), numpy_kernel(subgraph)
+        alone = asdict(verify(subgraph, run, seed=3))
+        for _ in range(2):
+            found = asdict(judge.judge(run))
+            assert {k: v for k, v in found.items() if k != "date"} == {k: v for k, v in alone.items() if k != "date"}
+        with pytest.raises(CodegenError, match="computes"):
+            judge.judge(numpy_kernel(subgraph, everywhere(7.0)))
+        assert (judge.nbytes > 0) == (memory > 0)
+
+
+def test_a_judge_that_is_told_it_is_enough_has_seen_the_special_values():
+    judge = Judge(LOG)
+    assert judge.judge(numpy_kernel(LOG), is_enough=lambda: True).draws == ("infinite",)
+    assert judge.judge(numpy_kernel(LOG), is_enough=lambda: False).draws[0] == "infinite"
+    with pytest.raises(CodegenError, match="computes"):
+        judge.judge(numpy_kernel(LOG, everywhere(7.0)), is_enough=lambda: True)
