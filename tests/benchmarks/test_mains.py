@@ -19,6 +19,7 @@ WITH_OPTIONS = (
     "gallery.__main__",
     "gpu.__main__",
     "kernels",
+    "measuring",
     "models",
     "operators",
     "runtime",
