@@ -14,13 +14,13 @@ from neoflow.loops.schedule import KnobValue, Schedule
 from neoflow.loops.template import TEMPLATES, Problem
 from neoflow.target import Target
 
-_MEASURES = tuple(f"log {f.name}" for f in fields(Measures))
-_TARGET = ("threads", "vector_bytes", "log l2_bytes")
+SHARED = (*(f"log {f.name}" for f in fields(Measures)), "threads", "vector_bytes", "log l2_bytes")
+"""The features that every template ends with."""
 
 
 def feature_names(template: str) -> tuple[str, ...]:
-    """Names of the features of a template's schedules, in order: those of its knobs as declared, then the measures."""
-    return tuple(name for k in TEMPLATES[template].knobs for name in _names(k)) + _MEASURES + _TARGET
+    """Names of the features of a template's schedules, in order: those of its knobs as declared, then `SHARED`."""
+    return tuple(name for k in TEMPLATES[template].knobs for name in _names(k)) + SHARED
 
 
 def features(problem: Problem, schedule: Schedule, target: Target) -> NDArray[np.float64]:

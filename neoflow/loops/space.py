@@ -6,13 +6,13 @@ Ranges depend on the knobs before them, so the space is a tree: a level for each
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from neoflow.loops import rows
-from neoflow.loops.knob import MASK, NUMBER, Knob, Range
+from neoflow.loops.knob import MASK, NUMBER, Chosen, Knob, Range
 from neoflow.loops.schedule import KnobValue, Schedule, schedule_of
 from neoflow.loops.template import INNER, TEMPLATES, Problem, fits, fitting, legal, nearest
 from neoflow.target import Target
@@ -20,6 +20,8 @@ from neoflow.target import Target
 SURE = 10_000
 """Schedules up to which a space is counted; a larger one is estimated."""
 PROBES = 200
+STEPPED, RESET = 0.5, 0.25
+"""How often a mutation is a step, and how often the knobs after it begin anew."""
 
 
 def space(problem: Problem, target: Target) -> Space:
@@ -54,7 +56,7 @@ class Space:
         for value in knob.range(self.problem, self.target, chosen).values:
             yield from self._assignments(template, {**chosen, knob.name: value})
 
-    def _inside(self, template: str, knobs: Mapping[str, KnobValue]) -> list[Space]:
+    def _inside(self, template: str, knobs: Chosen) -> list[Space]:
         """The spaces of the nests inside."""
         alone = rows.alone(self.target)
         found = TEMPLATES[template].inner(self.problem, knobs)
@@ -109,6 +111,36 @@ class Space:
                 found[Schedule(schedule.template, schedule.knobs, inner)] = None
         found.pop(schedule, None)
         return list(found)
+
+    def mutated(self, schedule: Schedule, rng: np.random.Generator) -> Schedule:
+        """A schedule that differs in one knob, drawn, and in those that must follow it; itself where none has a choice.
+
+        Half of the time the value is a step away, else any; and of the knobs declared later those that may keep their
+        values do, or, every fourth time, all take their defaults. Knobs of nests inside are drawn as often as others.
+        """
+        row = TEMPLATES[schedule.template]
+        allowed = [(knob, knob.range(self.problem, self.target, schedule)) for knob in row.knobs]
+        open_here = [n for n, (_, found) in enumerate(allowed) if len(found.values) > 1]
+        inside = self._inside(schedule.template, schedule) if schedule.inner else []
+        widths = [len(open_here), *(len(one.knobs) for one in schedule.inner)]
+        if not sum(widths):
+            return schedule
+        place = int(rng.choice(len(widths), p=np.array(widths) / sum(widths)))
+        if place:
+            n = place - 1
+            changed = inside[n].mutated(schedule.inner[n], rng)
+            return Schedule(schedule.template, schedule.knobs, (*schedule.inner[:n], changed, *schedule.inner[n + 1 :]))
+        at = open_here[int(rng.integers(len(open_here)))]
+        knob, found = allowed[at]
+        near = _steps(knob, found, schedule[knob.name])
+        if near and rng.random() < STEPPED:
+            value = near[int(rng.integers(len(near)))]
+        else:
+            value = _drawn(knob, found, rng)[0]
+        knobs = {**dict(schedule.knobs), knob.name: value}
+        if rng.random() < RESET:
+            knobs = {k.name: knobs[k.name] for k in row.knobs[: at + 1]}
+        return nearest(self.problem, schedule_of(schedule.template, knobs, schedule.inner), self.target)
 
 
 def _products(parts: list[Space]) -> Iterator[tuple[Schedule, ...]]:

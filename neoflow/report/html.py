@@ -12,10 +12,11 @@ from pathlib import Path
 from neoflow.pipeline import Compiled
 from neoflow.report.charts import line_chart, memory_map
 from neoflow.report.record import Curve, EpochRow, Fact, Origin, RunRecord, embedded
-from neoflow.report.roofline import KernelRow, Roofs
+from neoflow.report.roofline import KernelRow
 from neoflow.report.style import CSS, SORTING
 from neoflow.runtime.plan import Plan
 from neoflow.trace import Trace
+from neoflow.tune.roofs import Roofs
 
 _LONGEST = 200_000
 """Characters of one stage's text that the report shows."""

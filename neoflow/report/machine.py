@@ -22,9 +22,9 @@ from neoflow.errors import NeoflowError
 from neoflow.machine import available_cores
 from neoflow.pipeline import compile, resolve_target
 from neoflow.report.gpu import GpuReport, examine_gpu
-from neoflow.report.roofline import Level, Roofs
 from neoflow.runtime.executor import load_kernel, run_kernel
 from neoflow.target import Target
+from neoflow.tune.roofs import Level, Roofs
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from neoflow.tune.roofs import Roofs
+
 MORE_THAN_PEAK = (
     "above the peak: operations are counted as written; a branch not taken, a guard folded away or a value shared "
     "between points is work counted and not done"
@@ -12,31 +14,6 @@ MORE_THAN_BANDWIDTH = (
     "above the bandwidth: the level is chosen by what one call touches; what the kernel before left in a nearer cache "
     "is read from there, and of a tensor that is looked up in only the rows asked for are read"
 )
-
-
-@dataclass(frozen=True)
-class Level:
-    """Memory of one kind: what it holds in bytes (None: everything) and how fast it reads and writes."""
-
-    name: str
-    nbytes: int | None
-    gb_s: float
-
-
-@dataclass(frozen=True)
-class Roofs:
-    """What this machine reaches: float32 GFLOP/s in registers, and its levels of memory, the smallest first.
-
-    origin: where the figures come from.
-    """
-
-    gflops: float
-    levels: tuple[Level, ...]
-    origin: str = "measured just after"
-
-    def level(self, nbytes: int) -> Level:
-        """The first level that holds so much."""
-        return next(v for v in self.levels if v.nbytes is None or nbytes <= v.nbytes)
 
 
 @dataclass(frozen=True)
@@ -52,7 +29,7 @@ class Work:
 
     def floor(self, roofs: Roofs) -> float:
         """Seconds that all calls take at the machine's roofs: the longer of arithmetic and memory."""
-        return self.calls * max(self.flops / roofs.gflops, self.nbytes / roofs.level(self.nbytes).gb_s) / 1e9
+        return self.calls * roofs.seconds(self.flops, self.nbytes)
 
 
 @dataclass(frozen=True)

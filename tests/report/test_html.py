@@ -16,10 +16,11 @@ from neoflow.report.charts import buckets, lifetimes, line_chart, log_ticks, mem
 from neoflow.report.html import Report, render, write_page
 from neoflow.report.kernels import kernel_rows, profile
 from neoflow.report.record import Curve, EpochRow, Fact, KernelFigure, Origin, RunRecord, read_run
-from neoflow.report.roofline import MORE_THAN_BANDWIDTH, MORE_THAN_PEAK, KernelRow, Level, Roofs
+from neoflow.report.roofline import MORE_THAN_BANDWIDTH, MORE_THAN_PEAK, KernelRow
 from neoflow.report.timeline import write_timeline
 from neoflow.runtime.plan import Buffer, Call, Plan
 from neoflow.train.trainer import StepRecord
+from neoflow.tune.roofs import Level, Roofs
 
 VOID = {"meta", "br"}
 ROOFS = Roofs(200.0, (Level("L2", 1 << 20, 100.0), Level("L3", 1 << 24, 50.0), Level("memory", None, 20.0)))

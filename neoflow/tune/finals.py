@@ -1,0 +1,57 @@
+"""The end of a search: the fastest candidates measured again, side by side, and the choice among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+
+from neoflow.loops import Schedule
+from neoflow.tune.genetic import distance
+from neoflow.tune.trial import Trial
+
+FINALISTS, ROUNDS = 4, 3
+"""Candidates that are measured again, beside the default, and how often each, one after the other."""
+MOST_NOISE = 0.03
+"""A difference that counts as one, however much the blocks of a candidate differ among themselves."""
+
+
+def is_timed(trial: Trial) -> bool:
+    """Whether its time counts."""
+    return trial.outcome == "ok" and trial.seconds is not None
+
+
+def finalists(trials: Sequence[Trial], default: Schedule, count: int = FINALISTS) -> list[Schedule]:
+    """The fastest, and the default where it has a time; none where there is nothing to compare."""
+    timed = sorted((t for t in trials if is_timed(t)), key=lambda t: t.seconds or 0.0)
+    chosen = dict.fromkeys([t.schedule for t in timed[:count]])
+    chosen.update(dict.fromkeys(t.schedule for t in timed if t.schedule == default))
+    return list(chosen) if len(chosen) > 1 else []
+
+
+def combined(first: Trial, again: Sequence[Trial]) -> Trial:
+    """One trial of several of a schedule: the median of their times. What failed once is what failed."""
+    failed = next((t for t in (first, *again) if not is_timed(t)), None)
+    if failed is not None:
+        return failed
+    times = [t.seconds for t in (first, *again) if t.seconds is not None]
+    return replace(first, seconds=median(times), spread=median(t.spread for t in (first, *again)))
+
+
+def chosen(trials: Sequence[Trial], default: Schedule) -> Trial | None:
+    """The fastest, or of those that are as fast but for noise the one nearest to the default; None where all failed."""
+    timed = [t for t in trials if is_timed(t)]
+    if not timed:
+        return None
+    best = min(timed, key=_seconds)
+    return min((t for t in timed if _is_tie(t, best)), key=lambda t: (distance(t.schedule, default), _seconds(t)))
+
+
+def _seconds(trial: Trial) -> float:
+    assert trial.seconds is not None
+    return trial.seconds
+
+
+def _is_tie(trial: Trial, best: Trial) -> bool:
+    noise = min(MOST_NOISE, max(trial.spread, best.spread))
+    return _seconds(trial) <= (1 + noise) * _seconds(best)

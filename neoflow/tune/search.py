@@ -1,0 +1,328 @@
+"""The search for a subgraph's schedule, a batch of candidates at a time.
+
+    first batch    the default, schedules to start from, what the model thinks best of many, strangers
+    a batch        children of the fastest; with a model, the best of generations that are bred by its scores alone
+    between        no schedule twice; none whose floor is above the best time; nothing better for long: begin again
+    at the end     the fastest and the default measured again side by side; of equals the one nearest to the default
+
+The same seed and the same times give the same candidates in the same order.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from neoflow.errors import ConfigError
+from neoflow.loops import Schedule, default, legal, nearest, problem_of, space
+from neoflow.partition import Subgraph
+from neoflow.target import Target
+from neoflow.tune import finals
+from neoflow.tune.finals import is_timed
+from neoflow.tune.floors import floor_of, least_seconds, subgraph_floor
+from neoflow.tune.genetic import Breeder, diverse
+from neoflow.tune.limits import Limits
+from neoflow.tune.model import Model
+from neoflow.tune.roofs import Roofs, nominal
+from neoflow.tune.trial import Measure, Trial
+
+BATCH = 8
+"""Candidates built side by side and then timed: those of a generation."""
+MANY = 2000
+"""Schedules that a model which is trained looks at before the first batch."""
+GENERATIONS, BRED, KEPT = 3, 96, 32
+"""Generations by the model's scores before a batch, children of each, and those of them that breed."""
+UNGUIDED = 0.25
+"""Part of a batch that the model has no say in: without it only what it knows would ever be seen."""
+STALE = 48
+"""Candidates without a better one after which the population begins again."""
+SMALL = 5_000
+"""Schedules of a space up to which all are looked through when chance finds no more new ones."""
+PARENTS = 24
+"""Schedules that breed: the fastest that are not close to each other."""
+ALL, ASKED = "space", "asked"
+"""Why a search stops, beside its limits."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search ends with.
+
+    best: as measured in the finals; the default's trial where nothing could be timed. trials: all in their order, those
+    of the finals with the times of these. stopped: why. default: the default's trial. dropped: candidates that were not
+    measured, as their floors are above the best time. floor: seconds that no schedule gets below.
+    """
+
+    best: Trial
+    trials: tuple[Trial, ...]
+    stopped: str
+    default: Trial
+    dropped: int
+    floor: float
+
+
+@dataclass(frozen=True)
+class Progress:
+    """After a batch: `new` is what became of it, `trials` how many there were, `best` the fastest so far."""
+
+    subgraph: Subgraph
+    new: tuple[Trial, ...]
+    trials: int
+    best: Trial | None
+    default: Trial | None
+    floor: float
+
+
+Watch = Callable[[Progress], object]
+"""Told of every batch; a search ends when it says True."""
+
+
+def search(
+    subgraph: Subgraph,
+    target: Target,
+    measure: Measure,
+    limits: Limits,
+    seed: int = 0,
+    start: Sequence[Schedule] = (),
+    model: Model | None = None,
+    watch: Watch | None = None,
+    *,
+    known: Sequence[Trial] = (),
+    roofs: Roofs | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    crossing: bool = True,
+) -> Found:
+    """The best schedule within the limits. start: schedules to begin with, made legal. known: trials of earlier runs,
+    which are not repeated. roofs: of the machine, for floors (default: what no machine exceeds). crossing: whether
+    children have two parents.
+
+    Raises `ConfigError` for no limits at all and nobody watching: it would never end.
+    """
+    if watch is None and limits == Limits():
+        raise ConfigError("a search without limits and without a watch never ends: give trials, seconds or patience")
+    running = Search(
+        subgraph, target, measure, seed, start, model, known=known, roofs=roofs, clock=clock, crossing=crossing
+    )
+    begun, stopped = clock(), None
+    while stopped is None:
+        left = None if limits.seconds is None else limits.seconds - (clock() - begun) - running.finals_seconds()
+        most = BATCH if limits.trials is None else limits.trials - running.made
+        new = running.step(min(BATCH, most), left)
+        if not new:
+            stopped = running.exhausted()
+        elif watch is not None and watch(running.progress(new)) is True:
+            stopped = f"{ASKED}: whoever watches said so"
+        else:
+            stopped = limits.reached(running.made, clock() - begun + running.finals_seconds(), running.since_best)
+    running.finish()
+    return running.found(stopped)
+
+
+Proposal = tuple[list[Schedule], int]
+"""Candidates in the order of their merit, and how many of them to take."""
+
+
+class Search:
+    """A search under way; `step` makes a batch, `finish` the finals."""
+
+    def __init__(
+        self,
+        subgraph: Subgraph,
+        target: Target,
+        measure: Measure,
+        seed: int = 0,
+        start: Sequence[Schedule] = (),
+        model: Model | None = None,
+        *,
+        known: Sequence[Trial] = (),
+        roofs: Roofs | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        crossing: bool = True,
+    ):
+        self.subgraph, self.target, self.measure, self.model, self.clock = subgraph, target, measure, model, clock
+        self.problem = problem_of(subgraph)
+        self.space = space(self.problem, target)
+        self.default = default(self.problem, target)
+        self.roofs = nominal(target) if roofs is None else roofs
+        self.floor = subgraph_floor(subgraph, self.roofs)
+        self.breeder = Breeder(self.space, np.random.default_rng(seed), crossing)
+        given = [nearest(self.problem, s, target) for s in start if s.template in self.space.templates]
+        self.waiting = list(dict.fromkeys([self.default, *given]))
+        self.trials = {t.schedule: t for t in known if legal(self.problem, t.schedule, target).ok}
+        """by schedule, in the order they were made, those known before first"""
+        self.before = len(self.trials)
+        self.dropped: set[Schedule] = set()
+        self.since_best = 0
+        self.each = 0.0
+        """seconds of a candidate in the last batches"""
+        self._era: list[Schedule] = []
+        """schedules measured since the population began again"""
+        self._unchanged = 0
+        self._has_begun = False
+        self._finalists: list[Schedule] = []
+        if model is not None and self.trials:
+            model.learn(subgraph, target, list(self.trials.values()))
+
+    # --- what is known
+
+    @property
+    def made(self) -> int:
+        """Candidates measured in this run."""
+        return len(self.trials) - self.before
+
+    @property
+    def best(self) -> Trial | None:
+        """The fastest so far."""
+        return min(filter(is_timed, self.trials.values()), key=lambda t: t.seconds or 0.0, default=None)
+
+    def progress(self, new: Sequence[Trial]) -> Progress:
+        default = self.trials.get(self.default)
+        return Progress(self.subgraph, tuple(new), self.made, self.best, default, self.floor)
+
+    def exhausted(self) -> str:
+        """Why there is no other candidate."""
+        dropped = f", {len(self.dropped)} have floors above the best time" if self.dropped else ""
+        return f"{ALL}: {len(self.trials)} schedules were measured{dropped}, and no others were found"
+
+    # --- a batch
+
+    def step(self, count: int = BATCH, seconds: float | None = None) -> list[Trial]:
+        """Measure so many candidates, fewer where the seconds are fewer; none when there are no more."""
+        if seconds is not None and self.each > 0:
+            count = max(1, min(count, int(seconds / self.each)))
+        schedules = self._proposed(count)
+        if not schedules:
+            return []
+        begun, before = self.clock(), self.best
+        new = self.measure(self.subgraph, self.target, schedules)
+        took = (self.clock() - begun) / len(schedules)
+        self.each = took if self.each == 0 else (self.each + took) / 2
+        self.trials.update(zip(schedules, new, strict=True))
+        self._era += schedules
+        best = self.best
+        is_better = best is not None and (before is None or best is not before)
+        self.since_best = 0 if is_better else self.since_best + len(new)
+        self._unchanged = 0 if is_better else self._unchanged + len(new)
+        if self.model is not None:
+            self.model.learn(self.subgraph, self.target, new)
+        return new
+
+    def _proposed(self, count: int) -> list[Schedule]:
+        """Candidates that are not known, their floors below the best time."""
+        found = [s for s in self.waiting if s not in self.trials]
+        found, self.waiting = found[:count], found[count:]
+        if len(found) < count:
+            propose = self._next if self._has_begun else self._first
+            self._has_begun = True
+            for schedules, most in propose(count - len(found), found):
+                found += self._filtered(schedules, found)[: min(most, count - len(found))]
+        return found or self._remaining(count)
+
+    def _first(self, count: int, besides: Sequence[Schedule]) -> Iterator[Proposal]:
+        """Of many the best by the model; without one what is near the default, and strangers."""
+        known = {*self.trials, *besides}
+        if self.model is not None and self.model.is_trained:
+            strangers = self.breeder.strangers(MANY, known)
+            scores = dict(zip(strangers, self._scores(strangers), strict=True))
+            yield diverse(sorted(strangers, key=lambda s: -scores[s]), 2 * count), count
+            return
+        near = self.breeder.children([self.default, *besides], count, known)
+        yield near, math.ceil(count / 2)
+        yield self.breeder.strangers(2 * count, known.union(near)), count // 2
+
+    def _next(self, count: int, besides: Sequence[Schedule]) -> Iterator[Proposal]:
+        if self._unchanged >= STALE:  # a new population: not too far from the best, and strangers
+            self._unchanged, self._era = 0, []
+        known = {*self.trials, *self.dropped, *besides}
+        if not self._era:
+            best = self.best
+            near = [] if best is None else self.breeder.far(best.schedule, count, known)
+            yield near, count // 2
+            yield self.breeder.strangers(2 * count, known.union(near)), count
+            return
+        parents, unguided = self._parents(), count
+        if self.model is not None and self.model.is_trained:
+            unguided = round(UNGUIDED * count)
+            guided = self._bred(parents, count - unguided, known)
+            known.update(guided)
+            yield guided, count - unguided
+        yield self.breeder.children(parents, 2 * count, known), unguided
+
+    def _parents(self) -> list[Schedule]:
+        """The fastest of this population, and once it has grown the best of all."""
+        timed = [t for s in self._era if is_timed(t := self.trials[s])]
+        elite = self.best
+        if elite is not None and elite not in timed and len(timed) >= PARENTS // 2:
+            timed.append(elite)
+        fastest = [t.schedule for t in sorted(timed, key=lambda t: t.seconds or 0.0)]
+        return diverse(fastest, PARENTS) or [self.default]
+
+    def _bred(self, parents: list[Schedule], count: int, known: set[Schedule]) -> list[Schedule]:
+        """Generations whose merit is the model's score alone; the best of all that came by."""
+        scores: dict[Schedule, float] = {}
+        for _ in range(GENERATIONS):
+            new = [s for s in self.breeder.children(parents, BRED, known) if s not in scores]
+            scores.update(zip(new, self._scores(new), strict=True))
+            parents = sorted(scores, key=lambda s: -scores[s])[:KEPT] or parents
+        return diverse(sorted(scores, key=lambda s: -scores[s]), 2 * count)
+
+    def _scores(self, schedules: list[Schedule]) -> list[float]:
+        assert self.model is not None
+        return self.model.scores(self.problem, self.target, schedules).tolist()
+
+    def _filtered(self, schedules: Sequence[Schedule], besides: Sequence[Schedule]) -> list[Schedule]:
+        """Without those that are there already, and those whose floor is above the best time."""
+        best = self.best
+        found: dict[Schedule, None] = {}
+        for s in schedules:
+            if s in self.trials or s in besides:
+                continue
+            if best is not None and best.seconds is not None and self.floor_of(s) > best.seconds:
+                self.dropped.add(s)
+            else:
+                found[s] = None
+        return list(found)
+
+    def floor_of(self, schedule: Schedule) -> float:
+        """Seconds that it takes at least."""
+        return least_seconds(floor_of(self.problem, schedule, self.target), self.target, self.roofs)
+
+    def _remaining(self, count: int) -> list[Schedule]:
+        """Of a small space the first that nobody has met."""
+        found: list[Schedule] = []
+        for n, s in enumerate(self.space):
+            if n == SMALL or len(found) == count:
+                break
+            found += self._filtered([s], ())
+        return found
+
+    # --- the end
+
+    def finals_seconds(self) -> float:
+        """About what the finals take."""
+        return self.each * finals.ROUNDS * len(finals.finalists(list(self.trials.values()), self.default))
+
+    def finish(self, rounds: int = finals.ROUNDS) -> None:
+        """Measure the fastest and the default again, one after the other and each time in another order."""
+        schedules = finals.finalists(list(self.trials.values()), self.default)
+        if not schedules:
+            return
+        again: dict[Schedule, list[Trial]] = {s: [] for s in schedules}
+        for n in range(rounds):
+            turned = schedules[n % len(schedules) :] + schedules[: n % len(schedules)]
+            for s, trial in zip(turned, self.measure(self.subgraph, self.target, turned), strict=True):
+                again[s].append(trial)
+        self.trials.update({s: finals.combined(self.trials[s], made) for s, made in again.items()})
+        self._finalists = schedules
+
+    def found(self, stopped: str) -> Found:
+        """What there is now."""
+        trials = tuple(self.trials.values())
+        default = self.trials[self.default]
+        among = [self.trials[s] for s in self._finalists] if self._finalists else trials
+        best = finals.chosen(among, self.default) or finals.chosen(trials, self.default) or default
+        return Found(best, trials, stopped, default, len(self.dropped), self.floor)
