@@ -9,12 +9,12 @@ The places depend on the template and a little on the subgraph, so that what is 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from neoflow.loops import problem_of
 from neoflow.loops.features import SHARED, feature_names, features
@@ -43,6 +43,7 @@ class Synthetic:
     cost: float = 0.05
     now: float = 0.0
     asked: list[Schedule] = field(default_factory=list)
+    _places: dict[tuple, NDArray[np.float64]] = field(default_factory=dict, repr=False)
 
     def clock(self) -> float:
         return self.now
@@ -54,13 +55,13 @@ class Synthetic:
         found = []
         for s in schedules:
             self.asked.append(s)
-            chance = _drawn(self.seed, "fails", subgraph.digest, s.to_json())
+            chance = _drawn(self.seed, len(self.asked), subgraph.digest)
             if chance.random() < self.failing:
                 outcome = OUTCOMES[1 + int(chance.integers(len(OUTCOMES) - 1))]
                 found.append(Trial(s, outcome, reason="it was drawn"))
                 continue
-            noise = _drawn(self.seed, "noise", len(self.asked)).standard_normal()
-            seconds = self.seconds(subgraph, target, s) * math.exp(self.noise * noise)
+            noise = self.noise * chance.standard_normal() if self.noise else 0.0
+            seconds = self.seconds(subgraph, target, s) * math.exp(noise)
             found.append(Trial(s, "ok", seconds, spread=self.noise))
         return found
 
@@ -69,18 +70,28 @@ class Synthetic:
         problem = problem_of(subgraph)
         least = least_seconds(floor_of(problem, schedule, target), target, nominal(target))
         values = features(problem, schedule, target)[: -len(SHARED)]
-        names = feature_names(schedule.template)[: -len(SHARED)]
-        away = self._away(schedule.template, names, values, subgraph.digest)
+        away = self._away(schedule.template, values, subgraph.digest)
         for n, inner in enumerate(schedule.inner):
-            own = tuple(f"{name}={value}" for name, value in inner.knobs)
-            away += 0.3 * sum(_drawn(self.seed, n, inner.template, text).random() for text in own) / (1 + len(own))
+            own = [self._taste(n, inner.template, name, value) for name, value in inner.knobs]
+            away += 0.3 * sum(own) / (1 + len(own))
         return max(least, subgraph_floor(subgraph, nominal(target))) * 2.0 ** (0.1 + away)
 
-    def _away(self, template: str, names: Sequence[str], values: Sequence[float], digest: str) -> float:
-        distances = []
-        for name, value in zip(names, values, strict=True):
-            machine, own = _drawn(self.seed, template, name), _drawn(self.seed, template, name, digest)
-            best = machine.uniform(0, 4) + own.uniform(-0.5, 0.5)
-            distances.append(machine.uniform(0.05, 0.5) * min(3.0, abs(value - best)))
-        together = sum(math.sqrt(a * b) for a, b in itertools.pairwise(distances))
-        return 0.5 * sum(distances) + 0.5 * together
+    def _taste(self, *what: object) -> float:
+        if what not in self._places:
+            self._places[what] = _drawn(self.seed, *what).random(1)
+        return float(self._places[what][0])
+
+    def _away(self, template: str, values: NDArray[np.float64], digest: str) -> float:
+        place, weight = self._place(template, digest)
+        distances = weight * np.minimum(3.0, np.abs(values - place))
+        return float(0.5 * distances.sum() + 0.5 * np.sqrt(distances[1:] * distances[:-1]).sum())
+
+    def _place(self, template: str, digest: str) -> NDArray[np.float64]:
+        """Where each knob is best, and how much it matters."""
+        if (template, digest) not in self._places:
+            found = []
+            for name in feature_names(template)[: -len(SHARED)]:
+                machine, own = _drawn(self.seed, template, name), _drawn(self.seed, template, name, digest)
+                found.append((machine.uniform(0, 4) + own.uniform(-0.5, 0.5), machine.uniform(0.05, 0.5)))
+            self._places[template, digest] = np.array(found).T
+        return self._places[template, digest]

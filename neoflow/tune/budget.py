@@ -6,7 +6,8 @@
 
 The part is what its latest batches closed, and hope that fades with each batch that closed nothing. So the kernel that
 takes most of a step comes first, and is left when it stops gaining; one that is near its floor, or hardly called, may
-never come. (Sharing by gradients: Zheng et al., Ansor, 2020, section 6; the estimate is our own.)
+never come. Defaults whose times nobody knows are measured before that. (Sharing by gradients: Zheng et al., Ansor,
+2020, section 6; the estimate is our own.)
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MEMORY = 0.5
 UNKNOWN = 3.0
 """A call's seconds, by its floor, where nobody knows them: about what defaults are from their floors in the models."""
 SLICE = 0.2
-"""Part of the budget that finals may take."""
+"""Part of the budget that finals may take; and defaults whose times nobody knows, before anything is shared out."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,10 @@ class _Account:
         self.is_over = False
 
     @property
+    def is_unknown(self) -> bool:
+        return self.task.seconds is None and not self.search.trials
+
+    @property
     def seconds(self) -> float:
         """Of a call, with the best schedule so far."""
         best = self.search.best
@@ -78,13 +83,15 @@ class _Account:
         return self.task.calls * room * part / (BATCH * (self.search.each or each))
 
     def step(self, count: int, seconds: float | None) -> list[Trial]:
-        before = self.seconds
+        before, was_unknown = self.seconds, self.is_unknown
         new = self.search.step(count, seconds)
+        self.is_over = not new
+        if was_unknown:
+            return new
         room = before - self.search.floor
         gained = max(0.0, before - self.seconds) / room if room > 0 else 0.0
         self.closed = MEMORY * min(1.0, gained) + (1 - MEMORY) * self.closed
         self.idle = 0 if gained > 0 else self.idle + 1
-        self.is_over = not new
         return new
 
 
@@ -113,11 +120,15 @@ def spend(
     begun, trials, idle, each = clock(), 0, 0, 1.0
     stopped = f"{ALL}: there is nothing to tune" if not tasks else None
     while stopped is None:
-        chosen = max((a for a in accounts if not a.is_over), key=lambda a: a.expected(each), default=None)
-        if chosen is None:
+        is_early = _part(limits, trials, clock() - begun) < SLICE
+        unknown = [a for a in accounts if a.is_unknown and not a.is_over and a.task.calls] if is_early else []
+        open_ones = unknown or [a for a in accounts if not a.is_over]
+        if not open_ones:
             stopped = f"{ALL}: every schedule of every kernel was measured"
             continue
-        most = BATCH if limits.trials is None else min(BATCH, limits.trials - trials)
+        chosen = max(open_ones, key=lambda a: a.expected(each))
+        most = 1 if unknown else BATCH
+        most = most if limits.trials is None else min(most, limits.trials - trials)
         left = None if limits.seconds is None else limits.seconds - (clock() - begun) - _finals(accounts, limits)
         before = chosen.seconds
         new = chosen.step(most, left)
@@ -130,6 +141,12 @@ def spend(
     _finish(accounts, None if limits.seconds is None else begun + limits.seconds, clock)
     found = tuple(a.search.found(stopped) if a.search.made else None for a in accounts)
     return Spent(found, stopped, trials)
+
+
+def _part(limits: Limits, trials: int, seconds: float) -> float:
+    """Of the limits, what is spent."""
+    of_trials = trials / limits.trials if limits.trials is not None else 0.0
+    return max(of_trials, seconds / limits.seconds if limits.seconds is not None else 0.0)
 
 
 def _finals(accounts: Sequence[_Account], limits: Limits) -> float:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
+from typing import Protocol, cast
 
 from neoflow.loops import Schedule
+from neoflow.partition import Subgraph
+from neoflow.target import Target
 from neoflow.tune.genetic import distance
-from neoflow.tune.trial import Trial
+from neoflow.tune.trial import Measure, Trial
 
 FINALISTS, ROUNDS = 4, 3
 """Candidates that are measured again, beside the default, and how often each, one after the other."""
@@ -29,13 +32,37 @@ def finalists(trials: Sequence[Trial], default: Schedule, count: int = FINALISTS
     return list(chosen) if len(chosen) > 1 else []
 
 
-def combined(first: Trial, again: Sequence[Trial]) -> Trial:
-    """One trial of several of a schedule: the median of their times. What failed once is what failed."""
-    failed = next((t for t in (first, *again) if not is_timed(t)), None)
+class Interleaves(Protocol):
+    """A `Measure` that can time finalists in turns in one process, so that their ratios hold on a busy machine."""
+
+    def interleaved(self, subgraph: Subgraph, target: Target, schedules: Sequence[Schedule]) -> list[Trial]:
+        """A trial each, in their order."""
+        ...
+
+
+def again(measure: Measure, subgraph: Subgraph, target: Target, schedules: Sequence[Schedule]) -> list[Trial]:
+    """Trials of finalists, side by side: as `measure` does that, or one after the other, each time in another order."""
+    if callable(getattr(measure, "interleaved", None)):
+        return cast(Interleaves, measure).interleaved(subgraph, target, schedules)
+    made: dict[Schedule, list[Trial]] = {s: [] for s in schedules}
+    for n in range(ROUNDS):
+        start = n % len(schedules)
+        turned = [*schedules[start:], *schedules[:start]]
+        for s, trial in zip(turned, measure(subgraph, target, turned), strict=True):
+            made[s].append(trial)
+    return [combined(trials) for trials in made.values()]
+
+
+def combined(trials: Sequence[Trial]) -> Trial:
+    """One trial of several of a schedule: the median of their times. What failed once is what failed.
+
+    The time by which it became a finalist is not among them: it was the best of many, and so it was lucky.
+    """
+    failed = next((t for t in trials if not is_timed(t)), None)
     if failed is not None:
         return failed
-    times = [t.seconds for t in (first, *again) if t.seconds is not None]
-    return replace(first, seconds=median(times), spread=median(t.spread for t in (first, *again)))
+    times = [t.seconds for t in trials if t.seconds is not None]
+    return replace(trials[0], seconds=median(times), spread=median(t.spread for t in trials))
 
 
 def chosen(trials: Sequence[Trial], default: Schedule) -> Trial | None:

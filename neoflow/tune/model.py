@@ -57,7 +57,10 @@ class ModelWarning(UserWarning):
 
 def is_available() -> bool:
     """Whether XGBoost is installed."""
-    return importlib.util.find_spec("xgboost") is not None
+    try:
+        return importlib.util.find_spec("xgboost") is not None
+    except ValueError:  # somebody has put something else in its place
+        return False
 
 
 def _xgboost() -> Any:
@@ -95,6 +98,11 @@ class Model:
     @property
     def is_trained(self) -> bool:
         return self._booster is not None
+
+    @property
+    def trees(self) -> int:
+        """Trees of all runs."""
+        return self._booster.num_boosted_rounds() if self.is_trained else 0
 
     def learn(self, subgraph: Subgraph, target: Target, trials: Sequence[Trial]) -> None:
         """Remember what became of candidates; the trees are made anew when that is much more than they know."""

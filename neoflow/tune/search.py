@@ -306,18 +306,13 @@ class Search:
         """About what the finals take."""
         return self.each * finals.ROUNDS * len(finals.finalists(list(self.trials.values()), self.default))
 
-    def finish(self, rounds: int = finals.ROUNDS) -> None:
-        """Measure the fastest and the default again, one after the other and each time in another order."""
+    def finish(self) -> None:
+        """Measure the fastest and the default again, side by side."""
         schedules = finals.finalists(list(self.trials.values()), self.default)
-        if not schedules:
-            return
-        again: dict[Schedule, list[Trial]] = {s: [] for s in schedules}
-        for n in range(rounds):
-            turned = schedules[n % len(schedules) :] + schedules[: n % len(schedules)]
-            for s, trial in zip(turned, self.measure(self.subgraph, self.target, turned), strict=True):
-                again[s].append(trial)
-        self.trials.update({s: finals.combined(self.trials[s], made) for s, made in again.items()})
-        self._finalists = schedules
+        if schedules:
+            made = finals.again(self.measure, self.subgraph, self.target, schedules)
+            self.trials.update(zip(schedules, made, strict=True))
+            self._finalists = schedules
 
     def found(self, stopped: str) -> Found:
         """What there is now."""
