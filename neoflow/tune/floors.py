@@ -86,12 +86,18 @@ def subgraph_floor(subgraph: Subgraph, roofs: Roofs) -> float:
 
 def _contraction(p: Any, k: Schedule, target: Target) -> tuple[float, float]:
     s, cut = tile.sides(p, k), tile.pieces(p, k)
-    width = int(k["lanes"]) * int(k["vectors"])
-    vectors = math.ceil(width / target.lanes(s.element))  # of a row, if the compiler joins narrow ones
+    lanes, width, register = int(k["lanes"]), int(k["lanes"]) * int(k["vectors"]), target.lanes(s.element)
     tiles = cut.batch * cut.m * cut.n / (cut.rows * width)
-    accumulators, steps = cut.rows * vectors, tiles * cut.k
-    multiply = steps * accumulators / target.fma_units
-    loads = steps * (cut.rows + 2 * vectors) / VECTORS_A_CYCLE
+    if lanes == 1:  # the compiler may join what is written one by one
+        vectors = math.ceil(width / register)
+        accumulators = math.ceil(cut.rows * width / register)
+    else:
+        vectors = int(k["vectors"]) * math.ceil(lanes / register)
+        accumulators = cut.rows * vectors
+    steps = tiles * cut.k
+    units = target.fma_units if 2 * lanes > register else max(2, target.fma_units)  # a wide one may take two halves
+    multiply = steps * accumulators / units
+    loads = steps * ((cut.rows if lanes > 1 else 1) + vectors) / VECTORS_A_CYCLE
     chains = steps * costs.LATENCY / (1 + WINDOW / (cut.k * accumulators))
     stores = steps * max(0, accumulators + vectors - target.registers) / 2
     return max(multiply, loads, chains, stores), _again(p, k, target, cut)

@@ -142,9 +142,13 @@ class Model:
         kept = MOST_TREES - TREES
         self._prior = booster[:kept] if booster.num_boosted_rounds() > kept else booster
 
+    def trees_as_bytes(self) -> bytes:
+        """UBJSON, nothing of one that is not trained."""
+        return bytes(self._booster.save_raw("ubj")) if self.is_trained else b""
+
     def to_bytes(self) -> bytes:
         """A line of JSON (schema, device, columns, checksum), then the trees as UBJSON."""
-        trees = bytes(self._booster.save_raw("ubj")) if self.is_trained else b""
+        trees = self.trees_as_bytes()
         head = {"schema": SCHEMA, "device": self.device, "columns": self.columns.names, "sha256": _checksum(trees)}
         return json.dumps(head).encode() + b"\n" + trees
 

@@ -24,6 +24,7 @@ WITH_OPTIONS = (
     "operators",
     "runtime",
     "steps.__main__",
+    "tuning",
 )
 
 

@@ -1,5 +1,6 @@
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,12 +18,12 @@ from tests.loops.programs import product
 from tests.tune.problems import GPU, TARGET, named, only, pool
 
 
-def cycles_of(subgraph, **knobs):
+def cycles_of(subgraph, target=TARGET, **knobs):
     problem = problem_of(subgraph)
     schedule = complete(
-        "contraction", problem, TARGET, {"fuse": problem.all_fused, "split": 0, "side": "right", **knobs}
+        "contraction", problem, target, {"fuse": problem.all_fused, "split": 0, "side": "right", **knobs}
     )
-    return floor_of(problem, schedule, TARGET)
+    return floor_of(problem, schedule, target)
 
 
 def test_arithmetic_of_a_product():
@@ -36,6 +37,17 @@ def test_arithmetic_of_a_product():
     assert busy * 4 / (1 + 512 / 128) * 2 == narrow > busy  # each waits for the one before, four products side by side
     spilled = cycles_of(subgraph, **{**wide, "vectors": 16, "tile_rows": 4})
     assert spilled.held == 2.0 and spilled.cycles >= busy
+
+
+def test_what_the_compiler_may_make_of_narrow_vectors():
+    """One by one they may be joined, also over rows; and a core that halves wide vectors has two units for narrow
+    ones."""
+    subgraph, half = only(product, (64, 128), (128, 64)), replace(TARGET, fma_units=1)
+    busy = 64 * 64 * 128 / 16 / 2
+    joined = cycles_of(subgraph, lanes=1, vectors=2, tile_rows=32)
+    assert joined.cycles == busy
+    assert cycles_of(subgraph, half, lanes=16, vectors=2, tile_rows=8).cycles == 2 * busy
+    assert cycles_of(subgraph, half, lanes=8, vectors=4, tile_rows=8).cycles == 2 * busy
 
 
 def test_the_busiest_core_has_one_task_at_least():
