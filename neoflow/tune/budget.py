@@ -22,7 +22,7 @@ from neoflow.target import Target
 from neoflow.tune.limits import Limits
 from neoflow.tune.model import Model
 from neoflow.tune.roofs import Roofs
-from neoflow.tune.search import ALL, ASKED, BATCH, Found, Progress, Search
+from neoflow.tune.search import ALL, ASKED, BATCH, MANY, Found, Progress, Search
 from neoflow.tune.trial import Measure, Trial
 
 HOPE = 0.25
@@ -31,6 +31,8 @@ MEMORY = 0.5
 """Weight of the latest batch in the part that is expected of the next one."""
 UNKNOWN = 3.0
 """A call's seconds, by its floor, where nobody knows them: about what defaults are from their floors in the models."""
+FEW = 500
+"""Schedules that a trained model looks at before a kernel's first batch: a quarter of a second, of about one."""
 SLICE = 0.2
 """Part of the budget that finals may take; and defaults whose times nobody knows, before anything is shared out."""
 
@@ -111,9 +113,22 @@ def spend(
 
     watch: told of every batch with the number of its task; the tuning ends when it says True.
     """
+    many = MANY if len(tasks) == 1 else FEW
     accounts = [
         _Account(
-            t, Search(t.subgraph, target, measure, seed + n, t.start, model, known=t.known, roofs=roofs, clock=clock)
+            t,
+            Search(
+                t.subgraph,
+                target,
+                measure,
+                seed + n,
+                t.start,
+                model,
+                known=t.known,
+                roofs=roofs,
+                clock=clock,
+                many=many,
+            ),
         )
         for n, t in enumerate(tasks)
     ]

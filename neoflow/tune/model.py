@@ -1,8 +1,8 @@
 """`Model`: which of many candidates is likely to be fast, learned from those that were measured, of any subgraph.
 
-Gradient-boosted trees (XGBoost) learn, of each candidate, its share of the best speed of its subgraph: so what is said
-of one subgraph holds for others, whose times are of another order. What failed has the least share, whatever the
-reason: that is no time, but nothing to try again. Trees of earlier runs are kept, and those of this run follow them.
+Gradient-boosted trees (XGBoost) learn to rank: which of two candidates of one subgraph is faster. So what one subgraph
+teaches holds for others, whose times are of another order. What failed ranks last, whatever the reason: that is no
+time, but nothing to try again. Trees of earlier runs are kept, and those of this run follow them.
 """
 
 from __future__ import annotations
@@ -32,12 +32,15 @@ TREES, MOST_TREES = 60, 480
 """Trees of a run, and of a file: of more, those of the latest runs make room, the first are what the rest corrects."""
 LEAST_ROWS = 16
 """Candidates from which a model is worth asking."""
-GROWN = 1.15
-"""Learning again pays when there is so much more to learn from."""
-LEAST_SHARE = -4.0
-"""The logarithm to 2 of the share of what failed; what is 16 times as slow as the best is not worth telling apart."""
+GROWN, OWN = 1.15, 24
+"""Learning again pays when there is so much more to learn from, or so many more candidates of one subgraph."""
+LEAST_SHARE, LEVELS = -6.0, 4
+"""The logarithm to 2 of a candidate's share of the best speed, at least: what is 64 times as slow is not worth telling
+apart, and what failed is below. Levels of each factor of 2: what is as fast but for less, neither is to come first."""
 PARAMETERS = {
-    "objective": "reg:squarederror",
+    "objective": "rank:pairwise",
+    "lambdarank_pair_method": "mean",
+    "lambdarank_num_pair_per_sample": 8,
     "max_depth": 6,
     "eta": 0.15,
     "subsample": 0.9,
@@ -82,13 +85,15 @@ class Model:
         self._xgboost = _xgboost()
         self.device, self.columns = device, Columns(device)
         self._rows: dict[tuple[str, str], list[NDArray[np.float32]]] = {}
-        """by subgraph and target, as the shares"""
+        """by subgraph and target, as the seconds"""
         self._log_seconds: dict[tuple[str, str], list[float]] = {}
         self._prior: Any = None
         """the trees of earlier runs"""
         self._booster: Any = None
         self._learned = 0
         """candidates that the trees have been made from in this run"""
+        self._own: dict[tuple[str, str], int] = {}
+        """of these, those of each subgraph"""
 
     @property
     def count(self) -> int:
@@ -112,7 +117,8 @@ class Model:
             rows.append(self.columns.row(problem, trial.schedule, target))
             is_timed = trial.outcome == "ok" and trial.seconds is not None
             seconds.append(math.log2(trial.seconds) if is_timed and trial.seconds else math.inf)
-        if self.count >= max(LEAST_ROWS, GROWN * self._learned):
+        is_more = self.count >= GROWN * self._learned or len(rows) >= self._own.get(key, 0) + OWN
+        if self.count >= LEAST_ROWS and is_more:
             self.fit()
 
     def fit(self) -> None:
@@ -120,14 +126,14 @@ class Model:
         if not self.count:
             return
         rows = np.stack([row for group in self._rows.values() for row in group])
-        shares = np.concatenate([_shares(np.array(group)) for group in self._log_seconds.values()])
-        data = self._xgboost.DMatrix(rows, label=shares, feature_names=self.columns.names, nthread=1)
+        ranks = np.concatenate([_ranks(np.array(group)) for group in self._log_seconds.values()])
+        groups = np.repeat(np.arange(len(self._rows)), [len(group) for group in self._rows.values()])
+        data = self._xgboost.DMatrix(rows, label=ranks, qid=groups, feature_names=self.columns.names, nthread=1)
         self._booster = self._xgboost.train(PARAMETERS, data, TREES, xgb_model=self._prior)
-        self._learned = self.count
+        self._learned, self._own = self.count, {key: len(group) for key, group in self._rows.items()}
 
     def scores(self, problem: Problem, target: Target, schedules: Sequence[Schedule]) -> NDArray[np.float32]:
-        """The logarithm to 2 of the share of the best speed that each is likely to reach; zeros before it is
-        trained."""
+        """A number for each, the greater the faster it is likely to be; zeros before it is trained."""
         if not self.is_trained or not schedules:
             return np.zeros(len(schedules), np.float32)
         rows = np.stack([self.columns.row(problem, s, target) for s in schedules])
@@ -153,10 +159,12 @@ class Model:
         return json.dumps(head).encode() + b"\n" + trees
 
 
-def _shares(log_seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    timed = log_seconds[np.isfinite(log_seconds)]
-    best = timed.min() if timed.size else 0.0
-    return np.maximum(best - log_seconds, LEAST_SHARE)
+def _ranks(log_seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of one subgraph's candidates: the higher the faster, 0 for what has no time."""
+    timed = np.isfinite(log_seconds)
+    best = log_seconds[timed].min() if timed.any() else 0.0
+    shares = np.maximum(best - log_seconds, LEAST_SHARE)
+    return np.where(timed, 1 + np.round(LEVELS * (shares - LEAST_SHARE)), 0.0)
 
 
 def _checksum(data: bytes) -> str:

@@ -34,7 +34,7 @@ BATCH = 8
 """Candidates built side by side and then timed: those of a generation."""
 MANY = 2000
 """Schedules that a model which is trained looks at before the first batch."""
-GENERATIONS, BRED, KEPT = 3, 96, 32
+GENERATIONS, BRED, KEPT = 3, 64, 32
 """Generations by the model's scores before a batch, children of each, and those of them that breed."""
 UNGUIDED = 0.25
 """Part of a batch that the model has no say in: without it only what it knows would ever be seen."""
@@ -142,12 +142,14 @@ class Search:
         roofs: Roofs | None = None,
         clock: Callable[[], float] = time.monotonic,
         crossing: bool = True,
+        many: int = MANY,
     ):
+        """many: schedules that a trained model looks at before the first batch; the rest as of `search`."""
         self.subgraph, self.target, self.measure, self.model, self.clock = subgraph, target, measure, model, clock
         self.problem = problem_of(subgraph)
         self.space = space(self.problem, target)
         self.default = default(self.problem, target)
-        self.roofs = nominal(target) if roofs is None else roofs
+        self.roofs, self.many = nominal(target) if roofs is None else roofs, many
         self.floor = subgraph_floor(subgraph, self.roofs)
         self.breeder = Breeder(self.space, np.random.default_rng(seed), crossing)
         given = [nearest(self.problem, s, target) for s in start if s.template in self.space.templates]
@@ -158,7 +160,7 @@ class Search:
         self.dropped: set[Schedule] = set()
         self.since_best = 0
         self.each = 0.0
-        """seconds of a candidate in the last batches"""
+        """seconds of a candidate in the last batches, with what it took to think of it"""
         self._era: list[Schedule] = []
         """schedules measured since the population began again"""
         self._unchanged = 0
@@ -194,13 +196,11 @@ class Search:
         """Measure so many candidates, fewer where the seconds are fewer; none when there are no more."""
         if seconds is not None and self.each > 0:
             count = max(1, min(count, int(seconds / self.each)))
+        begun, before = self.clock(), self.best
         schedules = self._proposed(count)
         if not schedules:
             return []
-        begun, before = self.clock(), self.best
         new = self.measure(self.subgraph, self.target, schedules)
-        took = (self.clock() - begun) / len(schedules)
-        self.each = took if self.each == 0 else (self.each + took) / 2
         self.trials.update(zip(schedules, new, strict=True))
         self._era += schedules
         best = self.best
@@ -209,6 +209,8 @@ class Search:
         self._unchanged = 0 if is_better else self._unchanged + len(new)
         if self.model is not None:
             self.model.learn(self.subgraph, self.target, new)
+        took = (self.clock() - begun) / len(schedules)
+        self.each = took if self.each == 0 else (self.each + took) / 2
         return new
 
     def _proposed(self, count: int) -> list[Schedule]:
@@ -226,7 +228,7 @@ class Search:
         """Of many the best by the model; without one what is near the default, and strangers."""
         known = {*self.trials, *besides}
         if self.model is not None and self.model.is_trained:
-            strangers = self.breeder.strangers(MANY, known)
+            strangers = self.breeder.strangers(self.many, known)
             scores = dict(zip(strangers, self._scores(strangers), strict=True))
             yield diverse(sorted(strangers, key=lambda s: -scores[s]), 2 * count), count
             return
