@@ -27,7 +27,7 @@ COPIES = {
     "CHANGELOG.md": "changelog.md",
     "benchmarks/RESULTS.md": "results.md",
 }
-TRAINING = ("Trainer", "compile", "get_value", "set_value", "load_parameters", "save_parameters")
+TRAINING = ("Trainer", "compile", "get_value", "set_value", "load", "load_parameters", "save_parameters")
 PAGES = {"nn", "optim", "tune", "__version__"}
 """Public names that are modules, with pages of their own or not there yet."""
 

@@ -1,13 +1,13 @@
 """neoflow: write an operator as one index expression, differentiate it, compile it, train with it.
 
-What builds expressions is here at once; differentiation, compilation and training are imported when first used.
+Everything is imported when it is first used: a package that was built ahead of time runs without the compiler, and
+without what expressions are written with.
 """
 
 from importlib import import_module
-from sys import modules
 from typing import TYPE_CHECKING, Any
 
-from neoflow.boundary import OPERATORS, publish, publish_methods
+from neoflow.boundary import publish
 from neoflow.errors import (
     ArgumentError,
     CheckpointError,
@@ -18,110 +18,41 @@ from neoflow.errors import (
     GradientError,
     GraphError,
     NeoflowError,
+    PackageError,
     PartitionError,
     RuntimeFault,
     ScheduleError,
     TextError,
 )
-from neoflow.expr.constant import constant
-from neoflow.expr.count import count_ops
-from neoflow.expr.dsl import (
-    abs,
-    argmax,
-    argmin,
-    axis,
-    bitwise_and,
-    bitwise_not,
-    bitwise_or,
-    bitwise_xor,
-    cast,
-    ceil,
-    clip,
-    compute,
-    cos,
-    equal,
-    erf,
-    exp,
-    expm1,
-    floor,
-    left_shift,
-    log,
-    log1p,
-    logical_and,
-    logical_not,
-    logical_or,
-    max,
-    maximum,
-    mean,
-    min,
-    minimum,
-    not_equal,
-    parameter,
-    placeholder,
-    pow,
-    prod,
-    relu,
-    right_shift,
-    round,
-    rsqrt,
-    scatter,
-    select,
-    sigmoid,
-    sign,
-    sin,
-    sqrt,
-    stop_gradient,
-    sum,
-    tanh,
-    where,
-)
-from neoflow.expr.interp import evaluate
-from neoflow.expr.ir import Expr
-from neoflow.expr.products import einsum, matmul
-from neoflow.expr.reducers import all, any, std, var
-from neoflow.expr.shape.cumulative import cumsum
-from neoflow.expr.shape.fill import arange, eye, full, full_like, ones, ones_like, zeros, zeros_like
-from neoflow.expr.shape.indexing import diagonal, gather, one_hot, take, take_along_axis, tril, triu
-from neoflow.expr.shape.join import concat, repeat, split, stack, tile
-from neoflow.expr.shape.ordering import argsort, sort, top_k
-from neoflow.expr.shape.padding import pad
-from neoflow.expr.shape.rearrange import (
-    broadcast_to,
-    expand_dims,
-    flip,
-    moveaxis,
-    ravel,
-    reshape,
-    roll,
-    squeeze,
-    swapaxes,
-    transpose,
-)
-from neoflow.expr.tensor import Parameter, Tensor
 
 if TYPE_CHECKING:
     from neoflow.autodiff import check_grad, grad, vjp
     from neoflow.expr.notation import expr
+    from neoflow.language import *
 
 __version__ = "0.1.0"
 
+_LANGUAGE = "neoflow.language"
 _LAZY = {
     "EarlyStopping": "neoflow.train",
     "Trainer": "neoflow.report.trainer",
     "check_grad": "neoflow.autodiff",
     "compile": "neoflow.pipeline",
-    "get_value": "neoflow.runtime",
+    "expr": "neoflow.expr",
+    "get_value": "neoflow.runtime.parameters",
     "grad": "neoflow.autodiff",
-    "load_parameters": "neoflow.runtime",
+    "load": "neoflow.package.loading",
+    "load_parameters": "neoflow.runtime.parameters",
     "mixed_precision": "neoflow.pipeline",
     "nn": "neoflow.nn",
     "optim": "neoflow.nn.optim",
-    "save_parameters": "neoflow.runtime",
-    "set_value": "neoflow.runtime",
+    "save_parameters": "neoflow.runtime.parameters",
+    "set_value": "neoflow.runtime.parameters",
     "tune": "neoflow.tune",
     "vjp": "neoflow.autodiff",
 }
-"""Public names that live in a stage of their own, and that stage; a name of a module is the module."""
+"""Public names that live in a stage of their own, and that stage; a name of a module is the module. The others are of
+the language."""
 
 __all__ = [
     "ArgumentError",
@@ -134,6 +65,7 @@ __all__ = [
     "GradientError",
     "GraphError",
     "NeoflowError",
+    "PackageError",
     "Parameter",
     "PartitionError",
     "RuntimeFault",
@@ -184,6 +116,7 @@ __all__ = [
     "get_value",
     "grad",
     "left_shift",
+    "load",
     "load_parameters",
     "log",
     "log1p",
@@ -250,19 +183,17 @@ __all__ = [
 ]
 
 
-publish(globals(), (name for name in __all__ if name not in ("Parameter", "Tensor")))
-publish_methods(type(modules["neoflow.expr"]))
-publish_methods(Expr, OPERATORS)
-publish_methods(Tensor, OPERATORS)
-
-
 def __getattr__(name: str) -> Any:
-    home = _LAZY.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module 'neoflow' has no attribute {name!r}")
+    home = _LAZY.get(name, _LANGUAGE)
     module = import_module(home)
-    globals()[name] = module if home.endswith(f".{name}") else getattr(module, name)
-    publish(globals(), [name])
+    if home == _LANGUAGE:
+        globals().update({n: getattr(module, n) for n in module.__all__})
+        publish(globals(), (n for n in module.__all__ if n not in ("Parameter", "Tensor")))
+    else:
+        globals()[name] = module if home.endswith(f".{name}") else getattr(module, name)
+        publish(globals(), [name])
     return globals()[name]
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from types import TracebackType
@@ -18,12 +17,11 @@ from typing import Any, TypeVar, cast
 
 from neoflow import config
 from neoflow.arguments import doubtful, misfit
+from neoflow.caller import caller
 from neoflow.errors import ArgumentError, NeoflowError
-from neoflow.expr.ir import caller
 
 F = TypeVar("F", bound=Callable[..., Any])
 _ROOT = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_LIBRARIES = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _COMPILED = ".pyx"
 """The end of the file, of no place, that a frame of NumPy's compiled parts is said to be of."""
 _SPECIAL = ("__init__", "__call__")
@@ -137,13 +135,20 @@ def _is_users(error: Exception) -> bool:
 
 
 def _users(frames: TracebackType | None) -> Iterator[TracebackType]:
-    is_inside = True
+    is_inside, libraries = True, tuple(_libraries())
     for one in _each(frames):
         file = one.tb_frame.f_code.co_filename
-        is_library = file.startswith((*_LIBRARIES, "<frozen")) or file.endswith(_COMPILED)
+        is_library = file.startswith((*libraries, "<frozen")) or file.endswith(_COMPILED)
         is_inside = file.startswith(_ROOT) or (is_inside and is_library)
         if not is_inside:
             yield one
+
+
+def _libraries() -> Iterator[str]:
+    """Where libraries lie."""
+    import sysconfig  # imported here: most programs have no error
+
+    return (sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 def _each(frames: TracebackType | None) -> Iterator[TracebackType]:

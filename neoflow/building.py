@@ -9,10 +9,11 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from neoflow import codegen, config
+from neoflow.code import Code, kernel_symbol
 from neoflow.codegen.keys import request_key
 from neoflow.devices import device, kernel_cache
 from neoflow.errors import CodegenError, RuntimeFault
-from neoflow.kernel import Code, Kernel, kernel_symbol
+from neoflow.kernel import Kernel
 from neoflow.loops import Schedule, schedule_from_json
 from neoflow.machine import available_cores
 from neoflow.partition import Subgraph

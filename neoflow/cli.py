@@ -16,6 +16,7 @@ COMMANDS = (
     "train",
     "tune",
     "bench",
+    "build",
     "explain",
     "compare",
     "models",

@@ -53,6 +53,11 @@ def shows_full_tracebacks() -> bool:
     return value == "full"
 
 
+def threads() -> int:
+    """NEOFLOW_THREADS as it is now. Raises `ConfigError`."""
+    return _integer("NEOFLOW_THREADS", available_cores(), 1)
+
+
 def load() -> Config:
     """The flags as they are now. Raises `ConfigError` naming the variable, its value and what is allowed."""
     from platformdirs import user_cache_path
@@ -71,7 +76,7 @@ def load() -> Config:
     return Config(
         Path(folder),
         _integer("NEOFLOW_CACHE_BYTES", 2 << 30, 1 << 20),
-        _integer("NEOFLOW_THREADS", available_cores(), 1),
+        threads(),
         check == "1",
         compiler,
     )

@@ -6,14 +6,15 @@ from functools import lru_cache
 
 from neoflow import codegen, config
 from neoflow.architectures import runs_on
+from neoflow.code import Code
 from neoflow.codegen.keys import request_key
 from neoflow.errors import RuntimeFault
-from neoflow.kernel import Code
 from neoflow.runtime.cache import KernelCache
 from neoflow.runtime.device import Device
 from neoflow.runtime.device.cpu import CPU, Cpu
-from neoflow.runtime.device.cuda import Cuda, CudaDriver
-from neoflow.runtime.parameters import STORE, ParameterStore
+from neoflow.runtime.device.cuda import Cuda, this_gpu
+from neoflow.runtime.device.library import Library
+from neoflow.runtime.store import STORE, ParameterStore
 from neoflow.target import Target
 
 
@@ -40,7 +41,7 @@ def device(target: Target | None = None) -> Device:
 def cpu() -> Cpu:
     """The CPU, ready to run kernels: its thread team comes from the cache, or is compiled."""
 
-    def team() -> bytes:
+    def team() -> Library:
         cache, request = kernel_cache(config.load()), request_key("the thread team", "", "")
         key = cache.kernel_of(request)
         module = None if key is None else cache.find(key)
@@ -48,16 +49,15 @@ def cpu() -> Cpu:
             key = codegen.team_key()
             module = cache.find(key) or cache.publish(codegen.build_team(), {key: Code(())})
             cache.remember(request, key)
-        return module.library
+        return Library(module.library)
 
     CPU.install(team)
     return CPU
 
 
-@lru_cache(maxsize=1)
 def gpu() -> Cuda:
     """The GPU of this machine. Raises `RuntimeFault` when there is none that this process may use."""
-    return Cuda(CudaDriver())
+    return this_gpu()
 
 
 def parameter_store() -> ParameterStore:

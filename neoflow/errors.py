@@ -15,6 +15,7 @@ __all__ = [
     "GradientError",
     "GraphError",
     "NeoflowError",
+    "PackageError",
     "PartitionError",
     "RuntimeFault",
     "ScheduleError",
@@ -111,6 +112,10 @@ class ConfigError(NeoflowError):
 
 class CheckpointError(NeoflowError):
     """A checkpoint or parameter file that cannot be read or does not fit."""
+
+
+class PackageError(NeoflowError):
+    """A package that is damaged, of a newer format, or not for this machine; or one that cannot be written."""
 
 
 class TextError(NeoflowError):

@@ -1,102 +1,13 @@
-"""`Kernel`: one subgraph, how it becomes loops, for what machine; and `Code`: what its compiled form is called by."""
+"""`Kernel`: one subgraph, how it becomes loops, for what machine."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass
 
-from neoflow.arguments import misfit
-from neoflow.boundary import public
-from neoflow.errors import TextError
+from neoflow.code import kernel_symbol
 from neoflow.loops import Schedule
 from neoflow.partition import Subgraph
 from neoflow.target import Target
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One phase of a kernel: the C function `void symbol(void **pointers, int thread, int begin, int end)`.
-
-    It does the tasks from `begin` to `end` out of `tasks`; pieces of them may run side by side where `is_parallel`.
-
-    On a GPU it is `__global__ void symbol(T *pointer, ...)`, launched with `tasks` blocks of `threads` threads, each
-    block with `shared_bytes` of dynamic shared memory.
-    """
-
-    symbol: str
-    tasks: int
-    is_parallel: bool
-    threads: int = 1
-    shared_bytes: int = 0
-
-
-@dataclass(frozen=True)
-class Workspace:
-    """Scratch of a kernel: `nbytes` shared by all of its tasks, or so many for each thread."""
-
-    nbytes: int
-    is_shared: bool
-
-    def total(self, threads: int) -> int:
-        """Bytes for so many threads, whose pieces begin at lines of the cache."""
-        return self.nbytes if self.is_shared else threads * self.per_thread
-
-    @property
-    def per_thread(self) -> int:
-        """The distance of two threads' pieces."""
-        return -(-self.nbytes // 64) * 64
-
-
-@dataclass(frozen=True)
-class Fault:
-    """What a kernel finds wrong: an index read from data is outside an extent of value `value`; None: of its output."""
-
-    value: int | None
-    extent: int
-
-
-@dataclass(frozen=True)
-class Code:
-    """How a compiled kernel is called: its entries one after the other, each with the same pointers.
-
-    Pointers: the inputs, the outputs, each workspace, and, where it can fail, a word (int32) that becomes the number of
-    a fault, counted from 1. A fault leaves outputs undefined and never reads or writes outside of a buffer.
-    """
-
-    entries: tuple[Entry, ...]
-    workspaces: tuple[Workspace, ...] = ()
-    faults: tuple[Fault, ...] = ()
-
-    def to_json(self) -> str:
-        """Canonical JSON."""
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @staticmethod
-    @public
-    def from_json(text: str) -> Code:
-        """The code that `to_json` gave. Raises `TextError` for anything else."""
-        try:
-            data: Mapping[str, Any] = json.loads(text)
-            return Code(
-                tuple(_row(Entry, e) for e in data["entries"]),
-                tuple(_row(Workspace, w) for w in data["workspaces"]),
-                tuple(_row(Fault, f) for f in data["faults"]),
-            )
-        except (ValueError, LookupError, TypeError, RecursionError) as error:
-            raise TextError(f"how a kernel is called is not written here: {error}", 1, 1) from None
-
-
-def _row(kind: type[T], data: Mapping[str, Any]) -> T:
-    """The value of a class with these fields. Raises `TypeError`."""
-    row = kind(**data)
-    found = misfit(kind, (), data)
-    if found is not None:
-        raise TypeError(found)
-    return row
 
 
 @dataclass(frozen=True)
@@ -113,8 +24,3 @@ class Kernel:
     def symbol(self) -> str:
         """The name that those of its functions begin with."""
         return kernel_symbol(self.key)
-
-
-def kernel_symbol(key: str) -> str:
-    """The name that the functions of the kernel of a key begin with."""
-    return f"nf_{key[:16]}"

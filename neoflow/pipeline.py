@@ -9,14 +9,15 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import overload
 
 from neoflow import codegen, config, devices
 from neoflow.architectures import GPU_KINDS, NEWEST, gpu_target
 from neoflow.building import find_kernels, load
+from neoflow.caller import caller
 from neoflow.devices import device, parameter_store
 from neoflow.errors import CodegenError, ConfigError, RuntimeFault
-from neoflow.expr.ir import caller
 from neoflow.expr.tensor import Parameter, Placeholder, Tensor, topological
 from neoflow.graph import (
     CANONICALIZE,
@@ -46,7 +47,8 @@ from neoflow.partition import (
     partition,
 )
 from neoflow.runtime.function import Elsewhere, Function
-from neoflow.runtime.plan import Plan, make_plan
+from neoflow.runtime.plan import Plan
+from neoflow.runtime.planner import make_plan
 from neoflow.runtime.records import Module
 from neoflow.target import Target, cpu_target
 from neoflow.trace import Trace, tick
@@ -73,6 +75,12 @@ class Compiled:
 
     def __repr__(self) -> str:
         return f"<Compiled {len(self.graph.nodes)} computes: {len(self.calls)} calls of {len(self.kernels)} kernels>"
+
+    def save(self, path: Path, functions: Mapping[str, Compiled]) -> None:
+        """Write functions as a package, see `neoflow.package.saving`."""
+        from neoflow.package.saving import save_package  # imported here: few programs are saved
+
+        save_package(path, functions)
 
     def source(self, format: str = "tir") -> str:
         """The code of every distinct kernel."""

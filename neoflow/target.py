@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from neoflow.boundary import public
 from neoflow.errors import CodegenError
 from neoflow.machine import available_cores
-from neoflow.text import read_record, write_record
 
 
 @dataclass(frozen=True)
@@ -43,12 +42,16 @@ class Target:
 
     def to_text(self) -> str:
         """The target as `from_text` reads it back."""
+        from neoflow.text import write_record  # imported here: a package that is run does not say it
+
         return write_record(self, "target")
 
     @classmethod
     @public
     def from_text(cls, text: str) -> Target:
         """The target that `to_text` wrote. Raises `TextError`."""
+        from neoflow.text import read_record
+
         return read_record(cls, text, "target")
 
     def __str__(self) -> str:
@@ -83,6 +86,51 @@ def _cpuinfo() -> dict[str, str]:
     except OSError:
         pass
     return info
+
+
+FEATURES = {
+    "adx": "adx",
+    "aes": "aes",
+    "amx-tile": "amx_tile",
+    "avx": "avx",
+    "avx2": "avx2",
+    "avx512bf16": "avx512_bf16",
+    "avx512bitalg": "avx512_bitalg",
+    "avx512bw": "avx512bw",
+    "avx512cd": "avx512cd",
+    "avx512dq": "avx512dq",
+    "avx512f": "avx512f",
+    "avx512fp16": "avx512_fp16",
+    "avx512ifma": "avx512ifma",
+    "avx512vbmi": "avx512vbmi",
+    "avx512vbmi2": "avx512_vbmi2",
+    "avx512vl": "avx512vl",
+    "avx512vnni": "avx512_vnni",
+    "avx512vp2intersect": "avx512_vp2intersect",
+    "avx512vpopcntdq": "avx512_vpopcntdq",
+    "avxvnni": "avx_vnni",
+    "bmi": "bmi1",
+    "bmi2": "bmi2",
+    "f16c": "f16c",
+    "fma": "fma",
+    "gfni": "gfni",
+    "lzcnt": "abm",
+    "movbe": "movbe",
+    "pclmul": "pclmulqdq",
+    "popcnt": "popcnt",
+    "sse3": "pni",
+    "sse4.1": "sse4_1",
+    "sse4.2": "sse4_2",
+    "ssse3": "ssse3",
+    "vaes": "vaes",
+    "vpclmulqdq": "vpclmulqdq",
+}
+"""Instructions that code of kernels may use: LLVM's name, and that of the system (the flags of /proc/cpuinfo)."""
+
+
+def cpu_features() -> frozenset[str]:
+    """What this machine's processor has, by the names of the system."""
+    return frozenset(_cpuinfo().get("flags", "").split())
 
 
 def _l2_bytes() -> int:

@@ -19,6 +19,7 @@ from neoflow import cli
 from neoflow.commands.options import WithDefault
 from neoflow.kept import records_in
 from neoflow.models import build_model, find_model
+from neoflow.report import packaged
 from neoflow.tune.records import Records
 from tests.tune.candidates import TARGET, product, trials
 
@@ -469,3 +470,32 @@ def test_a_group_may_have_a_command_that_goes_without_name(capsys):
     assert said == ["capsnet", ("export", "x"), "lstm"]
     app(["--help"], standalone_mode=False)
     assert "export" in capsys.readouterr().out
+
+
+@pytest.mark.tvm
+def test_build(run, folder):
+    status, out, _ = run("build", "tiny", "--json")
+    said = json.loads(out)
+    assert status == 0 and said["path"] == "tiny.nflib" and said["functions"] == ["step", "infer"]
+    assert set(said["files"]) == {"program.json", "parameters.safetensors", "libnf_tiny.so", "tiny.h"}
+    model, package = build_model("tiny"), nf.load("tiny.nflib")
+    x, labels = model.example()
+    (scores,) = package.infer(x)
+    np.testing.assert_allclose(scores, nf.evaluate([model.scores], {model.x: x, **model.initial()})[0], rtol=1e-4)
+    assert package.step(x, labels)[0] > package.step(x, labels)[0]
+    status, out, _ = run("build", "tiny_wide", "-o", folder / "wide", "--batch", "3")
+    assert status == 0 and re.search(r"wide: step and infer of tiny for cpu.*\n +[\d,]+ program\.json", out)
+    assert nf.load(folder / "wide").infer.inputs[0].shape == (3, 1, 10, 10)
+
+
+def test_build_tunes_where_the_compiler_does(run, monkeypatch):
+    def without(outputs, inputs, updates=None, target="cpu", precision="fp32"): ...
+
+    def tuning(outputs, inputs, updates=None, target="cpu", precision="fp32", tune=None):
+        raise nf.ConfigError(f"asked for {tune} seconds")
+
+    monkeypatch.setattr(packaged.pipeline, "compile_program", without)
+    status, _, err = run("build", "tiny", "--tune", "2")
+    assert status == 1 and "--tune: this neoflow compiles with its default schedules only; leave it out" in err
+    monkeypatch.setattr(packaged.pipeline, "compile_program", tuning)
+    assert "asked for 2.0 seconds" in run("build", "tiny", "--tune", "2")[2]

@@ -21,7 +21,7 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 @pytest.mark.tvm
-@pytest.mark.parametrize("page, least", [("tour", 20), ("expressions", 45), ("training", 45)])
+@pytest.mark.parametrize("page, least", [("tour", 20), ("expressions", 45), ("training", 45), ("packages", 15)])
 def test_a_page_shows_what_happens(page, least):
     text = re.sub(r"^```.*$", "", (ROOT / "docs" / f"{page}.md").read_text(), flags=re.MULTILINE)
     test = doctest.DocTestParser().get_doctest(text, {}, page, f"docs/{page}.md", 0)

@@ -14,7 +14,7 @@ from neoflow.expr.functions import FUNCTIONS
 from neoflow.graph import make_graph
 from neoflow.loops import default_schedule
 from neoflow.partition import order_calls
-from neoflow.runtime.plan import make_plan
+from neoflow.runtime.planner import make_plan
 from neoflow.target import Target
 from neoflow.trace import Trace
 

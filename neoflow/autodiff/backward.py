@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neoflow.autodiff.adjoint import accumulate, adjoint, adjoint_of_padded, fresh_axes
+from neoflow.caller import caller
 from neoflow.errors import GradientError
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
-from neoflow.expr.ir import Const, caller
+from neoflow.expr.ir import Const
 from neoflow.expr.tensor import Compute, Tensor, topological
 
 

@@ -17,19 +17,24 @@ from neoflow.partition import Subgraph
 from neoflow.target import Target
 
 if TYPE_CHECKING:
-    from neoflow.codegen.cpu import Lowered
+    from neoflow.codegen.cpu import FIRST_FUNCTION, Image, Lowered, Runs, build_package
 
 __all__ = [
     "CEILING_THREADS",
     "DEVICES",
+    "FIRST_FUNCTION",
+    "Image",
     "Lowered",
+    "Runs",
     "build",
+    "build_package",
     "build_team",
     "ceilings",
     "ceilings_module",
     "check_sizes",
     "cubin",
     "cuda_compilers",
+    "features",
     "fma_kernel",
     "kernel_key",
     "lower",
@@ -40,7 +45,17 @@ __all__ = [
 
 DEVICES = {"cpu": "neoflow.codegen.cpu", "cuda": "neoflow.codegen.gpu", "nvptx": "neoflow.codegen.gpu"}
 """The package of each kind of target, with `lower`, `kernel_key`, `build` and `source`; of a GPU also `missing`."""
-_OF_CPU = ("Lowered", "build_team", "fma_kernel", "team_key")
+_OF_CPU = (
+    "FIRST_FUNCTION",
+    "Image",
+    "Lowered",
+    "Runs",
+    "build_package",
+    "build_team",
+    "features",
+    "fma_kernel",
+    "team_key",
+)
 _OF_GPU = ("CEILING_THREADS", "ceilings", "ceilings_module", "cubin", "cuda_compilers")
 
 

@@ -13,6 +13,8 @@ The package is also a function: `nf.expr("y[i] = ...")` calls it.
 import sys
 from types import ModuleType
 
+from neoflow import dtype
+from neoflow.boundary import OPERATORS, publish_methods
 from neoflow.expr import notation, operators
 from neoflow.expr.close import build, define
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, Slot, postorder, rewrite, substitute
@@ -47,6 +49,7 @@ __all__ = [
     "Tensor",
     "build",
     "define",
+    "dtype",
     "postorder",
     "print_compute",
     "print_expr",
@@ -60,6 +63,8 @@ __all__ = [
 
 
 operators.install()
+publish_methods(Expr, OPERATORS)
+publish_methods(Tensor, OPERATORS)
 __doc__ = f"{expr.__doc__}\n\n{notation.__doc__}\n\n{__doc__}"  # what `help(nf.expr)` shows
 
 
@@ -69,4 +74,5 @@ class _Callable(ModuleType):
     __call__ = staticmethod(expr)
 
 
+publish_methods(_Callable)
 sys.modules[__name__].__class__ = _Callable

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import cast
 
-from neoflow.expr import dtype as dt
+from neoflow import dtype as dt
 from neoflow.expr.functions import ARG_REDUCERS
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, Slot
 from neoflow.expr.memo import from_below

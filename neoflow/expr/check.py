@@ -13,9 +13,9 @@ from operator import attrgetter
 
 import numpy as np
 
+from neoflow import dtype as dt
 from neoflow.errors import ExpressionError, Location
 from neoflow.expr import affine
-from neoflow.expr import dtype as dt
 from neoflow.expr.deep import Walk, run
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.guards import Guards, conjuncts, guarded_reads

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import cast
 
+from neoflow import dtype as dt
 from neoflow.errors import ExpressionError, Location
 from neoflow.expr import affine
-from neoflow.expr import dtype as dt
 from neoflow.expr.check import check_bounds
 from neoflow.expr.deep import Walk, run
 from neoflow.expr.ir import (

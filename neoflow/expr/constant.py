@@ -8,9 +8,9 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from neoflow import dtype as dt
+from neoflow.caller import caller
 from neoflow.errors import ExpressionError, Location, shown
-from neoflow.expr import dtype as dt
-from neoflow.expr.ir import caller
 from neoflow.expr.limits import excess, unusable
 from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Constant, Tensor

@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from neoflow.expr import dtype as dt
+from neoflow import dtype as dt
 from neoflow.expr.deep import Walk, run
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, postorder
 from neoflow.expr.memo import remembered

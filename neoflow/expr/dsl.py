@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from neoflow import dtype as dt
+from neoflow.caller import caller
 from neoflow.errors import Location, shown
 from neoflow.expr import affine
-from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
 from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS
 from neoflow.expr.given import check_initial, checked_dtype, checked_name, checked_shape
-from neoflow.expr.ir import Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, caller, substitute
+from neoflow.expr.ir import Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, substitute
 from neoflow.expr.limits import unsaved
 from neoflow.expr.tensor import Compute, Parameter, Placeholder, Tensor
 from neoflow.expr.typed import Operand, as_expr, fail, operand, scalar, unified

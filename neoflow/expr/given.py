@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from neoflow import dtype as dt
 from neoflow.errors import shown
-from neoflow.expr import dtype as dt
 from neoflow.expr.limits import MOST_RANK, excess, unusable
 from neoflow.expr.typed import fail
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from neoflow.expr import dtype as dt
+from neoflow import dtype as dt
 from neoflow.expr.ir import Apply, Expr, Read, Select, postorder
 
 Guards = tuple[Expr, ...]

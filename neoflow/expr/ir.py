@@ -30,21 +30,17 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import struct
-import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from operator import is_
-from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
+from neoflow import dtype as dt
+from neoflow.caller import caller
 from neoflow.errors import ExpressionError, Location
-from neoflow.expr import dtype as dt
 from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_COMMANDS = os.path.join(_ROOT, "commands") + os.sep
 uids = itertools.count()
 """The next is the `uid` of the next expression or tensor."""
 
@@ -63,17 +59,6 @@ _interned: dict[tuple, _Entry] = {}
 def _forget(entry: _Entry, entries: dict[tuple, _Entry] = _interned) -> None:
     if entries.get(entry.key) is entry:
         del entries[entry.key]
-
-
-def caller() -> Location | None:
-    """File and line of the innermost frame outside the package: where the user wrote it; None where a command did."""
-    frame: FrameType | None = sys._getframe(1)
-    inside: FrameType | None = None
-    while frame is not None and frame.f_code.co_filename.startswith(_ROOT):
-        frame, inside = frame.f_back, frame
-    if frame is None or (inside is not None and inside.f_code.co_filename.startswith(_COMMANDS)):
-        return None
-    return frame.f_code.co_filename, frame.f_lineno
 
 
 class Node:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Set
 from functools import partialmethod
 from typing import NamedTuple
 
-from neoflow.expr import dtype as dt
+from neoflow import dtype as dt
 from neoflow.expr.extents import Disagreement, Empty, infer, uses
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, Slot, Source

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from neoflow.caller import caller
 from neoflow.expr import dsl
 from neoflow.expr.close import define
 from neoflow.expr.dsl import read
-from neoflow.expr.ir import Axis, Expr, caller
+from neoflow.expr.ir import Axis, Expr
 from neoflow.expr.shape.tools import checked_tensor
 from neoflow.expr.tensor import Tensor
 from neoflow.expr.typed import fail, operand

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from neoflow import dtype as dt
 from neoflow.expr import affine
-from neoflow.expr import dtype as dt
 from neoflow.expr.guards import Guards
 from neoflow.expr.ir import Apply, Axis, Const, Expr, postorder
 

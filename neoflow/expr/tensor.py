@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from neoflow import dtype as dt
+from neoflow.caller import caller
 from neoflow.errors import ExpressionError, Location
-from neoflow.expr import dtype as dt
 from neoflow.expr.ir import (
     Apply,
     Axis,
@@ -26,7 +27,6 @@ from neoflow.expr.ir import (
     Select,
     Slot,
     Source,
-    caller,
     intern,
     postorder,
     uids,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neoflow.expr import dtype as dt
+from neoflow import dtype as dt
 from neoflow.expr.functions import FUNCTIONS, REDUCERS
 from neoflow.expr.ir import Apply, Cast, Expr, Reduce, Select, postorder
 from neoflow.expr.memo import remembered

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from neoflow import dtype as dt
+from neoflow.caller import caller
 from neoflow.errors import ExpressionError, shown
-from neoflow.expr import dtype as dt
 from neoflow.expr.constant import written
 from neoflow.expr.equality import Incomparable
 from neoflow.expr.functions import FUNCTIONS
-from neoflow.expr.ir import Apply, Cast, Const, Expr, Read, caller
+from neoflow.expr.ir import Apply, Cast, Const, Expr, Read
 from neoflow.expr.tensor import Tensor
 from neoflow.expr.weak import adapted, common_dtype
 

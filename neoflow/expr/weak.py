@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from neoflow.expr import dtype as dt
+from neoflow import dtype as dt
 from neoflow.expr.constant import retyped
 from neoflow.expr.deep import Walk, run
 from neoflow.expr.ir import Apply, Cast, Const, Expr, Read, Reduce, Select

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neoflow import codegen
+from neoflow.code import Code
 from neoflow.errors import CodegenError
-from neoflow.kernel import Code
 from neoflow.loops import Schedule
 from neoflow.partition import Subgraph
 from neoflow.runtime.device import Device

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from neoflow.expr import dtype as dt
+from neoflow import dtype as dt
 from neoflow.runtime.device import Device, Launch, Memory, Recording
 from neoflow.runtime.executor import Loaded
 from neoflow.target import Target

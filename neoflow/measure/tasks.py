@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from neoflow.kernel import Code
+from neoflow.code import Code
 from neoflow.loops import Schedule
 from neoflow.measure.build import Built
 from neoflow.partition import Subgraph

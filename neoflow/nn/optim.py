@@ -16,9 +16,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from neoflow.boundary import publish
+from neoflow.caller import caller
 from neoflow.errors import ExpressionError
 from neoflow.expr import dsl
-from neoflow.expr.ir import caller
 from neoflow.expr.tensor import Parameter, Placeholder, Tensor
 
 __all__ = ["SGD", "Adam", "AdamW", "Group", "Optimizer", "RMSprop", "clip_by_global_norm", "global_norm"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 
+from neoflow.caller import caller
 from neoflow.errors import ExpressionError
 from neoflow.expr import dsl
-from neoflow.expr.ir import Expr, caller
+from neoflow.expr.ir import Expr
 from neoflow.expr.tensor import Compute, Tensor
 
 Size = int | Sequence[int]

@@ -8,7 +8,8 @@ from pathlib import Path
 from neoflow.expr.count import count_ops
 from neoflow.pipeline import Compiled
 from neoflow.report.roofline import KernelRow, Work
-from neoflow.runtime.function import Function, KernelTime
+from neoflow.runtime.bound import KernelTime
+from neoflow.runtime.function import Function
 from neoflow.runtime.parameters import get_value, set_value
 
 

@@ -17,7 +17,7 @@ from neoflow.report.kernels import kernel_rows, profile
 from neoflow.report.machine import measure_roofs
 from neoflow.report.record import Fact, record_of
 from neoflow.report.timeline import write_timeline
-from neoflow.runtime.function import KernelTime
+from neoflow.runtime.bound import KernelTime
 from neoflow.target import Target
 from neoflow.train.session import Session
 from neoflow.tune.roofs import Roofs

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from neoflow.pipeline import Compiled
-from neoflow.runtime.function import KernelTime
+from neoflow.runtime.bound import KernelTime
 from neoflow.train.records import StepRecord
 
 Event = dict[str, Any]

@@ -9,7 +9,7 @@ import numpy as np
 
 from neoflow.expr import dtype as dt
 from neoflow.report.run import report_session
-from neoflow.runtime.parameters import STORE
+from neoflow.runtime.store import STORE
 from neoflow.train import trainer
 from neoflow.train.run import Run
 from neoflow.train.session import Session

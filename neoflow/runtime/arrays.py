@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from neoflow import dtype as dt
 from neoflow.errors import Location, RuntimeFault
-from neoflow.expr import dtype as dt
 
 _REACHED = (1, 3, 11, 13)
 """Types of devices, of `dlpack.h`, whose memory a CPU reads: its own, and what is pinned or managed for a GPU's."""

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
+from neoflow.code import Code
 from neoflow.errors import ConfigError
-from neoflow.kernel import Code
 from neoflow.runtime.folder import File, Folder
 from neoflow.runtime.records import MALFORMED, Module, checked_hash, packed, sealed, unpacked, unsealed
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from neoflow import dtype as dt
 from neoflow.errors import RuntimeFault
-from neoflow.expr import dtype as dt
-from neoflow.expr.tensor import Placeholder
 from neoflow.runtime.arrays import array_of, converted, is_bare
+from neoflow.runtime.declared import Declared
+from neoflow.runtime.device import ALIGNMENT
 from neoflow.runtime.executor import Executor
-from neoflow.runtime.memory import ALIGNMENT
-
-log = logging.getLogger("neoflow")
 
 
 class Exchange(Protocol):
@@ -35,8 +32,8 @@ class Exchange(Protocol):
         ...
 
 
-def checked(t: Placeholder, value: Any) -> np.ndarray:
-    """`value` as an array of the placeholder's shape and dtype. Raises `RuntimeFault`."""
+def checked(t: Declared, value: Any) -> np.ndarray:
+    """`value` as an array of its shape and dtype. Raises `RuntimeFault`."""
     what = f"input {t.name}"
     array = array_of(value, what, t.where)
     if array.shape != t.shape:
@@ -66,7 +63,7 @@ class OnHost:
     Results are the caller's: their memory is used again only once nobody holds it.
     """
 
-    def __init__(self, executor: Executor, inputs: Sequence[Placeholder]):
+    def __init__(self, executor: Executor, inputs: Sequence[Declared]):
         plan = executor.plan
         self._executor, self._inputs = executor, tuple(zip(plan.inputs, inputs, strict=True))
         self._copied: set[str] = set()
@@ -96,14 +93,16 @@ class OnHost:
         results = [self._executor.arrays[n] for n in self._executor.plan.outputs]
         return [r for r in results if r is not None]
 
-    def _accept(self, t: Placeholder, value: Any) -> np.ndarray:
+    def _accept(self, t: Declared, value: Any) -> np.ndarray:
         """`value` as an aligned contiguous array, copied only when needed."""
         array = checked(t, value)
         if array.flags.c_contiguous and array.flags.writeable and array.ctypes.data % ALIGNMENT == 0:
             return array
         if t.name not in self._copied and array.size > 4096:
+            import logging  # imported here: most programs have nothing to say
+
             self._copied.add(t.name)
-            log.info(
+            logging.getLogger("neoflow").info(
                 "input %s is copied at every call: kernels take contiguous, writable arrays aligned to 64 bytes", t.name
             )
         copy = self._executor.device.allocate(t.shape, t.dtype)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from neoflow import dtype as dt
+from neoflow.code import Code, Fault
 from neoflow.errors import RuntimeFault
-from neoflow.expr import dtype as dt
-from neoflow.kernel import Code, Fault
 from neoflow.runtime.device import Device, Launch, Library, Memory, Recording, Status
 from neoflow.runtime.plan import Call, Plan
 
@@ -104,7 +104,7 @@ class Executor:
 
     def _lay(self, plan: Plan, kernels: tuple[Loaded, ...], arrays: list[Memory | None], before: int) -> _Laid:
         """The launches of a plan with the addresses of all arrays there are; before: how often others have run."""
-        layout = _Layout(plan, kernels, self.device)
+        layout = Layout(plan, [k.addresses for k in kernels], self.device.copy_function)
         table = np.array(layout.table, np.int64)
         status = self.device.status(len(layout.failing))
         for n, place in enumerate(layout.status_places):
@@ -199,31 +199,38 @@ class Executor:
             return
         self._ended += not self.device.is_host
         at = int(np.flatnonzero(words)[0])
-        call = plan.calls[failing[at]]
-        fault = plan.kernels[call.kernel].faults[words[at] - 1]
-        what = f"index out of range: {self._named(call, fault)} has extent {fault.extent} there"
-        raise OutOfRange(f"kernel {call.name} failed: {what}", self._changed(failing[at]))
+        number, word = failing[at], int(words[at])
+        changed = changed_by(plan, number, self._updated) if self.device.is_host else _told(plan, self._updated)
+        raise OutOfRange(fault_of(plan, number, word), changed)
 
-    def _changed(self, failing: int) -> str:
-        """Which parameters have been overwritten when a call fails: in place, by their last user; of a GPU, all."""
-        if not self.device.is_host:
-            return self._told(self._updated)
-        last = {number: n for n, call in enumerate(self.plan.calls) for number in call.arguments}
-        late = {target for _, target in self.plan.copies}
-        written = [n for n in self._updated if n not in late and last.get(n, failing + 1) <= failing]
-        return self._told(written)
 
-    def _told(self, written: Sequence[int]) -> str:
-        names = ", ".join(self.plan.buffers[n].name for n in written)
-        return f"already overwritten: {names}; set or load them again" if written else "no parameter has changed"
+def fault_of(plan: Plan, number: int, word: int) -> str:
+    """What is wrong when the status word of call `number` is `word`."""
+    call = plan.calls[number]
+    fault = plan.kernels[call.kernel].faults[word - 1]
+    what = f"index out of range: {_named(plan, call, fault)} has extent {fault.extent} there"
+    return f"kernel {call.name} failed: {what}"
 
-    def _named(self, call: Call, fault: Fault) -> str:
-        """What the fault is about, by the name it has in this call."""
-        if fault.value is None:
-            return "the scatter's target"
-        if fault.value < len(call.arguments):
-            return self.plan.buffers[call.arguments[fault.value]].name
-        return "a value of the kernel"
+
+def changed_by(plan: Plan, failing: int, updated: Sequence[int]) -> str:
+    """Which parameters (their buffers) have been overwritten when a call fails: in place, by their last user."""
+    last = {number: n for n, call in enumerate(plan.calls) for number in call.arguments}
+    late = {target for _, target in plan.copies}
+    return _told(plan, [n for n in updated if n not in late and last.get(n, failing + 1) <= failing])
+
+
+def _told(plan: Plan, written: Sequence[int]) -> str:
+    names = ", ".join(plan.buffers[n].name for n in written)
+    return f"already overwritten: {names}; set or load them again" if written else "no parameter has changed"
+
+
+def _named(plan: Plan, call: Call, fault: Fault) -> str:
+    """What the fault is about, by the name it has in this call."""
+    if fault.value is None:
+        return "the scatter's target"
+    if fault.value < len(call.arguments):
+        return plan.buffers[call.arguments[fault.value]].name
+    return "a value of the kernel"
 
 
 @dataclass
@@ -237,7 +244,7 @@ class _Laid:
     plan: Plan
     kernels: tuple[Loaded, ...]
     arrays: list[Memory | None]
-    layout: _Layout
+    layout: Layout
     table: np.ndarray
     status: Status
     recording: Recording
@@ -252,28 +259,30 @@ class _Laid:
 
 def _memory(plan: Plan, lasting: Sequence[Memory], device: Device) -> list[Memory | None]:
     """Memory by buffer; None where it comes with the call. lasting: that of the parameters, then of the constants."""
-    arena = device.allocate((max(plan.arena_bytes, 1),), "int8")
+    rooms = {"temporary": max(plan.arena_bytes, 1), "scratch": plan.scratch_bytes}
+    memory_of = {kind: device.allocate((nbytes,), "int8") for kind, nbytes in rooms.items() if nbytes}
     arrays: list[Memory | None] = [None] * len(plan.buffers)
     for number, memory in zip((*plan.parameters, *plan.constants), lasting, strict=True):
         arrays[number] = memory
     for n, b in enumerate(plan.buffers):
-        if b.kind == "temporary":
-            arrays[n] = device.view(arena, b.offset, b.shape, b.dtype)
+        if b.kind in memory_of:
+            arrays[n] = device.view(memory_of[b.kind], b.offset, b.shape, b.dtype)
         elif b.kind == "view":
             base = arrays[b.base]
             arrays[n] = None if base is None else device.view(base, b.offset, b.shape, b.dtype)
     return arrays
 
 
-class _Layout:
+class Layout:
     """The launches of a plan in order, and the table of their pointers.
 
-    places: by buffer, where its address goes in the table. failing: the call of each status word; status_places: where
-    the words' addresses go.
+    addresses: of each kernel's entries; copy_function: of the function that copies, see `Device`. places: by buffer,
+    where its address goes in the table. failing: the call of each status word; status_places: where the words'
+    addresses go.
     """
 
-    def __init__(self, plan: Plan, kernels: Sequence[Loaded], device: Device):
-        self.plan, self.device = plan, device
+    def __init__(self, plan: Plan, addresses: Sequence[Sequence[int]], copy_function: int):
+        self.plan, self._copy_function = plan, copy_function
         self.table: list[int] = []
         self.launches: list[Launch] = []
         self.places: dict[int, list[int]] = {}
@@ -282,7 +291,7 @@ class _Layout:
         for pair in plan.saves:
             self._copy(*pair)
         for n, call in enumerate(plan.calls):
-            self._call(n, call, kernels[call.kernel])
+            self._call(n, call, plan.kernels[call.kernel], addresses[call.kernel])
         for pair in plan.copies:
             self._copy(*pair)
 
@@ -294,15 +303,15 @@ class _Layout:
         self.table += [0] * len(buffers)
         return first
 
-    def _call(self, n: int, call: Call, kernel: Loaded) -> None:
+    def _call(self, n: int, call: Call, code: Code, addresses: Sequence[int]) -> None:
         first = self._refer((*call.arguments, *call.workspaces))
         status = None
-        if kernel.code.faults:
+        if code.faults:
             status = len(self.failing)
             self.failing.append(n)
             self.status_places.append(self._refer(()))
             self.table.append(0)
-        for entry, address in zip(kernel.code.entries, kernel.addresses, strict=True):
+        for entry, address in zip(code.entries, addresses, strict=True):
             count = len(self.table) - first
             launch = Launch(
                 address, first, entry.tasks, entry.is_parallel, status, n, count, entry.threads, entry.shared_bytes
@@ -315,4 +324,4 @@ class _Layout:
         first = self._refer((source, target))
         self.table += [nbytes, _COPY_BYTES]
         tasks = -(-nbytes // _COPY_BYTES)
-        self.launches.append(Launch(self.device.copy_function, first, tasks, tasks > 1))
+        self.launches.append(Launch(self._copy_function, first, tasks, tasks > 1))

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from neoflow import dtype as dt
 from neoflow.boundary import publish_methods
-from neoflow.errors import RuntimeFault
-from neoflow.expr import dtype as dt
+from neoflow.errors import PackageError, RuntimeFault
 from neoflow.expr.interp import find_fault
 from neoflow.expr.tensor import Tensor
 from neoflow.graph import Graph
-from neoflow.runtime.constants import constant_memory
+from neoflow.runtime.bound import Bound, KernelTime
+from neoflow.runtime.constants import constant_memory, is_there
 from neoflow.runtime.device import Device
 from neoflow.runtime.device.cuda import Cuda
-from neoflow.runtime.exchange import Exchange, OnHost
-from neoflow.runtime.executor import Executor, Loaded, OutOfRange
-from neoflow.runtime.parameters import ParameterStore
+from neoflow.runtime.exchange import OnHost
+from neoflow.runtime.executor import Loaded, OutOfRange
 from neoflow.runtime.plan import Plan
+from neoflow.runtime.store import ParameterStore
 from neoflow.runtime.transfer import OnDevice, needs
-
-
-@dataclass(frozen=True)
-class KernelTime:
-    """Time of one call of a plan: seconds are the median over the profiled runs."""
-
-    name: str
-    seconds: float
-    share: float
 
 
 class Compilation(Protocol):
@@ -54,13 +47,15 @@ class Compilation(Protocol):
 
     def source(self, format: str) -> str: ...
 
+    def save(self, path: Path, functions: Mapping[str, Any]) -> None: ...
+
     def explain(self, stage: str | None = None) -> str: ...
 
 
 T = TypeVar("T")
 
 
-class Function:
+class Function(Bound):
     """What `nf.compile` gives: `f(array, ...) -> [ndarray, ...]`.
 
     Arrays: NumPy or anything with DLPack on the CPU, of the placeholder's shape and dtype (`runtime.arrays` says what
@@ -81,33 +76,24 @@ class Function:
         device: Device,
         threads: int,
     ):
-        plan = compiled.plan
-        self.threads = threads
-        self.compiled = compiled
-        self.inputs = compiled.graph.inputs
-        self.parameters = compiled.graph.parameters
-        self._store, self._device = store, device
-        self._moves = store.moves
+        graph = compiled.graph
+        self.compiled, self.inputs, self.parameters = compiled, graph.inputs, graph.parameters
         if isinstance(device, Cuda):
-            device.require(needs(compiled.graph, plan, store, device))
-        memory = [store.memory(p, device) for p in self.parameters]
-        constants = [constant_memory(device, c) for c in compiled.graph.constants]
-        written = frozenset(id(p) for p, _ in compiled.graph.updates)
-        updated = [n for n, p in zip(plan.parameters, self.parameters, strict=True) if id(p) in written]
-        self._executor = Executor(plan, kernels, memory, constants, device, threads, updated)
-        self._sharing = store.sharing
-        self._use = self._sharing.join(frozenset(map(id, self.parameters)), written)
-        self._is_inside = False
-        self._exchange: Exchange = (
-            OnDevice(self._executor, self.inputs, device)
-            if isinstance(device, Cuda)
-            else OnHost(self._executor, self.inputs)
+            parameters = sum(p.nbytes for p in graph.parameters if not store.is_there(p, device))
+            constants = sum(c.nbytes for c in graph.constants if not is_there(device, c))
+            device.require(needs(compiled.plan, parameters, constants))
+        super().__init__(
+            compiled.plan,
+            graph.inputs,
+            graph.parameters,
+            frozenset(id(p) for p, _ in graph.updates),
+            kernels,
+            [constant_memory(device, c) for c in graph.constants],
+            store,
+            device,
+            threads,
+            partial(OnDevice, device=device) if isinstance(device, Cuda) else OnHost,
         )
-
-    @property
-    def plan(self) -> Plan:
-        """What a call runs, as it is now."""
-        return self._executor.plan
 
     def adopt(self, compiled: Compilation, kernels: Mapping[int, Loaded]) -> None:
         """Run other code for these kernels of the plan, by their numbers, from the next call on; see `pipeline.adopt`.
@@ -121,14 +107,6 @@ class Function:
 
         self._sharing.run(self._use, change)
 
-    @property
-    def runs(self) -> int:
-        """How many calls have run to their end, and so have made their updates; of a profile, every run counts.
-
-        After an exception from outside it says whether the call that was interrupted is one of them.
-        """
-        return self._executor.runs
-
     def __repr__(self) -> str:
         def told(tensors: Sequence[Tensor]) -> str:
             return ", ".join(f"{t.name}: {t.dtype}{list(t.shape)}" for t in tensors)
@@ -137,52 +115,6 @@ class Function:
         updated = ", ".join(p.name for p, _ in graph.updates)
         updates = f", updates {updated}" if updated else ""
         return f"<Function ({told(self.inputs)}) -> [{told(graph.outputs)}]{updates}: {calls} kernel calls>"
-
-    def __call__(self, *arrays: Any) -> list[Any]:
-        """Run once. Raises `RuntimeFault` for wrong arrays and for indices that leave their table."""
-        return self._sharing.run(self._use, lambda: self._turn(self._run, arrays))
-
-    def run_beside(self, meanwhile: Callable[[], None], *arrays: Any) -> list[Any]:
-        """A call; a GPU is at work while `meanwhile()` runs, which may `bring` the arrays of the next one."""
-        run = partial(self._run_beside, meanwhile)
-        return self._sharing.run(self._use, lambda: self._turn(run, arrays))
-
-    def bring(self, arrays: Sequence[Any]) -> None:
-        """Have the first arrays of the next call on the device: they are not copied then, where it gives the same.
-
-        Until then they are not to be changed. Raises `RuntimeFault` for arrays of another shape or dtype.
-        """
-        self._exchange.ahead(arrays)
-
-    def _turn(self, action: Callable[[], T], arrays: Sequence[Any]) -> T:
-        """`action` on these arrays, unless this thread is in the middle of another one."""
-        if self._is_inside:
-            raise RuntimeFault(
-                "a function was called while it runs, on the same thread: by a signal's handler, or by an argument as "
-                "it is made into an array; let it set a flag instead"
-            )
-        self._is_inside = True
-        try:
-            if self._moves != self._store.moves:
-                self._moves = self._store.settle(self.parameters, self._device)
-            self._bind(arrays)
-            return action()
-        finally:
-            self._is_inside = False
-
-    def _run(self) -> list[Any]:
-        try:
-            self._executor.run()
-        except OutOfRange as fault:
-            raise self._located(fault) from None
-        return self.results()
-
-    def _run_beside(self, meanwhile: Callable[[], None]) -> list[Any]:
-        try:
-            self._executor.run_beside(meanwhile)
-        except OutOfRange as fault:
-            raise self._located(fault) from None
-        return self.results()
 
     def _located(self, fault: OutOfRange) -> RuntimeFault:
         """A fault of a kernel with the value, its place and the user's line, where NumPy finds them."""
@@ -195,30 +127,21 @@ class Function:
         found = find_fault(self.compiled.written.roots, feeds)
         return fault if found is None else RuntimeFault(f"{found.message}; {fault.changed}", found.where)
 
-    def _bind(self, arrays: Sequence[Any]) -> None:
-        if len(arrays) != len(self.inputs):
-            names = ", ".join(t.name for t in self.inputs)
-            raise RuntimeFault(f"the program takes {len(self.inputs)} arrays ({names}), got {len(arrays)}")
-        self._exchange.bind(arrays)
-
-    def results(self) -> list[Any]:
-        """What the last call returned, or would have, had no exception come in between."""
-        return self._exchange.results()
-
-    def profile(self, *arrays: Any, runs: int = 5) -> list[KernelTime]:
-        """Median seconds of every kernel call over `runs` runs, in order. Updates are made as in a call."""
-        if runs < 1:
-            raise RuntimeFault(f"a profile has at least one run, not {runs}")
-        timed = self._executor.run_timed
-        samples = [self._sharing.run(self._use, lambda: self._turn(timed, arrays)) for _ in range(runs)]
-        medians = np.median(np.array(samples).reshape(runs, -1), axis=0)
-        total = float(medians.sum()) or 1.0
-        names = [c.name for c in self.plan.calls]
-        return [KernelTime(n, float(s), float(s) / total) for n, s in zip(names, medians, strict=True)]
-
     def source(self, format: str = "tir") -> str:
         """The generated code: `tir`, and of a CPU `llvm` or `asm`, of a GPU `cuda`."""
         return self.compiled.source(format)
+
+    def save(self, path: str | os.PathLike, name: str = "run", **others: Function) -> None:
+        """Write this function, under `name`, and others that share its parameters into a package: the folder `path`.
+
+        `step.save("digits.nflib", "step", infer=infer)`, and `nf.load("digits.nflib").step(x, labels)` runs it without
+        a compiler; docs/packages.md has the rest. Raises `PackageError`, and `CheckpointError` for two parameters of
+        one name.
+        """
+        if name in others:
+            raise PackageError(f"two functions of a package are named {name!r}")
+        functions = {name: self.compiled, **{n: f.compiled for n, f in others.items()}}
+        self.compiled.save(Path(path), functions)
 
     def explain(self, stage: str | None = None) -> str:
         """Every stage of the compilation, printed in order; or what one `stage` made."""
@@ -252,5 +175,6 @@ class Elsewhere(Function):
         return self._turn(list, arrays)
 
 
+publish_methods(Bound)
 publish_methods(Function)
 publish_methods(Elsewhere)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-ALIGNMENT = 64
+from neoflow.runtime.device import ALIGNMENT
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from neoflow.code import Code, kernel_symbol
 from neoflow.errors import TextError
-from neoflow.kernel import Code, kernel_symbol
 
 MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError, TextError)
 """What reading a file may raise that is not what it should be."""

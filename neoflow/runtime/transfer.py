@@ -9,23 +9,19 @@ from typing import Any
 
 import numpy as np
 
+from neoflow import dtype as dt
 from neoflow.architectures import ACCESS_BYTES
 from neoflow.errors import RuntimeFault
-from neoflow.expr import dtype as dt
-from neoflow.expr.tensor import Placeholder
-from neoflow.graph import Graph
-from neoflow.runtime.constants import is_there
+from neoflow.runtime.declared import Declared
 from neoflow.runtime.device.cuda import Cuda, DeviceArray, Pinned
 from neoflow.runtime.exchange import checked
 from neoflow.runtime.executor import Executor
-from neoflow.runtime.parameters import ParameterStore
 from neoflow.runtime.plan import Plan
 
 
-def needs(graph: Graph, plan: Plan, store: ParameterStore, device: Cuda) -> dict[str, int]:
-    """Bytes that a program allocates on a GPU before it first runs, by what they are for."""
-    parameters = sum(p.nbytes for p in graph.parameters if not store.is_there(p, device))
-    constants = sum(c.nbytes for c in graph.constants if not is_there(device, c))
+def needs(plan: Plan, parameters: int, constants: int) -> dict[str, int]:
+    """Bytes that a program allocates on a GPU before it first runs, by what they are for; given: what of its parameters
+    and constants is not there yet."""
     carried = [b for b in plan.buffers if b.kind in ("input", "output")]
     arrays = sum(math.prod(b.shape) * dt.itemsize(b.dtype) for b in carried)
     return {
@@ -39,7 +35,7 @@ def needs(graph: Graph, plan: Plan, store: ParameterStore, device: Cuda) -> dict
 class _Room:
     """Memory for one input: on the device, and pinned on the host from where it is uploaded."""
 
-    def __init__(self, device: Cuda, t: Placeholder):
+    def __init__(self, device: Cuda, t: Declared):
         self.memory, self.pinned = device.allocate(t.shape, t.dtype), Pinned(device.driver, t.shape, t.dtype)
 
     def fill(self, device: Cuda, array: np.ndarray) -> None:
@@ -54,7 +50,7 @@ class OnDevice:
     used again only once nobody holds it.
     """
 
-    def __init__(self, executor: Executor, inputs: Sequence[Placeholder], device: Cuda):
+    def __init__(self, executor: Executor, inputs: Sequence[Declared], device: Cuda):
         plan = executor.plan
         self._executor, self._device, self._driver = executor, device, device.driver
         self._inputs = tuple(zip(plan.inputs, inputs, strict=True))
@@ -126,7 +122,7 @@ class OnDevice:
             self._driver.free_event(self._moment)
         self._moment = self._driver.event()
 
-    def _adopted(self, t: Placeholder, value: Any) -> DeviceArray | None:
+    def _adopted(self, t: Declared, value: Any) -> DeviceArray | None:
         """The memory of a value that is on the device, such as kernels take it; None where it is on the host."""
         what = f"input {t.name}"
         try:

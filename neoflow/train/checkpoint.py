@@ -24,7 +24,8 @@ import numpy as np
 from neoflow.errors import CheckpointError
 from neoflow.expr.tensor import Parameter
 from neoflow.runtime.files import refuse_unwritable, remove_leftovers, write_atomically
-from neoflow.runtime.parameters import pack_parameters, set_parameters, unpack_parameters
+from neoflow.runtime.parameters import pack_parameters, set_parameters
+from neoflow.runtime.tensorfile import unpack_arrays
 
 FORMAT = 2
 READ = (1, FORMAT)
@@ -106,7 +107,7 @@ def load_checkpoint(path: str | os.PathLike, parameters: Iterable[Parameter], op
     try:
         content, data = _verified(path)
         position = _position(path, content)
-        arrays, _ = unpack_parameters(data, str(path.with_suffix(".safetensors")))
+        arrays, _ = unpack_arrays(data, str(path.with_suffix(".safetensors")))
         _refuse_other(path, content, arrays, parameters, optimizer)
         set_parameters(arrays, parameters, str(path.with_suffix(".safetensors")))
     except CheckpointError as error:

@@ -10,7 +10,7 @@ import numpy as np
 
 from neoflow.expr.interp import evaluate
 from neoflow.expr.tensor import Parameter, Placeholder, Tensor, topological
-from neoflow.runtime.parameters import STORE
+from neoflow.runtime.store import STORE
 
 LARGEST = 3.0e38
 """A loss beyond it counts as infinite."""

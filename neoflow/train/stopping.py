@@ -11,7 +11,7 @@ import numpy as np
 
 from neoflow.errors import ConfigError
 from neoflow.expr.tensor import Parameter
-from neoflow.runtime.parameters import STORE
+from neoflow.runtime.store import STORE
 from neoflow.train.checkpoint import Position, load_checkpoint, save_checkpoint
 from neoflow.train.records import EpochRecord
 

@@ -19,7 +19,7 @@ from neoflow.nn.optim import SGD, Optimizer
 from neoflow.nn.summary import Summary, summary
 from neoflow.runtime.files import refuse_unwritable
 from neoflow.runtime.function import Function
-from neoflow.runtime.parameters import STORE
+from neoflow.runtime.store import STORE
 from neoflow.train.checkpoint import Position, check_folder, checkpoints, load_checkpoint, save_checkpoint
 from neoflow.train.evaluation import Outputs, judge
 from neoflow.train.feed import Batch, Data, make_feed, training_batches

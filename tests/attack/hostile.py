@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 import neoflow as nf
+from neoflow.code import Code
 from neoflow.errors import NeoflowError
 from neoflow.graph import Graph
-from neoflow.kernel import Code
 from neoflow.loops import schedule_from_json
 from neoflow.pipeline import compile_program
 from tests.text.nouns import TARGET, nouns_of

@@ -216,6 +216,7 @@ def calls() -> dict[str, Call]:
         "nf.compile": call(nf.compile, [loss], [x], {w: w * 0.5}),
         "nf.get_value": call(nf.get_value, w),
         "nf.set_value": call(nf.set_value, w, a),
+        "nf.load": call(nf.load, "digits.nflib"),
         "nf.save_parameters": call(nf.save_parameters, "parameters", [w]),
         "nf.load_parameters": call(nf.load_parameters, "parameters", [w]),
         "function": Call(_function, (a,)),

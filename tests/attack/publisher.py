@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from neoflow.kernel import Code, Entry, Fault, Workspace, kernel_symbol
+from neoflow.code import Code, Entry, Fault, Workspace, kernel_symbol
 from neoflow.runtime.cache import KernelCache
 
 KEYS = 12

@@ -7,7 +7,8 @@ import pytest
 import neoflow as nf
 from neoflow import nn
 from neoflow.nn import functional as F
-from neoflow.runtime.parameters import STORE, get_value
+from neoflow.runtime.parameters import get_value
+from neoflow.runtime.store import STORE
 from tests.runtime.programs import InterpretedTrainer
 
 SLOW, FAST = range(100), range(3)

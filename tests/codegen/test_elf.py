@@ -96,11 +96,11 @@ def test_functions_can_be_unwound(lowered):
 
 def test_what_is_no_object_file_is_refused():
     with pytest.raises(CodegenError, match="ELF"):
-        elf.link(b"MZ" + bytes(100), "lib.so")
+        elf.link([b"MZ" + bytes(100)], "lib.so")
 
 
 def test_what_cannot_be_placed_is_refused(object_file):
-    assert elf.link(object_file, "lib.so")[:4] == b"\x7fELF"
+    assert elf.link([object_file], "lib.so")[:4] == b"\x7fELF"
     at = sections(object_file)
 
     def changed(offset, form, value):
@@ -109,19 +109,19 @@ def test_what_cannot_be_placed_is_refused(object_file):
         return bytes(data)
 
     with pytest.raises(CodegenError, match="more than 2 GiB"):
-        elf.link(changed(at[".text"] + 32, "<Q", 1 << 31), "lib.so")
+        elf.link([changed(at[".text"] + 32, "<Q", 1 << 31)], "lib.so")
     with pytest.raises(CodegenError, match="memory of each thread"):
-        elf.link(changed(at[".text"] + 8, "<Q", 6 | 0x400), "lib.so")
+        elf.link([changed(at[".text"] + 8, "<Q", 6 | 0x400)], "lib.so")
     with pytest.raises(CodegenError, match="code to run when a library is loaded"):
-        elf.link(changed(at[".text"] + 4, "<I", 14), "lib.so")
+        elf.link([changed(at[".text"] + 4, "<I", 14)], "lib.so")
     relocations = struct.unpack_from("<Q", object_file, at[".rela.text"] + 24)[0]
     kind = struct.unpack_from("<Q", object_file, relocations + 8)[0] & ~0xFFFFFFFF
     with pytest.raises(CodegenError, match="not to be written"):
-        elf.link(changed(relocations + 8, "<Q", kind | 1), "lib.so")
+        elf.link([changed(relocations + 8, "<Q", kind | 1)], "lib.so")
     with pytest.raises(CodegenError, match="relocation kind 99"):
-        elf.link(changed(relocations + 8, "<Q", kind | 99), "lib.so")
+        elf.link([changed(relocations + 8, "<Q", kind | 99)], "lib.so")
     symbols, size = struct.unpack_from("<QQ", object_file, at[".symtab"] + 24)
     last = symbols + size - 24
     for section, word in ((0xFFF2, "common"), (0xFFF1, "absolute")):
         with pytest.raises(CodegenError, match=word):
-            elf.link(changed(last + 6, "<H", section), "lib.so")
+            elf.link([changed(last + 6, "<H", section)], "lib.so")

@@ -11,6 +11,7 @@ import numpy as np
 from neoflow import config, devices
 from neoflow.codegen.gpu import compile, compilers
 from neoflow.errors import RuntimeFault
+from neoflow.package import gpu as packages
 from neoflow.runtime.device.cuda import Cuda, Gpu
 from tests.emulator.machine import MEMORY, Program
 from tests.emulator.streams import MAIN, UPLOADS, Streams
@@ -184,4 +185,5 @@ def emulated(monkeypatch, **options: object) -> Cuda:
     for module in (compilers, compile):
         monkeypatch.setattr(module, "compiler", lambda: written)
     monkeypatch.setattr(devices, "gpu", lambda: place)
+    monkeypatch.setattr(packages, "this_gpu", lambda: place)
     return place

@@ -12,7 +12,7 @@ from neoflow.loops import default_schedule
 from neoflow.nn import functional as F
 from neoflow.partition import order_calls
 from neoflow.pipeline import stages
-from neoflow.runtime.plan import make_plan
+from neoflow.runtime.planner import make_plan
 from neoflow.target import Target
 from neoflow.trace import Trace
 

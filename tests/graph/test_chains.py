@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import neoflow as nf
+from neoflow.code import Code
 from neoflow.expr.ir import same
 from neoflow.graph import Pass, make_graph, run
 from neoflow.graph.passes import CHAIN_SUMS
-from neoflow.kernel import Code
 from neoflow.partition import order_calls
-from neoflow.runtime.plan import make_plan
+from neoflow.runtime.planner import make_plan
 from tests.partition.test_fuse import kernels
 
 

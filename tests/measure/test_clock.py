@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from neoflow.kernel import Code, Entry, Fault, Workspace
+from neoflow.code import Code, Entry, Fault, Workspace
 from neoflow.measure import clock
 from neoflow.runtime.device.cpu import Cpu
 from neoflow.runtime.executor import Loaded

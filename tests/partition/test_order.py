@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow.kernel import Code
+from neoflow.code import Code
 from neoflow.partition import can_overwrite, order_calls
-from neoflow.runtime.plan import make_plan
+from neoflow.runtime.planner import make_plan
 from tests.partition.test_fuse import kernels
 from tests.strategies import random_program
 

@@ -4,7 +4,7 @@ import numpy as np
 
 import neoflow as nf
 from neoflow.data import Batches, Dataset
-from neoflow.runtime.parameters import STORE
+from neoflow.runtime.store import STORE
 from neoflow.train.trainer import Trainer
 
 

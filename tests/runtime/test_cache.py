@@ -14,7 +14,7 @@ import pytest
 
 import neoflow as nf
 from neoflow import ConfigError
-from neoflow.kernel import Code, Entry, kernel_symbol
+from neoflow.code import Code, Entry, kernel_symbol
 from neoflow.runtime import cache as limits
 from neoflow.runtime.cache import CacheWarning, KernelCache
 from neoflow.runtime.records import packed, sealed, unpacked, unsealed

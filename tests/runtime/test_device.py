@@ -74,10 +74,11 @@ def test_a_library_runs_in_a_process_without_the_compiler(tmp_path):
         import sys
         from pathlib import Path
         import numpy as np
-        from neoflow.kernel import Code
+        from neoflow.code import Code
         from neoflow.runtime.device.cpu import CPU
+        from neoflow.runtime.device.library import Library
         from neoflow.runtime.executor import load_kernel, run_kernel
-        CPU.install(Path({str(team)!r}).read_bytes)
+        CPU.install(lambda: Library(Path({str(team)!r}).read_bytes()))
         x, y = CPU.allocate((1000,), "float32"), CPU.allocate((1000,), "float32")
         x[...] = np.linspace(-1, 1, 1000)
         library = CPU.load(Path({str(path)!r}).read_bytes())

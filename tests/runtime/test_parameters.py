@@ -8,7 +8,8 @@ import pytest
 import neoflow as nf
 from neoflow import CheckpointError, RuntimeFault
 from neoflow.expr import dtype as dt
-from neoflow.runtime.parameters import STORE, get_value, set_value
+from neoflow.runtime.parameters import get_value, set_value
+from neoflow.runtime.store import STORE
 
 
 def make(**shapes):

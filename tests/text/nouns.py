@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from neoflow.code import Code, Entry, Fault, Workspace
 from neoflow.expr.tensor import Tensor
 from neoflow.graph import Graph, make_graph
-from neoflow.kernel import Code, Entry, Fault, Workspace
 from neoflow.loops import Schedule, default_schedule
 from neoflow.partition import Subgraph, order_calls
 from neoflow.pipeline import stages
-from neoflow.runtime.plan import Plan, make_plan
+from neoflow.runtime.plan import Plan
+from neoflow.runtime.planner import make_plan
 from neoflow.target import Target
 from neoflow.trace import Trace
 

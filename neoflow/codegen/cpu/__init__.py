@@ -1,8 +1,23 @@
 """Kernels for a CPU: the templates' loop nests, compilation by LLVM, and the link to a shared library."""
 
-from neoflow.codegen.cpu.compile import build, kernel_key, source
+from neoflow.codegen.cpu.compile import build, features, kernel_key, source
 from neoflow.codegen.cpu.kernel import Lowered, lower
+from neoflow.codegen.cpu.package import FIRST_FUNCTION, Image, Runs, build_package
 from neoflow.codegen.cpu.peak import fma_kernel
 from neoflow.codegen.cpu.team import build_team, team_key
 
-__all__ = ["Lowered", "build", "build_team", "fma_kernel", "kernel_key", "lower", "source", "team_key"]
+__all__ = [
+    "FIRST_FUNCTION",
+    "Image",
+    "Lowered",
+    "Runs",
+    "build",
+    "build_package",
+    "build_team",
+    "features",
+    "fma_kernel",
+    "kernel_key",
+    "lower",
+    "source",
+    "team_key",
+]

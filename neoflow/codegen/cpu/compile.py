@@ -17,7 +17,7 @@ from neoflow.codegen.cpu.kernel import Lowered
 from neoflow.codegen.keys import digest, program_digest
 from neoflow.codegen.keys import kernel_key as key_of_text
 from neoflow.errors import CodegenError
-from neoflow.target import Target
+from neoflow.target import FEATURES, Target
 
 
 @lru_cache(maxsize=1)
@@ -40,6 +40,12 @@ def _tvm_target(mcpu: str) -> tvm.target.Target:
     return tvm.target.Target({"kind": "llvm", "mcpu": mcpu, "opt-level": 2})
 
 
+def features(target: Target) -> tuple[str, ...]:
+    """The instructions that code for a target may use, by the names of the system."""
+    known = set(map(str, tvm.get_global_func("target.llvm_get_cpu_features")(_tvm_target(target.mcpu))))
+    return tuple(sorted(name for feature, name in FEATURES.items() if feature in known))
+
+
 def compiled(functions: Mapping[str, tirx.PrimFunc], mcpu: str) -> tvm.runtime.Module:
     """Plain C functions through LLVM, by the few of TVM's passes that hand-made loop nests need."""
     machine, t = _tvm_target(mcpu), tirx.transform
@@ -49,15 +55,20 @@ def compiled(functions: Mapping[str, tirx.PrimFunc], mcpu: str) -> tvm.runtime.M
     return tvm.get_global_func("target.build.llvm")(tvm.transform.Sequential(passes)(module), machine)
 
 
-def library(module: tvm.runtime.Module, name: str) -> bytes:
-    """A shared library called `name`, as the bytes of its file; needs no C compiler and no linker."""
+def object_file(module: tvm.runtime.Module) -> bytes:
+    """The machine code of a module, to be linked."""
     file = os.memfd_create("neoflow", os.MFD_CLOEXEC)  # no disk, which may be full
     try:
         path = Path(f"/proc/self/fd/{file}")
         module.write_to_file(str(path), "o")
-        return link(path.read_bytes(), name)
+        return path.read_bytes()
     finally:
         os.close(file)
+
+
+def library(module: tvm.runtime.Module, name: str) -> bytes:
+    """A shared library called `name`, as the bytes of its file; needs no C compiler and no linker."""
+    return link([object_file(module)], name)
 
 
 def compiled_kernels(kernels: Sequence[Lowered], target: Target) -> tvm.runtime.Module:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from tvm import tirx
 
+from neoflow.code import Code, Entry, Workspace
 from neoflow.codegen.cpu.entry import body_function, entry_source
 from neoflow.codegen.cpu.templates import LOWERINGS
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Buffers
 from neoflow.codegen.tir.phases import Phases
-from neoflow.kernel import Code, Entry, Workspace
 from neoflow.loops import Schedule, problem_of
 from neoflow.partition.overwrite import is_shared
 from neoflow.partition.subgraph import Subgraph

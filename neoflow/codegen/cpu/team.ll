@@ -500,6 +500,15 @@ out:
   ret void
 }
 
+; The workers of a team leave, none being in a step. The generation changes, so that one which is about to sleep does not.
+define void @team_end(ptr %team) {
+  %stop.at = getelementptr i8, ptr %team, i64 28
+  store atomic i32 1, ptr %stop.at seq_cst, align 4
+  %g = atomicrmw add ptr %team, i64 2 seq_cst
+  call void @wake_all(ptr %team)
+  ret void
+}
+
 ; A kernel that copies: pointers are the source, the target, their bytes, and the bytes of a task.
 define void @team_copy(ptr %pointers, i32 %thread, i32 %begin, i32 %end) {
   %source = load ptr, ptr %pointers

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tvm import tirx
 
-from neoflow.codegen.cpu.compile import compiled, library, toolchain
+from neoflow.codegen.cpu.compile import compiled, object_file, toolchain
+from neoflow.codegen.cpu.elf import link
 from neoflow.codegen.cpu.entry import c_function
 from neoflow.codegen.keys import digest, program_digest
 
@@ -19,6 +20,7 @@ FUNCTIONS = {
     "run": ("handle", "handle", "int32"),
     "worker": ("handle",),
     "copy": ("handle", "int32", "int32", "int32"),
+    "end": ("handle",),
 }
 """What the library exports, each as `nf_team_NAME`, with the types of its parameters."""
 
@@ -34,10 +36,15 @@ def team_key() -> str:
     return digest("team", team_source(), program_digest([Path(__file__)]), toolchain())
 
 
-def build_team() -> bytes:
-    """The library of the team, as the bytes of its file."""
+def team_object() -> bytes:
+    """The machine code of the team, to be linked."""
     functions: dict[str, tirx.PrimFunc] = {}
     for name, types in FUNCTIONS.items():
         parameters = [tirx.Var(f"p{n}", t) for n, t in enumerate(types)]
         functions[f"nf_team_{name}"] = c_function(parameters, f"team_{name}", None if functions else team_source())
-    return library(compiled(functions, "x86-64"), "libneoflow-team.so")
+    return object_file(compiled(functions, "x86-64"))
+
+
+def build_team() -> bytes:
+    """The library of the team, as the bytes of its file."""
+    return link([team_object()], "libneoflow-team.so")

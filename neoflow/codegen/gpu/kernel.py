@@ -10,13 +10,13 @@ from tvm.ir import PointerType, PrimType
 from tvm.tirx import stmt as ts
 
 from neoflow.architectures import ACCESS_BYTES
+from neoflow.code import Code, Entry, Workspace
 from neoflow.codegen.gpu.grid import Grids, statements
 from neoflow.codegen.gpu.templates import LOWERINGS
 from neoflow.codegen.gpu.words import DIALECTS
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.dialect import speaking
 from neoflow.codegen.tir.frame import Buffers
-from neoflow.kernel import Code, Entry, Workspace
 from neoflow.loops import Schedule, problem_of
 from neoflow.partition.overwrite import is_shared
 from neoflow.partition.subgraph import Subgraph

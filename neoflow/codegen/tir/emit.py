@@ -11,9 +11,9 @@ import tvm
 from tvm import tirx
 from tvm.tirx import stmt as ts
 
+from neoflow.code import Fault
 from neoflow.codegen.tir.dialect import dialect
 from neoflow.errors import CodegenError
-from neoflow.kernel import Fault
 
 Value: TypeAlias = Any
 """An expression of tirx, which has no types for a checker."""

@@ -15,6 +15,7 @@ import numpy as np
 import tvm
 from tvm import tirx
 
+from neoflow.code import Fault
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.dialect import dialect
 from neoflow.codegen.tir.functions import apply_function, divide_index
@@ -25,7 +26,6 @@ from neoflow.expr.deep import Walk, run
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, postorder
 from neoflow.expr.memo import from_below
-from neoflow.kernel import Fault
 from neoflow.loops.nest import is_data_dependent, is_index, stride
 
 Value = emit.Value

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from neoflow import dtype as dt
 from neoflow.errors import ExpressionError, shown
-from neoflow.expr import dtype as dt
 from neoflow.expr.interp.body import Body
 from neoflow.expr.interp.types import Types
 from neoflow.expr.tensor import Compute, Constant, Parameter, Tensor, topological

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from neoflow.expr import dtype as dt
+from neoflow import dtype as dt
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NoReturn
 
+from neoflow import dtype as dt
 from neoflow.errors import ExpressionError, shown
 from neoflow.expr import dsl, extents, reducers, typed
-from neoflow.expr import dtype as dt
 from neoflow.expr.deep import Walk, run
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Axis, Expr, Read

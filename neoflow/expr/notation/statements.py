@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from neoflow.caller import caller
 from neoflow.errors import shown
 from neoflow.expr.constant import written
-from neoflow.expr.ir import caller
 from neoflow.expr.limits import unusable
 from neoflow.expr.notation.reader import Bindings, Number, listing
 from neoflow.expr.notation.statement import Statement

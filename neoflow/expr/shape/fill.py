@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from neoflow import dtype as dt
 from neoflow.expr import dsl
-from neoflow.expr import dtype as dt
 from neoflow.expr.given import checked_dtype, checked_shape
 from neoflow.expr.ir import Const
 from neoflow.expr.shape.tools import checked_constant, checked_tensor, make

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from neoflow import dtype as dt
 from neoflow.errors import shown
 from neoflow.expr import dsl
-from neoflow.expr import dtype as dt
 from neoflow.expr.dsl import read
 from neoflow.expr.given import checked_dtype, checked_shape
 from neoflow.expr.ir import Const, Expr

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from neoflow import dtype as dt
 from neoflow.expr import dsl
-from neoflow.expr import dtype as dt
 from neoflow.expr.dsl import read, scatter
 from neoflow.expr.ir import Expr
 from neoflow.expr.shape.indexing import gather

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from neoflow.expr import dtype as dt
+from neoflow import dtype as dt
 from neoflow.expr import typed
 from neoflow.expr.constant import written
 from neoflow.expr.dsl import broadcast_shapes, read

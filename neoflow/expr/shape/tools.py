@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from neoflow import dtype as dt
+from neoflow.caller import caller
 from neoflow.errors import shown
 from neoflow.expr import dsl, typed
-from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
-from neoflow.expr.ir import Const, Expr, caller
+from neoflow.expr.ir import Const, Expr
 from neoflow.expr.tensor import Compute, Tensor
 from neoflow.expr.typed import Operand, fail
 

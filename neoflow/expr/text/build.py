@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
+from neoflow import dtype as dt
 from neoflow.errors import ExpressionError
-from neoflow.expr import dtype as dt
 from neoflow.expr.check import check_bounds
 from neoflow.expr.close import first_met
 from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from neoflow.expr import dtype as dt
+from neoflow import dtype as dt
 from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS, REDUCERS, Function
 from neoflow.expr.limits import MOST_EXTENT, MOST_RANK
 from neoflow.expr.text.write import is_free_name, is_shared_name

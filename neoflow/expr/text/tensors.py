@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from neoflow.expr import dtype as dt
+from neoflow import dtype as dt
 from neoflow.expr.limits import MOST_EXTENT, MOST_RANK, excess
 from neoflow.expr.tensor import Compute, Constant, Parameter, Placeholder, Tensor
 from neoflow.expr.text.build import Source, build_definition

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from neoflow.expr import dtype as dt
+from neoflow import dtype as dt
 from neoflow.expr.close import first_met
 from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS, REDUCERS
 from neoflow.expr.ir import Apply, Axis, Binder, Cast, Const, Expr, Read, Reduce, Scatter, Select, Slot, postorder

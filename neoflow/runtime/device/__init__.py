@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+ALIGNMENT = 64
+"""Where memory begins: at a multiple of so many bytes."""
 Memory = Any
 """Dense row-major memory of a shape and dtype on a device: on a CPU a NumPy array."""
 

@@ -7,6 +7,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
 
@@ -33,6 +34,33 @@ def empty(shape: tuple[int, ...], dtype: str | np.dtype, alignment: int = 64) ->
     return raw[start : start + count].view(kind).reshape(shape)
 
 
+@dataclass(frozen=True, eq=False)
+class NativeForm:
+    """Launches in the form that the team reads, but for addresses (see `codegen/cpu/team.ll`).
+
+    phases: function, first pointer in the table, tasks. regions: number of the first phase, phases | pieces << 32,
+    number of the status word or -1.
+    """
+
+    phases: np.ndarray
+    regions: np.ndarray
+
+
+def native_form(launches: Sequence[Launch], threads: int, timed: bool = False) -> NativeForm:
+    """Phases in regions: parallel ones in pieces for so many threads. Addresses of functions are taken as they are."""
+    phases = np.array([(a.function, a.pointers, a.tasks) for a in launches], np.int64).reshape(-1, 3)
+    groups = _regions(launches, threads, timed)
+    regions, at = np.zeros((len(groups), 3), np.int64), 0
+    for n, group in enumerate(groups):
+        first = group[0]
+        shared = threads > 1 and first.is_parallel
+        pieces = min(first.tasks, PIECES * threads) if shared else 0
+        word = group[-1].status
+        regions[n] = at, len(group) | pieces << 32, -1 if word is None else word
+        at += len(group)
+    return NativeForm(phases, regions)
+
+
 class CpuRecording:
     """A recording in the form that the team reads, see `codegen/cpu/team.ll`."""
 
@@ -40,22 +68,15 @@ class CpuRecording:
         self, launches: Sequence[Launch], table: np.ndarray, status: np.ndarray, threads: int, timed: bool, team: Team
     ):
         self.table, self.status, self._threads, self._team = table, status, threads, team
-        phases = np.zeros((len(launches), 3), np.int64)
-        for n, launch in enumerate(launches):
-            phases[n] = launch.function, table.ctypes.data + 8 * launch.pointers, launch.tasks
-        groups = _regions(launches, threads, timed)
-        regions, at = np.zeros((len(groups), 3), np.int64), 0
-        for n, group in enumerate(groups):
-            first = group[0]
-            shared = threads > 1 and first.is_parallel
-            pieces = min(first.tasks, PIECES * threads) if shared else 0
-            word = 0 if group[-1].status is None else status.ctypes.data + 4 * group[-1].status
-            regions[n] = phases.ctypes.data + phases.strides[0] * at, len(group) | pieces << 32, word
-            at += len(group)
+        form = native_form(launches, threads, timed)
+        phases, regions = form.phases.copy(), form.regions.copy()
+        phases[:, 1] = table.ctypes.data + 8 * phases[:, 1]
+        regions[:, 0] = phases.ctypes.data + phases.strides[0] * regions[:, 0]
+        regions[:, 2] = np.where(regions[:, 2] < 0, 0, status.ctypes.data + 4 * regions[:, 2])
         self._is_serial = not (regions[:, 1] >> 32).any()
-        self.times = np.zeros(len(groups) + 1, np.int64) if timed else None
+        self.times = np.zeros(len(regions) + 1, np.int64) if timed else None
         times = 0 if self.times is None else self.times.ctypes.data
-        self._header = np.array([regions.ctypes.data, len(groups), times, 0, 0], np.int64)
+        self._header = np.array([regions.ctypes.data, len(regions), times, 0, 0], np.int64)
         self._address = self._header.ctypes.data
         kept = (self._header, regions, phases, table, status, self.times)
         weakref.finalize(self, _leave, team, self._header, kept).atexit = False
@@ -114,10 +135,10 @@ class Cpu:
     def __init__(self) -> None:
         self._team: Team | None = None
 
-    def install(self, library: Callable[[], bytes]) -> None:
-        """Give the library of the team, made only when it is not there yet."""
+    def install(self, library: Callable[[], Library]) -> None:
+        """Give a library with the team, made only when there is none yet."""
         if self._team is None:
-            self._team = Team(Library(library()))
+            self._team = Team(library())
 
     @property
     def team(self) -> Team:

@@ -24,6 +24,7 @@ from neoflow.runtime.device.library import Library
 MOST_THREADS = 256
 _PAGE = 4096
 _THREADS_AT = 256  # in bytes, see team.ll
+TEAM_BYTES = _THREADS_AT + 64 * MOST_THREADS
 _INSIDE = 8
 
 
@@ -40,9 +41,9 @@ class Team:
     def _begin(self) -> None:
         """No threads yet, and nobody in a step; after a fork the parent's are not here."""
         self._starting = threading.RLock()
-        self._memory = np.zeros(_THREADS_AT + 64 * MOST_THREADS + _PAGE, np.uint8)
+        self._memory = np.zeros(TEAM_BYTES + _PAGE, np.uint8)
         start = -self._memory.ctypes.data % _PAGE
-        self._words = self._memory[start : start + _THREADS_AT + 64 * MOST_THREADS].view(np.int64)
+        self._words = self._memory[start : start + TEAM_BYTES].view(np.int64)
         self._words[5] = 1  # regions are numbered from 1: 0 is before all
         self._address = self._words.ctypes.data
         self._workers: list[np.ndarray] = []

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from neoflow.codegen.cpu.elf.object import EXECUTE, NOBITS, ObjectFile, Section, read_object
+from neoflow.codegen.cpu.elf.object import EXECUTE, NOBITS, ObjectFile, Section, Symbol, joined, read_object
 from neoflow.codegen.cpu.elf.unwind import Frames
 from neoflow.errors import CodegenError
 
@@ -43,8 +43,8 @@ class _Image:
     def __init__(self, obj: ObjectFile, name: str):
         self.obj, self.symbols = obj, obj.symbols
         self.kept = [s for s in obj.sections if s.is_kept]
-        exported = [n for n, s in enumerate(self.symbols) if s.is_global and s.is_defined and s.name]
-        self.imported = [n for n, s in enumerate(self.symbols) if s.is_global and not s.is_defined and s.name]
+        exported = self._distinct(lambda s: s.is_defined)
+        self.imported = self._distinct(lambda s: not s.is_defined)
         self.entries = {n: i for i, n in enumerate((*self.imported, *exported), 1)}
         """by symbol: its number in the dynamic table"""
         self.relocations = [r for s in self.kept for r in obj.relocations_of(s)]
@@ -59,6 +59,14 @@ class _Image:
         """relocations left to the loader: (address, kind | symbol << 32, addend)"""
         self.parts: dict[str, _Part] = {}
         self._lay_out()
+
+    def _distinct(self, wanted: Callable[[Symbol], bool]) -> list[int]:
+        """Global symbols that are so, one of each name."""
+        found: dict[str, int] = {}
+        for n, s in enumerate(self.symbols):
+            if s.is_global and s.name and wanted(s) and n not in self.obj.meant:
+                found.setdefault(s.name, n)
+        return list(found.values())
 
     def _lay_out(self) -> None:
         """Pages that are read, executed, written; each begins on its own."""
@@ -259,9 +267,9 @@ def _hash_table(names: Sequence[str]) -> bytes:
     return struct.pack(f"<{2 + len(buckets) + count}I", len(buckets), count, *buckets, *chains)
 
 
-def link(data: bytes, name: str) -> bytes:
-    """The shared library called `name` (its SONAME) of an object file.
+def link(objects: Sequence[bytes], name: str) -> bytes:
+    """The shared library called `name` (its SONAME) of object files.
 
     Raises `CodegenError` for what this linker does not know, or cannot place.
     """
-    return _Image(read_object(data), name).link()
+    return _Image(joined([read_object(data) for data in objects]), name).link()

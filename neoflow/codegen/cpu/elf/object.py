@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from neoflow.errors import CodegenError
 
@@ -13,15 +14,17 @@ NOBITS = 8
 """The kind of a section of zeros, which the file does not have."""
 _RELA, _SYMTAB = 4, 2
 _AT_START_AND_END = (14, 15, 16)
+_RESERVED = 0xFF00
 _COMMON = 0xFFF2
 _ABSOLUTE = 0xFFF1
 MOST_BYTES = (1 << 31) - (1 << 20)
 """What 32-bit displacements reach, with room for the tables."""
+_TOO_LARGE = "the kernels of a module have more than 2 GiB of code and data: compile fewer at once"
 
 
 @dataclass
 class Section:
-    """A section of the object file; `address` is where it is placed in the library."""
+    """A section of an object file; its relocations count symbols from `first_symbol` on. address: in the library."""
 
     name: str
     kind: int
@@ -31,6 +34,7 @@ class Section:
     link: int
     info: int
     align: int
+    first_symbol: int = 0
     address: int = 0
 
     @property
@@ -60,6 +64,11 @@ class Symbol:
     def is_defined(self) -> bool:
         return self.section != 0
 
+    @property
+    def is_placed(self) -> bool:
+        """Whether it is in a section."""
+        return 0 < self.section < _RESERVED
+
 
 @dataclass(frozen=True)
 class Relocation:
@@ -74,20 +83,24 @@ class Relocation:
 
 @dataclass(frozen=True)
 class ObjectFile:
-    """All that a library is made of."""
+    """All that a library is made of. meant: by a symbol that an object leaves open, the one that stands for it."""
 
     data: bytes
     sections: tuple[Section, ...]
     symbols: tuple[Symbol, ...]
+    meant: Mapping[int, int] = field(default_factory=dict)
 
     def relocations_of(self, section: Section) -> tuple[Relocation, ...]:
         """What is to be put into a section."""
         return tuple(
-            Relocation(section, offset, info & 0xFFFFFFFF, info >> 32, addend)
+            Relocation(section, offset, info & 0xFFFFFFFF, self._meant(s.first_symbol + (info >> 32)), addend)
             for s in self.sections
             if s.kind == _RELA and self.sections[s.info] is section
             for offset, info, addend in struct.iter_unpack("<QQq", self.data[s.offset : s.offset + s.size])
         )
+
+    def _meant(self, symbol: int) -> int:
+        return self.meant.get(symbol, symbol)
 
 
 def _text(table: bytes, offset: int) -> str:
@@ -104,13 +117,34 @@ def read_object(data: bytes) -> ObjectFile:
     strings = data[raw[names][4] : raw[names][4] + raw[names][5]]
     sections = tuple(Section(_text(strings, r[0]), r[1], r[2], r[4], r[5], r[6], r[7], max(r[8], 1)) for r in raw)
     if sum(s.size for s in sections if s.is_kept) > MOST_BYTES:
-        raise CodegenError("the kernels of a module have more than 2 GiB of code and data: compile fewer at once")
+        raise CodegenError(_TOO_LARGE)
     for s in sections:
         if s.is_kept and s.flags & TLS:
             raise CodegenError(f"section {s.name} is memory of each thread, which no kernel needs")
         if s.is_kept and s.kind in _AT_START_AND_END:
             raise CodegenError(f"section {s.name} has code to run when a library is loaded, which no kernel needs")
     return ObjectFile(data, sections, _symbols(data, sections))
+
+
+def joined(objects: Sequence[ObjectFile]) -> ObjectFile:
+    """Several object files as one: what one of them leaves open and another defines is that; of two alike the first."""
+    data, sections, symbols = bytearray(), list[Section](), list[Symbol]()
+    for obj in objects:
+        data += bytes(-len(data) % 64)
+        at, first_section, first_symbol = len(data), len(sections), len(symbols)
+        for s in obj.sections:
+            place, links = s.offset + at, (s.link + first_section, s.info + first_section)
+            sections.append(replace(s, offset=place, link=links[0], info=links[1], first_symbol=first_symbol))
+        symbols += [replace(s, section=s.section + first_section if s.is_placed else s.section) for s in obj.symbols]
+        data += obj.data
+    if sum(s.size for s in sections if s.is_kept) > MOST_BYTES:
+        raise CodegenError(_TOO_LARGE)
+    named = [n for n, s in enumerate(symbols) if s.is_global and s.name]
+    known: dict[str, int] = {}
+    for n in sorted(named, key=lambda n: not symbols[n].is_defined):
+        known.setdefault(symbols[n].name, n)
+    meant = {n: known[symbols[n].name] for n in named if not symbols[n].is_defined and known[symbols[n].name] != n}
+    return ObjectFile(bytes(data), tuple(sections), tuple(symbols), meant)
 
 
 def _symbols(data: bytes, sections: tuple[Section, ...]) -> tuple[Symbol, ...]:

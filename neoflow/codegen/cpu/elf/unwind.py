@@ -34,27 +34,29 @@ class Frames:
 
     def __init__(self, obj: ObjectFile):
         self._commons: dict[int, bytes] = {}
-        """by place in `.debug_frame`: the record in the form of `.eh_frame`"""
+        """by place in the tables `.debug_frame`, one after the other: the record in the form of `.eh_frame`"""
         self._functions: list[_Function] = []
-        source = next((s for s in obj.sections if s.name == ".debug_frame"), None)
-        if source is not None:
+        before = 0
+        for source in (s for s in obj.sections if s.name == ".debug_frame"):
             data = obj.data[source.offset : source.offset + source.size]
-            self._read(data, {r.offset: (r.symbol, r.addend) for r in obj.relocations_of(source)})
+            self._read(data, {r.offset: (r.symbol, r.addend) for r in obj.relocations_of(source)}, before)
+            before += source.size
         self.size = len(self.table(0, lambda _: 0)[0]) if self._functions else 0
         self.index_size = 12 + 8 * len(self._functions) if self._functions else 0
 
-    def _read(self, data: bytes, addresses: dict[int, tuple[int, int]]) -> None:
+    def _read(self, data: bytes, addresses: dict[int, tuple[int, int]], before: int) -> None:
+        """The records of one table; before: bytes of the tables before it."""
         at = 0
         while at < len(data):
             length, link = struct.unpack_from("<II", data, at)
             record = data[at + 8 : at + 4 + length]
             if link == _COMMON:
-                self._commons[at] = _common(record)
+                self._commons[before + at] = _common(record)
             else:
                 symbol, addend = addresses[at + 8]
                 reach = struct.unpack_from("<Q", record, 8)[0]
                 common = addresses[at + 4][1] if at + 4 in addresses else link
-                self._functions.append(_Function(symbol, addend, reach, common, record[16:]))
+                self._functions.append(_Function(symbol, addend, reach, before + common, record[16:]))
             at += 4 + length
 
     def table(self, address: int, of_symbol: Callable[[int], int]) -> tuple[bytes, list[tuple[int, int]]]:

@@ -1,7 +1,7 @@
 """An NVIDIA GPU as a `Device`."""
 
-from neoflow.runtime.device.cuda.device import Cuda
+from neoflow.runtime.device.cuda.device import Cuda, this_gpu
 from neoflow.runtime.device.cuda.driver import CudaDriver, Driver, Gpu
 from neoflow.runtime.device.cuda.memory import DeviceArray, Pinned
 
-__all__ = ["Cuda", "CudaDriver", "DeviceArray", "Driver", "Gpu", "Pinned"]
+__all__ = ["Cuda", "CudaDriver", "DeviceArray", "Driver", "Gpu", "Pinned", "this_gpu"]

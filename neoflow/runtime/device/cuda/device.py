@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from neoflow import dtype as dt
 from neoflow.errors import RuntimeFault
-from neoflow.expr import dtype as dt
 from neoflow.runtime.device import Launch, Memory, Recording, Status
 from neoflow.runtime.device.cuda.dlpack import CUDA, Foreign, imported
-from neoflow.runtime.device.cuda.driver import Driver
+from neoflow.runtime.device.cuda.driver import CudaDriver, Driver
 from neoflow.runtime.device.cuda.memory import Borrowed, DeviceArray, allocated, require
 from neoflow.runtime.device.cuda.recording import COPY, CudaRecording
 
@@ -137,3 +138,9 @@ class Cuda:
     def synchronize(self) -> None:
         """Raises `RuntimeFault` for what has gone wrong on the GPU since."""
         self.driver.synchronize()
+
+
+@lru_cache(maxsize=1)
+def this_gpu() -> Cuda:
+    """The GPU of this machine. Raises `RuntimeFault` when there is none that this process may use."""
+    return Cuda(CudaDriver())

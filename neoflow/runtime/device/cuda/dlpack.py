@@ -9,8 +9,8 @@ import ctypes
 import weakref
 from typing import Any
 
+from neoflow import dtype as dt
 from neoflow.errors import RuntimeFault
-from neoflow.expr import dtype as dt
 
 CUDA = 2
 """The type of device of `dlpack.h`."""

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from neoflow import dtype as dt
 from neoflow.errors import RuntimeFault
-from neoflow.expr import dtype as dt
 from neoflow.runtime.device.cuda.dlpack import CUDA, Foreign, exported
 from neoflow.runtime.device.cuda.driver import Driver
 

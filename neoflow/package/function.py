@@ -1,0 +1,116 @@
+"""What `nf.load` gives: functions that are called like compiled ones, and their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neoflow.boundary import publish_methods
+from neoflow.errors import PackageError
+from neoflow.package.contents import Array, Program
+from neoflow.package.manifest import Manifest
+from neoflow.runtime.bound import Bound
+from neoflow.runtime.declared import Declared
+from neoflow.runtime.device import Device, Library, Memory
+from neoflow.runtime.exchange import Exchange
+from neoflow.runtime.executor import Executor, Loaded
+from neoflow.runtime.store import STORE
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where a package runs: a device, with its libraries and the memory of its constants."""
+
+    device: Device
+    libraries: Sequence[Library]
+    constants: Sequence[Memory]
+    exchange: Callable[[Executor, Sequence[Declared]], Exchange]
+    threads: int = 1
+
+
+class PackagedParameter:
+    """A parameter of a package: its value stays between calls, and is got, set, saved and loaded as any parameter's."""
+
+    def __init__(self, array: Array):
+        self.name, self.shape, self.dtype, self.nbytes = array.name, array.shape, array.dtype, array.nbytes
+        self.where = self.init = None
+
+    def __repr__(self) -> str:
+        return f"<PackagedParameter {self.name}: {self.dtype}{list(self.shape)}>"
+
+
+class PackagedFunction(Bound):
+    """A function of a package: `f(array, ...) -> [ndarray, ...]`, as what `nf.compile` gives is called."""
+
+    def __init__(
+        self, program: Program, parameters: Sequence[PackagedParameter], kernels: Sequence[Loaded], place: Place
+    ):
+        self.name, self.inputs, self.outputs = program.name, program.inputs, program.outputs
+        self.parameters = tuple(parameters[n] for n in program.parameters)
+        self.updated = tuple(parameters[n] for n in program.updated)
+        super().__init__(
+            program.plan,
+            program.inputs,
+            self.parameters,
+            frozenset(map(id, self.updated)),
+            kernels,
+            [place.constants[n] for n in program.constants],
+            STORE,
+            place.device,
+            place.threads,
+            place.exchange,
+        )
+
+    def __repr__(self) -> str:
+        takes, gives = ", ".join(map(str, self.inputs)), ", ".join(map(str, self.outputs))
+        updates = f", updates {', '.join(p.name for p in self.updated)}" if self.updated else ""
+        return f"<PackagedFunction {self.name}({takes}) -> [{gives}]{updates}: {len(self.plan.calls)} kernel calls>"
+
+
+class Package:
+    """What `nf.load` gives: functions, `package.step(x)` or `package["step"](x)`, and the parameters they share.
+
+    functions, parameters: by name. One that has a single function can be called itself.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        manifest: Manifest,
+        functions: Mapping[str, PackagedFunction],
+        parameters: Mapping[str, PackagedParameter],
+    ):
+        self.path, self.name, self.target = path, manifest.name, manifest.target
+        self.functions, self.parameters = dict(functions), dict(parameters)
+
+    def __repr__(self) -> str:
+        names, target = ", ".join(self.functions), f"{self.target.kind}({self.target.mcpu})"
+        return f"<Package {self.name} for {target}: {names}; {len(self.parameters)} parameters>"
+
+    def __getitem__(self, name: str) -> PackagedFunction:
+        found = self.functions.get(name)
+        if found is None:
+            raise PackageError(f"{self.path} has no function {name!r}; it has {', '.join(self.functions)}")
+        return found
+
+    def __getattr__(self, name: str) -> PackagedFunction:
+        if name.startswith("_") or name not in self.functions:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return self.functions[name]
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        """Call its only function. Raises `PackageError` where it has several."""
+        if len(self.functions) > 1:
+            names = ", ".join(self.functions)
+            raise PackageError(
+                f"{self.path} has several functions, {names}: call one, package.{min(self.functions)}(...)"
+            )
+        (function,) = self.functions.values()
+        return function(*arrays)
+
+
+publish_methods(Bound)
+publish_methods(PackagedFunction)
+publish_methods(Package, ("__call__", "__getitem__"))

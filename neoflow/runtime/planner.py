@@ -1,0 +1,160 @@
+"""From a graph divided into kernels to its `Plan`: buffers by lifetime, updates in place, copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from neoflow import dtype as dt
+from neoflow.code import Code
+from neoflow.expr.tensor import Compute, Parameter, Placeholder, Tensor
+from neoflow.graph import Graph
+from neoflow.partition import KernelCall, View, can_overwrite
+from neoflow.runtime.memory import Lifetime, lower_bound, place
+from neoflow.runtime.plan import Buffer, Call, Plan
+
+
+class _Planner:
+    def __init__(
+        self,
+        graph: Graph,
+        calls: tuple[KernelCall, ...],
+        in_place: frozenset[Parameter],
+        views: Mapping[Tensor, View],
+        kernels: Mapping[str, Code],
+        threads: int,
+    ):
+        self.graph = graph
+        self.calls = calls
+        self.views = views
+        self.in_place = in_place
+        self.kernels = kernels
+        self.threads = threads
+        self.workspaces: list[tuple[int, ...]] = []
+        self.buffers: list[Buffer] = []
+        self.of: dict[Tensor, int] = {}
+        self.saves: list[tuple[int, int]] = []
+        self.copies: list[tuple[int, int]] = []
+
+    def buffer(self, t: Tensor, kind: str) -> int:
+        self.buffers.append(Buffer(t.name, t.shape, t.dtype, kind))
+        return len(self.buffers) - 1
+
+    def run(self) -> Plan:
+        graph = self.graph
+        for x in graph.inputs:
+            self.of[x] = self.buffer(x, "input")
+        for p in graph.parameters:
+            self.of[p] = self.buffer(p, "parameter")
+        for c in graph.constants:
+            self.of[c] = self.buffer(c, "constant")
+        for p, value in graph.updates:
+            if p in self.in_place:
+                self.of[value] = self.of[p]
+        outputs = [self.output(t) for t in graph.outputs]
+        self.share_memory()
+        for t, v in self.views.items():
+            self.of[t] = len(self.buffers)
+            offset = v.offset * dt.itemsize(t.dtype)
+            self.buffers.append(Buffer(t.name, t.shape, t.dtype, "view", offset, self.of[v.base]))
+        late = [(p, v) for p, v in graph.updates if p not in self.in_place]
+        for p, value in late:
+            source = self.of[value]
+            if isinstance(value, Placeholder) and any(value is q for q, _ in graph.updates):
+                kept = self.buffer(value, "output")
+                self.saves.append((source, kept))
+                source = kept
+            self.copies.append((source, self.of[p]))
+        numbers = {digest: n for n, digest in enumerate(self.kernels)}
+        calls = tuple(
+            Call(numbers[c.subgraph.digest], tuple(self.of[t] for t in (*c.inputs, *c.outputs)), spaces, c.name)
+            for c, spaces in zip(self.calls, self.workspaces, strict=True)
+        )
+        return Plan(
+            tuple(self.buffers),
+            calls,
+            tuple(self.kernels.values()),
+            tuple(self.of[t] for t in graph.inputs),
+            tuple(outputs),
+            tuple(self.of[p] for p in graph.parameters),
+            tuple(self.saves),
+            tuple(self.copies),
+            self.arena_bytes,
+            self.live_bytes,
+            tuple(self.of[c] for c in graph.constants),
+        )
+
+    def output(self, t: Tensor) -> int:
+        """The buffer returned for a root; what is returned twice, or is not computed, is copied."""
+        if t in self.of:
+            number = self.buffer(t, "output")
+            (self.copies if isinstance(t, Compute) else self.saves).append((self.of[t], number))
+            return number
+        self.of[t] = self.buffer(t, "output")
+        return self.of[t]
+
+    def share_memory(self) -> None:
+        """Lifetimes of the temporaries, chained where an output may overwrite a dying input, then offsets."""
+        last: dict[Tensor, int] = {}
+        for n, call in enumerate(self.calls):
+            for t in call.inputs:
+                last[self.views[t].base if t in self.views else t] = n
+        for t in self.graph.roots:
+            last[t] = len(self.calls)
+        slots: list[Lifetime] = []
+        slot_of: dict[Tensor, int] = {}
+        for n, call in enumerate(self.calls):
+            taken: set[int] = set()
+            for t in call.outputs:
+                if t in self.of:
+                    continue
+                end = last.get(t, n)
+                donor = next(
+                    (
+                        s
+                        for s in dict.fromkeys(call.inputs)
+                        if s in slot_of
+                        and not any(i in self.views and self.views[i].base is s for i in call.inputs)
+                        and last[s] == n
+                        and slot_of[s] not in taken
+                        and s.nbytes == t.nbytes
+                        and s.dtype == t.dtype
+                        and can_overwrite(call, s, t)
+                    ),
+                    None,
+                )
+                if donor is None:
+                    slot_of[t] = len(slots)
+                    slots.append(Lifetime(t.nbytes, n, end))
+                else:
+                    slot = slot_of[t] = slot_of[donor]
+                    slots[slot] = Lifetime(slots[slot].nbytes, slots[slot].first, end)
+                taken.add(slot_of[t])
+        spaces = [[w.total(self.threads) for w in self.kernels[c.subgraph.digest].workspaces] for c in self.calls]
+        first = len(slots)
+        slots += [Lifetime(nbytes, n, n) for n, sizes in enumerate(spaces) for nbytes in sizes]
+        offsets, self.arena_bytes = place(slots)
+        self.live_bytes = lower_bound(slots)
+        for t, slot in slot_of.items():
+            self.of[t] = len(self.buffers)
+            self.buffers.append(Buffer(t.name, t.shape, t.dtype, "temporary", offsets[slot]))
+        for sizes in spaces:
+            numbers = range(len(self.buffers), len(self.buffers) + len(sizes))
+            self.workspaces.append(tuple(numbers))
+            for nbytes in sizes:
+                self.buffers.append(Buffer("workspace", (nbytes,), "int8", "temporary", offsets[first]))
+                first += 1
+
+
+def make_plan(
+    graph: Graph,
+    calls: tuple[KernelCall, ...],
+    in_place: frozenset[Parameter],
+    views: Mapping[Tensor, View],
+    kernels: Mapping[str, Code],
+    threads: int,
+) -> Plan:
+    """Buffers and calls for a graph divided into kernels, in the order given; `in_place` parameters are overwritten.
+
+    kernels: by the digest of its subgraph, how each is called, by at most `threads` threads.
+    """
+    return _Planner(graph, calls, in_place, views, kernels, threads).run()

@@ -1,0 +1,53 @@
+"""Arrays by name as safetensors, which others read and write too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import numpy as np
+
+from neoflow import dtype as dt
+from neoflow.errors import CheckpointError
+
+
+def pack_arrays(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> bytes:
+    """The content of a safetensors file."""
+    from safetensors.numpy import save
+
+    return save(dict(arrays), metadata={"format": "neoflow", **(metadata or {})})
+
+
+_STORED: dict[str, np.dtype] = {
+    "F64": dt.NUMPY["float64"],
+    "F32": dt.NUMPY["float32"],
+    "F16": dt.NUMPY["float16"],
+    "BF16": dt.NUMPY["bfloat16"],
+    "I64": dt.NUMPY["int64"],
+    "I32": dt.NUMPY["int32"],
+    "I16": dt.NUMPY["int16"],
+    "I8": dt.NUMPY["int8"],
+    "BOOL": dt.NUMPY["bool"],
+    "U64": np.dtype(np.uint64),
+    "U32": np.dtype(np.uint32),
+    "U16": np.dtype(np.uint16),
+    "U8": np.dtype(np.uint8),
+    "C64": np.dtype(np.complex64),
+}
+"""Types by their name in safetensors, whose reader for NumPy lacks bfloat16; the last are those of other programs."""
+
+
+def unpack_arrays(data: bytes, source: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Arrays by name, and the metadata, of a safetensors file's content. Raises `CheckpointError`, naming `source`."""
+    from safetensors import SafetensorError, deserialize
+
+    try:
+        arrays = {
+            name: np.frombuffer(found["data"], _STORED[found["dtype"]]).reshape(found["shape"])
+            for name, found in deserialize(data)
+        }
+        size = int.from_bytes(data[:8], "little")
+        metadata = json.loads(data[8 : 8 + size]).get("__metadata__", {})
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
+        raise CheckpointError(f"{source} is no readable safetensors file: {error}") from error
+    return arrays, metadata
