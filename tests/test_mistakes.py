@@ -20,6 +20,7 @@ from neoflow.errors import (
     ExpressionError,
     GradientError,
     GraphError,
+    PackageError,
     RuntimeFault,
 )
 
@@ -143,6 +144,10 @@ MISTAKES = {
     "nf.set_value(w)": (ArgumentError, "set_value() missing 1 required positional argument: 'value'"),
     "nf.set_value(x, a)": (ArgumentError, "a Placeholder; it takes a Parameter"),
     "nf.set_value(w, np.zeros(3))": (RuntimeFault, "parameter w has shape (4, 5)"),
+    "nf.load('/nonexistent.nflib')": (PackageError, "/nonexistent.nflib is no package, or not a whole one: it has no"),
+    "nf.load(3)": (ArgumentError, "load: path is 3, an int"),
+    "nf.compile([x], [x]).save(3)": (ArgumentError, "save: path is 3, an int"),
+    "nf.compile([x], [x]).save('/tmp/p.nflib', infer=x)": (ArgumentError, "save: others['infer'] is <Placeholder x: "),
     "nf.save_parameters('/tmp/w', ['w'])": (
         ArgumentError,
         "save_parameters: parameters[0] is 'w', a str",

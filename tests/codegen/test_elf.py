@@ -94,6 +94,28 @@ def test_functions_can_be_unwound(lowered):
         assert bases[2] == library.address(symbol)  # where the function begins
 
 
+def test_several_object_files_become_one_library(lowered):
+    """What several leave open is one slot, and the kernels of all can be unwound."""
+    from neoflow.codegen.cpu.compile import compiled_kernels, object_file
+    from neoflow.codegen.cpu.team import team_object
+
+    other = lowered.named("other")
+    objects = [object_file(compiled_kernels([k], TARGET)) for k in (lowered, other)]
+    library = device().load(elf.link([*objects, team_object()], "lib.so"))
+    x = np.linspace(-1, 1, 1000)
+    for name in ("k", "other"):
+        y = np.zeros(1000)
+        pointers = (ctypes.c_void_p * 2)(x.ctypes.data, y.ctypes.data)
+        run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int] * 3)(library.address(f"{name}_0"))
+        run(ctypes.addressof(pointers), 0, 0, max(e.tasks for e in lowered.code.entries))
+        np.testing.assert_allclose(y, np.tanh(x), rtol=1e-12)
+    find = ctypes.CDLL("libgcc_s.so.1")._Unwind_Find_FDE
+    find.restype, find.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_void_p]
+    for symbol in ("k_0", "k_0_body", "other_0", "other_0_body"):
+        bases = (ctypes.c_void_p * 3)()
+        assert find(library.address(symbol) + 4, bases) and bases[2] == library.address(symbol)
+
+
 def test_what_is_no_object_file_is_refused():
     with pytest.raises(CodegenError, match="ELF"):
         elf.link([b"MZ" + bytes(100)], "lib.so")
