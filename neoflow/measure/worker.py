@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from neoflow import codegen
+from neoflow import dtype as dt
 from neoflow.code import Code
 from neoflow.codegen.verify import Judge, verifier_version
 from neoflow.devices import device
 from neoflow.errors import CodegenError, NeoflowError
-from neoflow import dtype as dt
 from neoflow.imports import without_torch
 from neoflow.loops.template import schedule_from_json
 from neoflow.measure.build import Built, build, load

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from neoflow.expr.dtype import is_float
 
 import neoflow as nf
+from neoflow.dtype import is_float
 from neoflow.expr.ir import Apply, postorder
 from neoflow.expr.tensor import Tensor
 from neoflow.graph import make_graph, optimize
