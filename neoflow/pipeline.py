@@ -6,13 +6,14 @@ expressions -> graph -> the passes of `graph.PASSES` -> kernels -> order -> sche
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import overload
 
-from neoflow import codegen, config, devices
+from neoflow import codegen, config, devices, tuning
 from neoflow.architectures import GPU_KINDS, NEWEST, gpu_target
 from neoflow.building import find_kernels, load
 from neoflow.caller import caller
@@ -34,7 +35,7 @@ from neoflow.graph import (
     run,
 )
 from neoflow.kernel import Kernel
-from neoflow.loops import Schedule, default_schedule, problem_of
+from neoflow.loops import Schedule, problem_of
 from neoflow.loops.gpu.estimate import estimate
 from neoflow.nn.form import unkept
 from neoflow.partition import (
@@ -51,7 +52,8 @@ from neoflow.runtime.plan import Plan
 from neoflow.runtime.planner import make_plan
 from neoflow.runtime.records import Module
 from neoflow.target import Target, cpu_target
-from neoflow.trace import Trace, tick
+from neoflow.trace import Trace
+from neoflow.tune import Limits
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class Compiled:
     kernels: tuple[Kernel, ...]
     modules: tuple[Module, ...]
     target: Target
+    tuned: tuning.Tuned
     built: int
     cached: int
     trace: Trace
@@ -207,10 +210,12 @@ def compile_program(
     updates: Mapping[Tensor, Tensor] | None = None,
     target: str = "cpu",
     precision: str = "fp32",
+    tune: float | Limits | None = None,
 ) -> Compiled:
     """Run every stage and build what the cache lacks."""
     trace, settings, machine = Trace(), config.load(), resolve_target(target)
     check_precision(precision, target)
+    limits = tuning.limits_of(tune)
     written = trace.run(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
     )
@@ -225,13 +230,16 @@ def compile_program(
     codegen.check_sizes(calls, graph.outputs)
     subgraphs = {c.subgraph.digest: c.subgraph for c in calls}
     distinct = f"{len(subgraphs)} kernels of {sum(len(s.nodes) for s in subgraphs.values())} nodes"
-    schedules = trace.run(
+    counts = Counter(c.subgraph.digest for c in calls)
+    tuned = trace.run(
         "schedules",
-        lambda: tuple(_schedule(s, machine) for s in subgraphs.values()),
-        lambda s: f"{len(s)} default schedules",
-        lambda s: _schedules_text(tuple(subgraphs.values()), s, machine),
+        lambda: _schedules([(s, counts[d]) for d, s in subgraphs.items()], machine, limits, settings),
+        lambda t: t.summary,
+        lambda t: _schedules_text(t, machine),
         distinct,
+        is_asked_for=limits is not None,
     )
+    schedules = [choice.schedule for choice in tuned.choices]
     kernels, modules, built = trace.run(
         "code",
         lambda: find_kernels(tuple(subgraphs.values()), schedules, machine, settings),
@@ -247,7 +255,7 @@ def compile_program(
         of=f"{len(calls)} kernel calls",
     )
     cached = sum(1 for m in modules if m.library) - built
-    return Compiled(written, graph, calls, plan, kernels, modules, machine, built, max(0, cached), trace)
+    return Compiled(written, graph, calls, plan, kernels, modules, machine, tuned, built, max(0, cached), trace)
 
 
 def _code_summary(modules: Sequence[Module], built: int, target: Target) -> str:
@@ -257,17 +265,21 @@ def _code_summary(modules: Sequence[Module], built: int, target: Target) -> str:
     return f"{built} kernels compiled, {len(modules) - built} from the cache"
 
 
-def _schedules_text(subgraphs: Sequence[Subgraph], schedules: Sequence[Schedule], target: Target) -> str:
+def _schedules(
+    calls: Sequence[tuple[Subgraph, int]], target: Target, limits: Limits | None, settings: config.Config
+) -> tuning.Tuned:
+    """What earlier runs know, or the default; with limits, what a search within them finds."""
+    if limits is None:
+        return tuning.choose((s for s, _ in calls), target, settings.cache_dir)
+    return tuning.tune(calls, target, limits, settings.cache_dir)
+
+
+def _schedules_text(tuned: tuning.Tuned, target: Target) -> str:
     """A schedule a line; for a GPU also what its launches ask for and would take."""
     if target.device == "cpu":
-        return "\n".join(map(str, schedules))
-    pairs = zip(subgraphs, schedules, strict=True)
-    return "\n".join(f"{s}\n  {estimate(problem_of(g), s, target)}" for g, s in pairs)
-
-
-def _schedule(subgraph: Subgraph, target: Target) -> Schedule:
-    tick()
-    return default_schedule(subgraph, target)
+        return str(tuned)
+    found = ((c, estimate(problem_of(c.subgraph), c.schedule, target)) for c in tuned.choices)
+    return "\n".join(f"{choice}\n  {estimated}" for choice, estimated in found)
 
 
 def bind(compiled: Compiled) -> Function:
@@ -320,6 +332,7 @@ def compile(
     updates: Mapping[Tensor, Tensor] | None = None,
     target: str = "cpu",
     precision: str = "fp32",
+    tune: float | Limits | None = None,
 ) -> Function:
     """Compile a program: `f = nf.compile([loss], inputs=[x, labels], updates={w: w - 0.1 * dw})`.
 
@@ -327,12 +340,13 @@ def compile(
     stand for a list. updates: new values of parameters, written at the end of each call; with `**nf.nn.state(loss)`
     those of layers too. target: "cpu"; "cuda", this machine's GPU; "cuda:sm_80", an architecture that need not be here:
     then `f.source("cuda")` shows the code. precision: "fp32", as it is written; "bf16" or "fp16": what
-    `nf.mixed_precision` makes of the outputs and updates together.
+    `nf.mixed_precision` makes of the outputs and updates together. tune: search for better schedules, for so many
+    seconds or within `nf.tune.Limits`; None: the best that were found before on this machine, defaults for the rest.
     Raises `GraphError`, `CodegenError`, `ConfigError`.
     """
     roots = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     given = [inputs] if isinstance(inputs, Tensor) else list(inputs)
-    compiled = compile_program(roots, given, updates, target, precision)
+    compiled = compile_program(roots, given, updates, target, precision, tune)
     if updates:
         _warn_of_unkept([*roots, *updates.values()], updates)
     return bind(compiled)

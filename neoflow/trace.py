@@ -80,17 +80,22 @@ class Trace:
         summary: Callable[[T], str],
         text: Callable[[T], str] = str,
         of: str = "",
+        is_asked_for: bool = False,
     ) -> T:
-        """Run one stage and record it. of: how much it has to do, for who waits."""
+        """Run one stage and record it. of: how much it has to do, for who waits. is_asked_for: nobody is warned of how
+        long it takes."""
         tell(name)
         self._running = f"`{name}`" + (f", {of}" if of else "")
-        start = self.clock()
+        start, warned = self.clock(), self._is_warned
+        self._is_warned |= is_asked_for
         token = _trace.set(self)
         try:
             result = work()
         finally:
             _trace.reset(token)
         seconds = self.clock() - start
+        if is_asked_for:
+            self._is_warned, self._started = warned, self._started + seconds
         self.records.append(StageRecord(name, seconds, summary(result), lambda: text(result)))
         self.tick()
         return result

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 import neoflow as nf
+from neoflow.measure.roofs import measure_roofs
 from neoflow.models import build_model
-from neoflow.pipeline import compile_program
+from neoflow.pipeline import compile_program, resolve_target
 from neoflow.report.kernels import kernel_work
-from neoflow.report.machine import measure_roofs
 from neoflow.train.step import reset, sgd_updates
 
 
@@ -37,7 +37,7 @@ def prepare(name: str, batch: int, path: str) -> list[dict[str, Any]]:
 
 def main() -> None:
     if sys.argv[1] == "roofs":
-        found: Any = asdict(measure_roofs(seconds=1.0))
+        found: Any = asdict(measure_roofs(resolve_target("cpu"), 1.0))
     else:
         name, batch, path = sys.argv[1:]
         found = prepare(name, int(batch), path)

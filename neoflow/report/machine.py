@@ -7,8 +7,6 @@ import os
 import platform
 import shutil
 import subprocess
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,14 +15,11 @@ import psutil
 import neoflow as nf
 from neoflow import codegen, config
 from neoflow.architectures import NEWEST, gpu_target
-from neoflow.devices import device
 from neoflow.errors import NeoflowError
 from neoflow.machine import available_cores
-from neoflow.pipeline import compile, resolve_target
+from neoflow.measure.roofs import bandwidth_gb_s, fma_gflops
+from neoflow.pipeline import resolve_target
 from neoflow.report.gpu import GpuReport, examine_gpu
-from neoflow.runtime.executor import load_kernel, run_kernel
-from neoflow.target import Target
-from neoflow.tune.roofs import Level, Roofs
 
 
 @dataclass(frozen=True)
@@ -85,58 +80,6 @@ def version_of(package: str) -> str | None:
         return None
 
 
-def best_seconds(run: Callable[[], object], seconds: float = 0.8) -> float:
-    """The fastest of the runs in some time: what is reached when nothing else disturbs."""
-    run()
-    found: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(found) < 5 or time.perf_counter() < end:
-        start = time.perf_counter()
-        run()
-        found.append(time.perf_counter() - start)
-    return min(found)
-
-
-def fma_gflops(target: Target, seconds: float = 0.8) -> float:
-    """Billions of float32 operations a second of `codegen.fma_kernel`, a multiply-add being two."""
-    lowered, operations = codegen.fma_kernel(target, 200_000)
-    cpu = device()
-    kernel = load_kernel(lowered.code, cpu.load(codegen.build([lowered], target)))
-    x, y = cpu.allocate((target.lanes("float32"),), "float32"), cpu.allocate((operations // 400_000,), "float32")
-    x[...] = 0.5
-    return operations / best_seconds(lambda: run_kernel(cpu, kernel, [x, y], target.threads), seconds) / 1e9
-
-
-def bandwidth_gb_s(nbytes: int, seconds: float = 0.8) -> float:
-    """Billions of bytes a second that b = a + 1 reads and writes, a and b of `nbytes` together."""
-    shape = (nbytes // 8,)
-    a, b = nf.parameter(shape, name="a"), nf.parameter(shape, name="b")
-    step = compile([], updates={b: a + 1.0})
-    calls = max(1, (1 << 24) // nbytes)  # few: a run without a disturbance is found among many
-    once = best_seconds(lambda: [step() for _ in range(calls)], seconds) / calls
-    return nbytes / once / 1e9
-
-
-def _l3_bytes() -> int:
-    """The third-level cache, 0 where there is none."""
-    try:
-        with open("/sys/devices/system/cpu/cpu0/cache/index3/size") as file:
-            return int(file.read().strip().removesuffix("K")) << 10
-    except (OSError, ValueError):
-        return 0
-
-
-def measure_roofs(target: Target | None = None, seconds: float = 0.3) -> Roofs:
-    """Measure this machine, each of its roofs for some seconds. Raises what the compiler raises."""
-    target = resolve_target("cpu") if target is None else target
-    l2, l3 = target.l2_bytes * target.threads, _l3_bytes()
-    levels = [Level("memory", None, bandwidth_gb_s(max(1 << 28, 4 * l3), seconds))]
-    for name, nbytes in (("L3", l3 if l3 > l2 else 0), ("L2", l2)):
-        if nbytes:  # what holds less is no slower: where it looks so, something disturbed
-            levels.insert(0, Level(name, nbytes, max(levels[0].gb_s, bandwidth_gb_s(nbytes // 2, seconds))))
-    return Roofs(fma_gflops(target, seconds), tuple(levels))
-
-
 def _first_line(*command: str) -> str | None:
     """What a program says of itself, or None where there is no such program."""
     if shutil.which(command[0]) is None:
@@ -179,7 +122,7 @@ def examine() -> Machine:
     try:
         target = resolve_target("cpu")
         peak = fma_gflops(target)
-        cache, memory = bandwidth_gb_s(target.l2_bytes * target.threads // 2), bandwidth_gb_s(1 << 29)
+        cache, memory = bandwidth_gb_s(target, target.l2_bytes * target.threads // 2), bandwidth_gb_s(target, 1 << 29)
     except (NeoflowError, ImportError) as error:
         missing["a working compiler"] = f"nothing can be compiled: {error}"
     gpu, without_ptx = examine_gpu(), codegen.missing(gpu_target("nvptx", NEWEST))

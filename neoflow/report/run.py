@@ -10,11 +10,11 @@ from pathlib import Path
 
 from neoflow import devices
 from neoflow.errors import NeoflowError
+from neoflow.measure.roofs import measure_roofs
 from neoflow.pipeline import Compiled
 from neoflow.report.gpu import gpu_roofs, measure_gpu
 from neoflow.report.html import Report, render, write_page
 from neoflow.report.kernels import kernel_rows, profile
-from neoflow.report.machine import measure_roofs
 from neoflow.report.record import Fact, record_of
 from neoflow.report.timeline import write_timeline
 from neoflow.runtime.bound import KernelTime

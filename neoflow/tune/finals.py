@@ -43,7 +43,8 @@ class Interleaves(Protocol):
 def again(measure: Measure, subgraph: Subgraph, target: Target, schedules: Sequence[Schedule]) -> list[Trial]:
     """Trials of finalists, side by side: as `measure` does that, or one after the other, each time in another order."""
     if callable(getattr(measure, "interleaved", None)):
-        return cast(Interleaves, measure).interleaved(subgraph, target, schedules)
+        found = cast(Interleaves, measure).interleaved(subgraph, target, schedules)
+        return [replace(t, times=ROUNDS) for t in found]
     made: dict[Schedule, list[Trial]] = {s: [] for s in schedules}
     for n in range(ROUNDS):
         start = n % len(schedules)
@@ -62,12 +63,13 @@ def combined(trials: Sequence[Trial]) -> Trial:
     if failed is not None:
         return failed
     times = [t.seconds for t in trials if t.seconds is not None]
-    return replace(trials[0], seconds=median(times), spread=median(t.spread for t in trials))
+    return replace(trials[0], seconds=median(times), spread=median(t.spread for t in trials), times=len(trials))
 
 
 def chosen(trials: Sequence[Trial], default: Schedule) -> Trial | None:
     """The fastest, or of those that are as fast but for noise the one nearest to the default; None where all failed."""
     timed = [t for t in trials if is_timed(t)]
+    timed = [t for t in timed if t.times > 1] or timed  # a single time that is short may be a lucky one
     if not timed:
         return None
     best = min(timed, key=_seconds)

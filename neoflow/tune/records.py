@@ -90,9 +90,13 @@ class Records:
 
     def best(self, subgraph: Subgraph, target: Target) -> Trial | None:
         """The fastest, of those measured here with the present template; None: there is none."""
-        where = "subgraph = ? AND target = ? AND seconds IS NOT NULL AND is_own AND is_present(template, version)"
-        found = self._store.rows("trials", _trial, where, (subgraph.digest, str(target)), "seconds, id", most=1)
+        found = self.fastest(subgraph, target, 1)
         return found[0] if found else None
+
+    def fastest(self, subgraph: Subgraph, target: Target, most: int) -> list[Trial]:
+        """Those of the shortest times, of those measured here with the present template, in order."""
+        where = "subgraph = ? AND target = ? AND seconds IS NOT NULL AND is_own AND is_present(template, version)"
+        return self._store.rows("trials", _trial, where, (subgraph.digest, str(target)), "seconds, id", most=most)
 
     def trials(self, subgraph: Subgraph, target: Target) -> list[Trial]:
         """All that were measured here with the present templates, in order: what need not be measured again."""
@@ -200,6 +204,7 @@ def trial_json(trial: Trial) -> dict[str, Any]:
         "seconds": None if trial.seconds is None else float(trial.seconds),
         "spread": float(trial.spread),
         "reason": trial.reason[:REASON],
+        "times": trial.times,
     }
 
 
@@ -212,9 +217,11 @@ def trial_from(said: Any) -> Trial:
             raise ValueError(f"outcome {outcome!r} with {seconds!r} seconds")
         if type(spread) not in (int, float) or not 0 <= spread < math.inf or not isinstance(said["reason"], str):
             raise ValueError(f"a spread of {spread!r}")
-        return Trial(
-            _schedule(said["schedule"]), outcome, float(seconds) if is_time else None, float(spread), said["reason"]
-        )
+        times = said.get("times", 1)
+        if type(times) is not int or times < 1:
+            raise ValueError(f"measured {times!r} times")
+        found = float(seconds) if is_time else None
+        return Trial(_schedule(said["schedule"]), outcome, found, float(spread), said["reason"], times)
     except (LookupError, TypeError, AttributeError, RecursionError, TextError) as error:
         raise ValueError(f"no trial: {error}") from None
 

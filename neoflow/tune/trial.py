@@ -24,6 +24,7 @@ class Trial:
     seconds: float | None = None
     spread: float = 0.0
     reason: str = ""
+    times: int = 1
 
 
 class Measure(Protocol):

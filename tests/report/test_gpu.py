@@ -39,7 +39,7 @@ def test_a_machine_without_a_gpu_says_why():
 
 def test_the_doctor_says_what_ptx_needs(monkeypatch):
     monkeypatch.setattr(machine, "fma_gflops", lambda target: 1.0)
-    monkeypatch.setattr(machine, "bandwidth_gb_s", lambda nbytes: 1.0)
+    monkeypatch.setattr(machine, "bandwidth_gb_s", lambda target, nbytes: 1.0)
     monkeypatch.setattr(codegen, "missing", lambda target: f"nothing for {target.kind}")
     assert machine.examine().missing["libdevice"] == "the target nvptx: nothing for nvptx"
     monkeypatch.setattr(codegen, "missing", lambda target: None)
