@@ -6,7 +6,6 @@ expressions -> graph -> the passes of `graph.PASSES` -> kernels -> order -> sche
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,7 +40,6 @@ from neoflow.nn.form import unkept
 from neoflow.partition import (
     KernelCall,
     Partition,
-    Subgraph,
     object_for_gpu,
     object_to,
     order_calls,
@@ -230,10 +228,9 @@ def compile_program(
     codegen.check_sizes(calls, graph.outputs)
     subgraphs = {c.subgraph.digest: c.subgraph for c in calls}
     distinct = f"{len(subgraphs)} kernels of {sum(len(s.nodes) for s in subgraphs.values())} nodes"
-    counts = Counter(c.subgraph.digest for c in calls)
     tuned = trace.run(
         "schedules",
-        lambda: _schedules([(s, counts[d]) for d, s in subgraphs.items()], machine, limits, settings),
+        lambda: _schedules(calls, machine, limits, settings),
         lambda t: t.summary,
         lambda t: _schedules_text(t, machine),
         distinct,
@@ -266,19 +263,20 @@ def _code_summary(modules: Sequence[Module], built: int, target: Target) -> str:
 
 
 def _schedules(
-    calls: Sequence[tuple[Subgraph, int]], target: Target, limits: Limits | None, settings: config.Config
+    calls: Sequence[KernelCall], target: Target, limits: Limits | None, settings: config.Config
 ) -> tuning.Tuned:
     """What earlier runs know, or the default; with limits, what a search within them finds."""
+    uses = tuning.uses_of(calls)
     if limits is None:
-        return tuning.choose((s for s, _ in calls), target, settings.cache_dir)
-    return tuning.tune(calls, target, limits, settings.cache_dir)
+        return tuning.choose(uses, target, settings.cache_dir)
+    return tuning.tune(uses, target, limits, settings.cache_dir)
 
 
 def _schedules_text(tuned: tuning.Tuned, target: Target) -> str:
     """A schedule a line; for a GPU also what its launches ask for and would take."""
     if target.device == "cpu":
         return str(tuned)
-    found = ((c, estimate(problem_of(c.subgraph), c.schedule, target)) for c in tuned.choices)
+    found = ((c, estimate(problem_of(c.use.subgraph), c.schedule, target)) for c in tuned.choices)
     return "\n".join(f"{choice}\n  {estimated}" for choice, estimated in found)
 
 

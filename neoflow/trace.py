@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 T = TypeVar("T")
-Listener = Callable[[str, int, int], None]
-"""Told of a stage as it begins, and of `done` of `total` of its parts, where it has any."""
+Listener = Callable[[str, int, int, str], None]
+"""Told of a stage as it begins, of `done` of `total` of its parts, where it has any, and what there is to say of it."""
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 _trace: ContextVar[Trace | None] = ContextVar("trace", default=None)
 """Whose stage runs in this thread."""
@@ -28,11 +28,11 @@ def listening(listener: Listener) -> Iterator[None]:
         _listener.reset(token)
 
 
-def tell(stage: str, done: int = 0, total: int = 0) -> None:
+def tell(stage: str, done: int = 0, total: int = 0, note: str = "") -> None:
     """Tell whoever listens how far a stage has come; a `tick` as well."""
     listener = _listener.get()
     if listener is not None:
-        listener(stage, done, total)
+        listener(stage, done, total, note)
     tick()
 
 

@@ -5,8 +5,10 @@ What was measured is kept beside the kernels, so that every compilation begins w
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,9 +18,10 @@ from neoflow.errors import ConfigError, shown
 from neoflow.loops import Schedule, default_schedule, legal, problem_of
 from neoflow.measure import Measurer
 from neoflow.measure.roofs import roofs_of
-from neoflow.partition import Subgraph
+from neoflow.partition import KernelCall, Subgraph
 from neoflow.runtime.folder import Folder
 from neoflow.target import Target
+from neoflow.trace import tell, tick
 from neoflow.tune import Limits, Measure, Progress, Task, model, spend
 from neoflow.tune.finals import chosen
 from neoflow.tune.records import FILE, Records
@@ -34,24 +37,39 @@ ORIGINS = ("default", "measured before", "tuned")
 
 
 @dataclass(frozen=True)
-class Choice:
-    """A kernel's schedule, where it is from, and seconds of a call: with it, with the default, at least (None: not
-    measured)."""
+class Use:
+    """A distinct kernel of a program: how often a step calls it, and what one of the calls is named."""
 
     subgraph: Subgraph
+    calls: int = 1
+    name: str = "kernel"
+
+
+def uses_of(calls: Sequence[KernelCall]) -> tuple[Use, ...]:
+    """The distinct kernels of a program's calls."""
+    counts = Counter(c.subgraph.digest for c in calls)
+    first = {c.subgraph.digest: c for c in reversed(calls)}
+    return tuple(Use(first[d].subgraph, n, first[d].name) for d, n in counts.items())
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The schedule of a kernel and where it is from; seconds of a call with it, with the default and at least, where
+    they are known; candidates measured for it now."""
+
+    use: Use
     schedule: Schedule
     origin: str = ORIGINS[0]
     seconds: float | None = None
     default_seconds: float | None = None
     floor: float | None = None
-    calls: int = 1
     trials: int = 0
 
     def __str__(self) -> str:
         if self.seconds is None:
             return f"{self.schedule}"
-        floor = "" if not self.floor else f", {self.floor / self.seconds:.0%} of its floor"
-        before = "" if not self.default_seconds else f", {self.default_seconds / self.seconds:.2f}x the default"
+        floor = "" if not self.floor else f", {self.floor / self.seconds:.0%} of its floor's speed"
+        before = "" if not self.default_seconds else f", {self.default_seconds / self.seconds:.2f}x the default's"
         return f"{self.schedule}  [{self.origin}: {self.seconds * 1e6:.1f} us{before}{floor}]"
 
 
@@ -94,23 +112,25 @@ def records_in(folder: Path) -> Records:
     return Records(folder / FILE, version_of, lambda path: Folder(path))
 
 
-def choose(subgraphs: Iterable[Subgraph], target: Target, folder: Path) -> Tuned:
-    """For each subgraph the best schedule that was measured on such a target, else the default one."""
+def choose(uses: Iterable[Use], target: Target, folder: Path) -> Tuned:
+    """For each kernel the best schedule that was measured on such a target, else the default one."""
     kept = records_in(folder)
-    return Tuned(tuple(_known(s, target, kept) for s in subgraphs))
+    found = []
+    for use in uses:
+        tick()
+        found.append(_known(use, target, kept))
+    return Tuned(tuple(found))
 
 
-def _known(subgraph: Subgraph, target: Target, kept: Records, calls: int = 1) -> Choice:
-    usual, problem = default_schedule(subgraph, target), problem_of(subgraph)
-    trials = [t for t in kept.fastest(subgraph, target, FASTEST) if legal(problem, t.schedule, target).ok]
+def _known(use: Use, target: Target, kept: Records) -> Choice:
+    usual, problem = default_schedule(use.subgraph, target), problem_of(use.subgraph)
+    trials = [t for t in kept.fastest(use.subgraph, target, FASTEST) if legal(problem, t.schedule, target).ok]
     best = chosen(trials, usual)
-    if best is None:
-        return Choice(subgraph, usual, calls=calls)
-    return Choice(subgraph, best.schedule, ORIGINS[1], best.seconds, calls=calls)
+    return Choice(use, usual) if best is None else Choice(use, best.schedule, ORIGINS[1], best.seconds)
 
 
 def tune(
-    calls: Sequence[tuple[Subgraph, int]],
+    uses: Sequence[Use],
     target: Target,
     limits: Limits,
     folder: Path,
@@ -118,20 +138,24 @@ def tune(
     watch: Watch | None = None,
     measure: Measure | None = None,
 ) -> Tuned:
-    """Search for the schedules of distinct subgraphs, each called so often in a step, within limits for all of them.
+    """Search for the schedules of a program's kernels, within limits for all of them together.
 
-    folder: where kernels and records are kept. watch: told of every batch. measure: by default on this machine, in
-    processes of their own. Raises `CodegenError`, `RuntimeFault` when nothing can be measured here.
+    folder: where kernels and records are kept. watch: told of every batch; whoever listens to the compiler hears of it
+    too. measure: by default on this machine, in processes of their own. Raises `RuntimeFault` when nothing can be
+    measured here.
     """
-    kept, learned = records_in(folder), folder / f"model-{target.device}.ubj"
-    known = [_known(s, target, kept, count) for s, count in calls]
-    tasks = [_task(c, target, kept) for c in known]
-    prior = model.load(learned, target.device) if model.is_available() else None
-    choices = list(known)
+    begun, kept, learned = time.monotonic(), records_in(folder), f"model-{target.device}.ubj"
+    choices = [_known(use, target, kept) for use in uses]
+    tasks = [_task(c, target, kept) for c in choices]
+    prior = model.load(folder / learned, target.device) if model.is_available() else None
+    made = 0
 
     def note(number: int, progress: Progress) -> object:
+        nonlocal made
+        made += len(progress.new)
         kept.add(progress.subgraph, target, progress.new)
         choices[number] = _progressed(choices[number], progress)
+        tell("tuning", note=_told(made, choices[number], choices))
         return watch(choices, progress) if watch is not None else None
 
     with Measurer() as here:
@@ -140,27 +164,20 @@ def tune(
         if found is None:
             continue
         kept.add(task.subgraph, target, [t for t in found.trials if t not in task.known])
-        made = len(found.trials) - len(task.known)
-        choices[n] = Choice(
-            task.subgraph,
-            found.best.schedule,
-            ORIGINS[2],
-            found.best.seconds,
-            found.default.seconds,
-            found.floor,
-            task.calls,
-            made,
-        )
+        best, usual, count = found.best, found.default.seconds, len(found.trials) - len(task.known)
+        choices[n] = Choice(uses[n], best.schedule, ORIGINS[2], best.seconds, usual, found.floor, count)
     if prior is not None and prior.is_trained:
-        Folder(folder).write(learned.name, prior.to_bytes())
-    return Tuned(tuple(choices), spent.stopped, spent.trials)
+        with suppress(OSError):  # what was learned is a help, no more
+            Folder(folder).write(learned, prior.to_bytes())
+    return Tuned(tuple(choices), spent.stopped, spent.trials, time.monotonic() - begun)
 
 
 def _task(choice: Choice, target: Target, kept: Records) -> Task:
-    subgraph = choice.subgraph
+    subgraph = choice.use.subgraph
     others = [t.schedule for _, t in kept.relatives(subgraph, target)[:RELATIVES]]
     foreign = kept.to_measure(subgraph, target)[:FOREIGN]
-    return Task(subgraph, choice.calls, choice.seconds, (*others, *foreign), tuple(kept.trials(subgraph, target)))
+    known = tuple(kept.trials(subgraph, target))
+    return Task(subgraph, choice.use.calls, choice.seconds, (*others, *foreign), known)
 
 
 def _progressed(choice: Choice, progress: Progress) -> Choice:
@@ -168,13 +185,17 @@ def _progressed(choice: Choice, progress: Progress) -> Choice:
     best, usual = progress.best, progress.default
     if best is None:
         return choice
-    return Choice(
-        choice.subgraph,
-        best.schedule,
-        ORIGINS[2],
-        best.seconds,
-        None if usual is None else usual.seconds,
-        progress.floor,
-        choice.calls,
-        choice.trials + len(progress.new),
+    before, count = None if usual is None else usual.seconds, choice.trials + len(progress.new)
+    return Choice(choice.use, best.schedule, ORIGINS[2], best.seconds, before, progress.floor, count)
+
+
+def _told(made: int, latest: Choice, choices: Sequence[Choice]) -> str:
+    """How far a tuning has come, in a line."""
+    known = [(c.use.calls, c.default_seconds or c.seconds, c.seconds) for c in choices if c.seconds is not None]
+    before, now = sum(n * a for n, a, _ in known), sum(n * b for n, _, b in known)
+    share = f" ({latest.floor / latest.seconds:.0%} of its floor's speed)" if latest.floor and latest.seconds else ""
+    best = "no time yet" if latest.seconds is None else f"{latest.seconds * 1e6:.0f} us{share}"
+    return (
+        f"{made} candidates, {latest.use.name}: {best}; {len(known)} of {len(choices)} kernels from {before * 1e3:.2f} "
+        f"to {now * 1e3:.2f} ms"
     )

@@ -59,7 +59,7 @@ def test_what_is_told_reaches_the_stage_it_runs_in(say):
         with pytest.warns(SlowCompileWarning, match="is in stage `code`"):
             trace.run("code", say, str)
     assert [stage for stage, *_ in told if stage == "plan"] == ["plan"]
-    assert told.count(("code", 1, 40)) == 2 * (say is not tick)
+    assert told.count(("code", 1, 40, "")) == 2 * (say is not tick)
 
 
 def test_a_short_compilation_says_nothing():

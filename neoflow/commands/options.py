@@ -19,6 +19,10 @@ PrecisionName = Annotated[
     str, typer.Option("--precision", metavar="PRECISION", help="Of contractions: fp32, bf16 or fp16.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
+Tune = Annotated[
+    float | None,
+    typer.Option(min=0.0, metavar="SECONDS", help="Search for better schedules of a step first, for so long."),
+]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of a kernel. Default: every core.")]
 WrittenFile = Annotated[Path, typer.Argument(metavar="FILE", help="Where they are written.")]
 ImportedFile = Annotated[Path, typer.Argument(metavar="FILE", help="What `export` has written.")]

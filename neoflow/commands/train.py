@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from neoflow.commands.options import AsJson, ModelName, PrecisionName, TargetName, Threads, print_json, use_threads
+from neoflow.commands.options import (
+    AsJson,
+    ModelName,
+    PrecisionName,
+    TargetName,
+    Threads,
+    Tune,
+    print_json,
+    use_threads,
+)
 
 
 def train(
@@ -28,6 +37,7 @@ def train(
     no_report: Annotated[bool, typer.Option("--no-report", help="Write none.")] = False,
     target: TargetName = "cpu",
     precision: PrecisionName = "fp32",
+    tune: Tune = None,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -50,6 +60,7 @@ def train(
         progress=not as_json,
         target=target,
         precision=precision,
+        tune=tune,
     )
     summary = report_session(session, None if no_report else report or Path("neoflow-{model}.html"))
     if as_json:

@@ -126,11 +126,11 @@ def compiling(show: Silent, what: str) -> Iterator[None]:
     """Within, what the compiler does is shown once it has taken `SLOW` seconds: the stage, and kernels of how many."""
     lock, text, is_slow, is_over = threading.Lock(), f"compiling the {what}", False, False
 
-    def tell(stage: str, done: int, total: int) -> None:
+    def tell(stage: str, done: int, total: int, note: str) -> None:
         nonlocal text
         with lock:
             count = f", {done} of {total} kernels" if total else ""
-            text = f"compiling the {what}: {stage}{count}"
+            text = f"compiling the {what}: {stage}{count}{': ' if note else ''}{note}"
             if is_slow:
                 show.compiling(text)
 

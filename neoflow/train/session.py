@@ -64,6 +64,7 @@ def run_session(
     progress: bool = True,
     target: str = "cpu",
     precision: str = "fp32",
+    tune: float | None = None,
 ) -> Session:
     """Train with Adam, the rate warmed up over 50 steps and brought down to 0 in a line; judge by the test set.
 
@@ -94,6 +95,7 @@ def run_session(
         checkpoint=checkpoint,
         progress=progress,
         precision=precision,
+        tune=tune,
         batch_axis={t: model.batch_axis if t.rank > 1 else 0 for t in model.inputs},
     )
     if resume:

@@ -33,6 +33,8 @@ from neoflow.train.samples import MixedSamples
 from neoflow.train.scaling import METRIC, refuse_lost
 from neoflow.train.steps import Begun, Stepped, run_step, step_arrays
 from neoflow.train.stopping import EarlyStopping, Watch
+from neoflow.tune import Limits
+from neoflow.tuning import limits_of
 
 
 class Trainer:
@@ -49,6 +51,7 @@ class Trainer:
     precision: "fp32", "bf16" or "fp16": of contractions, as `nf.mixed_precision` has it, in steps and evaluations;
     parameters and their updates are float32. With "fp16" the loss is scaled; a step with a gradient beyond float16
     halves the scale and changes nothing else. The values of a step have it as "loss scale".
+    tune: search for better schedules of a step before the first one, for so many seconds or within `nf.tune.Limits`.
     seed: for the first values of parameters that have none yet. checkpoint: a folder; written to after every epoch, at
     Ctrl-C and at the end, and every `checkpoint_every` steps where given. progress: False shows nothing.
     A batch may have fewer samples than the inputs have room for, the last of an epoch say: sums over samples, so the
@@ -77,6 +80,7 @@ class Trainer:
         batch_axis: int | Mapping[Placeholder, int] = 0,
         accumulate: int = 1,
         precision: str = "fp32",
+        tune: float | Limits | None = None,
     ):
         if mode != "static":
             raise ConfigError(f"Trainer mode {mode!r} is not there yet; there is 'static'")
@@ -91,6 +95,7 @@ class Trainer:
         self.batch = sizes[0] if sizes else _samples(self.inputs[0], batch_axis)
         self.target, self.seed, self.progress, self.accumulate = target, seed, progress, accumulate
         self.precision = pipeline.check_precision(precision, target)
+        self.tune = limits_of(tune)
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         if checkpoint_every is not None and (checkpoint_every < 1 or checkpoint is None):
             raise ConfigError("checkpoint_every needs a checkpoint folder, and at least 1 step in between")
@@ -156,7 +161,9 @@ class Trainer:
             self._initialize()
             program = make()
             with compiling(self._show or reporter(self.progress), name):
-                found = self.compile(program.outputs, program.inputs, program.updates, self.target, self.precision)
+                limits = self.tune if name == "step" else None
+                asked = (program.outputs, program.inputs, program.updates)
+                found = self.compile(*asked, self.target, self.precision, limits)
             self.functions[name] = found
         return self.functions[name]
 
