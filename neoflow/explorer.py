@@ -1,0 +1,165 @@
+"""The process that searches while a program runs: `python -m neoflow.explorer`, started by `neoflow.dynamic`.
+
+    in      one line of JSON: what to tune; afterwards `pause`, `resume`; the end of the input ends it
+    out     a line of JSON for each event: {"better": ...} a kernel that is faster than the one in use, compiled and in
+            the cache; {"told": ...} how far it is; {"stopped": ...} why it has ended
+
+It shares the machine with the program: it takes `share` of the cores' time, and sleeps for the rest. What is timed is
+slowed down by the program, so a candidate is better only when it was so beside the one in use, in turns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import psutil
+
+from neoflow import config, tuning
+from neoflow.building import find_kernels
+from neoflow.errors import NeoflowError
+from neoflow.loops import Schedule
+from neoflow.loops.template import schedule_from_json
+from neoflow.machine import available_cores
+from neoflow.measure import Measurer
+from neoflow.partition import Subgraph
+from neoflow.target import Target
+from neoflow.tune import Limits, Progress, Trial
+
+GAIN = 0.03
+"""Part of its time by which a kernel must be faster to take another's place: more than what noise makes of equals."""
+ROUNDS = 9
+"""In which it is timed beside the other."""
+NICENESS = 5
+"""Of the process and its workers: whoever trains comes first."""
+
+
+class Explorer:
+    """A tuning whose results are told as they come."""
+
+    def __init__(self, asked: dict[str, Any], out: TextIO):
+        self.out = out
+        self.target = Target.from_text(asked["target"])
+        self.folder, self.seed, self.share = Path(asked["folder"]), int(asked["seed"]), float(asked["share"])
+        self.limits = Limits(**asked["limits"])
+        rows = asked["uses"]
+        self.uses = tuple(tuning.Use(Subgraph.from_text(r["subgraph"]), r["calls"], r["name"]) for r in rows)
+        self.used = {
+            u.subgraph.digest: schedule_from_json(r["schedule"]) for u, r in zip(self.uses, rows, strict=True)
+        }
+        self.going = threading.Event()
+        self.going.set()
+        self.measurer = Measurer(seed=self.seed)
+
+    def run(self) -> None:
+        """Tune until the limits, telling of every kernel that is better."""
+        with self.measurer:
+            found = tuning.tune(
+                self.uses, self.target, self.limits, self.folder, self.seed, self._watch, Spared(self.measurer, self)
+            )
+            for choice in found.choices:
+                self._offer(choice)
+        self.tell(stopped=found.stopped, trials=found.trials)
+
+    def tell(self, **event: Any) -> None:
+        """A line to whoever reads."""
+        self.out.write(json.dumps(event) + "\n")
+        self.out.flush()
+
+    def _watch(self, choices: Sequence[tuning.Choice], progress: Progress) -> None:
+        digest = progress.subgraph.digest
+        self.tell(told=tuning.told(choices, progress))
+        for choice in choices:
+            if choice.use.subgraph.digest == digest:
+                self._offer(choice)
+
+    def _offer(self, choice: tuning.Choice) -> None:
+        """Have a kernel swapped, where the search's best one is better than the one in use, side by side."""
+        digest, used = choice.use.subgraph.digest, self.used[choice.use.subgraph.digest]
+        if choice.seconds is None or choice.schedule == used:
+            return
+        now, new = self.measurer.interleaved(choice.use.subgraph, self.target, [used, choice.schedule], ROUNDS)
+        if now.seconds is None or new.seconds is None or new.seconds > (1 - GAIN) * now.seconds:
+            return
+        find_kernels([choice.use.subgraph], [choice.schedule], self.target, config.load())
+        self.used[digest] = choice.schedule
+        self.tell(
+            better={
+                "subgraph": digest,
+                "name": choice.use.name,
+                "schedule": choice.schedule.to_json(),
+                "seconds": new.seconds,
+                "before": now.seconds,
+            }
+        )
+
+
+class Spared:
+    """Measures when the machine can spare it: so much of the cores' time, and not while paused."""
+
+    def __init__(self, measure: Measurer, explorer: Explorer):
+        self._measure, self._explorer = measure, explorer
+        self._begun, self._cores = time.monotonic(), available_cores()
+
+    def __call__(
+        self, subgraph: Subgraph, target: Target, schedules: Sequence[Schedule], deadline: float | None = None
+    ) -> list[Trial]:
+        self._explorer.going.wait()
+        self._rest()
+        return self._measure(subgraph, target, schedules, deadline)
+
+    def interleaved(self, subgraph: Subgraph, target: Target, schedules: Sequence[Schedule]) -> list[Trial]:
+        self._explorer.going.wait()
+        self._rest()
+        return self._measure.interleaved(subgraph, target, schedules)
+
+    def _rest(self) -> None:
+        """Sleep until what was spent is no more than the share."""
+        allowed = self._explorer.share * self._cores
+        over = _spent() / allowed - (time.monotonic() - self._begun)
+        if over > 0:
+            time.sleep(over)
+
+
+def _spent() -> float:
+    """Seconds of processors that this process and its workers have taken."""
+    own = psutil.Process()
+    total = sum(own.cpu_times()[:2]) + sum(own.cpu_times()[2:4])
+    for child in own.children(recursive=True):
+        try:
+            total += sum(child.cpu_times()[:2])
+        except psutil.Error:
+            continue
+    return total
+
+
+def main() -> None:
+    """Explore what the first line of the input says."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever prints does not print among the events
+    os.nice(NICENESS)
+    explorer = Explorer(json.loads(sys.stdin.readline()), out)
+
+    def listen() -> None:
+        for line in sys.stdin:
+            if line.strip() == "pause":
+                explorer.going.clear()
+            else:
+                explorer.going.set()
+        os._exit(0)  # nobody is there any more; the workers see that this process is not
+
+    threading.Thread(target=listen, name="neoflow-listen", daemon=True).start()
+    try:
+        explorer.run()
+    except NeoflowError as error:
+        explorer.tell(stopped=f"error: {error.message}", trials=0)
+
+
+if __name__ == "__main__":
+    main()
