@@ -12,11 +12,12 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -72,7 +73,7 @@ class Exploration:
         """told: how far the search is, stopped: why it has ended; "" before"""
         self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._process = subprocess.Popen(
-            COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(inherited=True)
+            COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment()}
         )
         self._say(json.dumps(_asked(compiled, limits or PATIENCE, share, seed)))
         self._reader = threading.Thread(target=self._read, name="neoflow-exploration", daemon=True)

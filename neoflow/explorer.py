@@ -30,7 +30,7 @@ from neoflow.machine import available_cores
 from neoflow.measure import Measurer
 from neoflow.partition import Subgraph
 from neoflow.target import Target
-from neoflow.tune import Limits, Progress, Trial
+from neoflow.tune import Limits, Trial
 
 GAIN = 0.03
 """Part of its time by which a kernel must be faster to take another's place: more than what noise makes of equals."""
@@ -50,9 +50,7 @@ class Explorer:
         self.limits = Limits(**asked["limits"])
         rows = asked["uses"]
         self.uses = tuple(tuning.Use(Subgraph.from_text(r["subgraph"]), r["calls"], r["name"]) for r in rows)
-        self.used = {
-            u.subgraph.digest: schedule_from_json(r["schedule"]) for u, r in zip(self.uses, rows, strict=True)
-        }
+        self.used = {u.subgraph.digest: schedule_from_json(r["schedule"]) for u, r in zip(self.uses, rows, strict=True)}
         self.going = threading.Event()
         self.going.set()
         self.measurer = Measurer(seed=self.seed)
@@ -72,12 +70,9 @@ class Explorer:
         self.out.write(json.dumps(event) + "\n")
         self.out.flush()
 
-    def _watch(self, choices: Sequence[tuning.Choice], progress: Progress) -> None:
-        digest = progress.subgraph.digest
-        self.tell(told=tuning.told(choices, progress))
-        for choice in choices:
-            if choice.use.subgraph.digest == digest:
-                self._offer(choice)
+    def _watch(self, choices: Sequence[tuning.Choice], number: int, text: str) -> None:
+        self.tell(told=text)
+        self._offer(choices[number])
 
     def _offer(self, choice: tuning.Choice) -> None:
         """Have a kernel swapped, where the search's best one is better than the one in use, side by side."""

@@ -10,11 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
-from neoflow.codegen.versions import version_of
 from neoflow.errors import ConfigError, shown
+from neoflow.kept import records_in
 from neoflow.loops import Schedule, default_schedule, legal, problem_of
 from neoflow.measure import Measurer
 from neoflow.measure.roofs import roofs_of
@@ -24,7 +23,7 @@ from neoflow.target import Target
 from neoflow.trace import tell, tick
 from neoflow.tune import Limits, Measure, Progress, Task, model, spend
 from neoflow.tune.finals import chosen
-from neoflow.tune.records import FILE, Records
+from neoflow.tune.records import Records
 
 RELATIVES = 4
 """Subgraphs of the same family at other sizes whose best schedules a search begins with."""
@@ -93,8 +92,8 @@ class Tuned:
         return f"{len(self.choices)} schedules: {told}{spent}"
 
 
-Watch = Callable[[Sequence[Choice], Progress], object]
-"""Told of the choices so far and of the latest batch; the tuning ends when it says True."""
+Watch = Callable[[Sequence[Choice], int, str], object]
+"""Told of the choices so far, the number of the latest one and how far the tuning has come; it ends at True."""
 
 
 def limits_of(tune: float | Limits | None) -> Limits | None:
@@ -104,12 +103,6 @@ def limits_of(tune: float | Limits | None) -> Limits | None:
     if isinstance(tune, bool) or not isinstance(tune, (int, float)):
         raise ConfigError(f"tune is seconds, nf.tune.Limits or None, not {shown(tune)}")
     return Limits(seconds=float(tune))
-
-
-@lru_cache(maxsize=4)
-def records_in(folder: Path) -> Records:
-    """What was measured, kept in a folder of kernels."""
-    return Records(folder / FILE, version_of, lambda path: Folder(path))
 
 
 def choose(uses: Iterable[Use], target: Target, folder: Path) -> Tuned:
@@ -155,8 +148,9 @@ def tune(
         made += len(progress.new)
         kept.add(progress.subgraph, target, progress.new)
         choices[number] = _progressed(choices[number], progress)
-        tell("tuning", note=_told(made, choices[number], choices))
-        return watch(choices, progress) if watch is not None else None
+        text = told(made, choices[number], choices)
+        tell("tuning", note=text)
+        return watch(choices, number, text) if watch is not None else None
 
     with Measurer() as here:
         spent = spend(tasks, target, measure or here, limits, seed, prior, note, roofs=roofs_of(target))
@@ -189,7 +183,7 @@ def _progressed(choice: Choice, progress: Progress) -> Choice:
     return Choice(choice.use, best.schedule, ORIGINS[2], best.seconds, before, progress.floor, count)
 
 
-def _told(made: int, latest: Choice, choices: Sequence[Choice]) -> str:
+def told(made: int, latest: Choice, choices: Sequence[Choice]) -> str:
     """How far a tuning has come, in a line."""
     known = [(c.use.calls, c.default_seconds or c.seconds, c.seconds) for c in choices if c.seconds is not None]
     before, now = sum(n * a for n, a, _ in known), sum(n * b for n, _, b in known)
