@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from neoflow.codegen.versions import template_version
@@ -9,6 +10,7 @@ from neoflow.runtime.folder import Folder
 from neoflow.tune.records import FILE, Records
 
 
+@lru_cache(maxsize=4)
 def records_in(folder: Path) -> Records:
     """The records of tuning in the folder of a kernel cache, which they share: nobody else may write to it.
 

@@ -23,7 +23,7 @@ from neoflow.target import Target
 from neoflow.trace import tell, tick
 from neoflow.tune import Limits, Measure, Progress, Task, model, spend
 from neoflow.tune.finals import chosen
-from neoflow.tune.records import Records
+from neoflow.tune.records import FILE, Records
 
 RELATIVES = 4
 """Subgraphs of the same family at other sizes whose best schedules a search begins with."""
@@ -107,11 +107,12 @@ def limits_of(tune: float | Limits | None) -> Limits | None:
 
 def choose(uses: Iterable[Use], target: Target, folder: Path) -> Tuned:
     """For each kernel the best schedule that was measured on such a target, else the default one."""
-    kept = records_in(folder)
-    found = []
+    kept, found = records_in(folder) if (folder / FILE).exists() else None, []
     for use in uses:
         tick()
-        found.append(_known(use, target, kept))
+        found.append(
+            _known(use, target, kept) if kept is not None else Choice(use, default_schedule(use.subgraph, target))
+        )
     return Tuned(tuple(found))
 
 

@@ -1,16 +1,57 @@
-"""`neoflow tune`: schedules of another machine, and for it."""
+"""`neoflow tune`: search for the schedules of a model; schedules of another machine, and for it."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Annotated
 
 import typer
 
-from neoflow.commands.options import AsJson, Best, ImportedFile, WithDefault, WrittenFile, print_json
+from neoflow.commands.options import (
+    AsJson,
+    Best,
+    ImportedFile,
+    Mode,
+    ModelName,
+    PrecisionName,
+    TargetName,
+    Threads,
+    WithDefault,
+    WrittenFile,
+    print_json,
+    use_threads,
+)
 
 app = typer.Typer(
-    cls=WithDefault, no_args_is_help=True, help="Pass on what tuning has found, as schedules; or take what others have."
+    cls=WithDefault,
+    no_args_is_help=True,
+    help="`neoflow tune MODEL`: search for better schedules of its training step. Or pass schedules on.",
 )
+
+
+@app.command("model", hidden=True)
+def tune_model(
+    model: ModelName,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long to search.")] = 60.0,
+    trials: Annotated[int | None, typer.Option(min=1, help="Candidates to measure at most.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Samples a step. Default: the model's.")] = None,
+    mode: Annotated[Mode, typer.Option(help="A training step (SGD), or inference.")] = Mode.train,
+    target: TargetName = "cpu",
+    precision: PrecisionName = "fp32",
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Search for better schedules of a model's kernels; every later compilation on this machine takes them."""
+    from neoflow.report.tuning import tune as run
+    from neoflow.tune import Limits
+
+    use_threads(threads)
+    limits = Limits(trials=trials, seconds=seconds)
+    found = run(model, batch, mode.value, limits, target, precision, show=not as_json)
+    if as_json:
+        print_json(asdict(found))
+    else:
+        print(found)
 
 
 @app.command("export")

@@ -9,11 +9,12 @@ from functools import lru_cache
 import numpy as np
 
 from neoflow import codegen
+from neoflow.devices import device
 from neoflow.expr import dsl
 from neoflow.graph import make_graph
 from neoflow.kernel import Code
 from neoflow.loops import default_schedule
-from neoflow.measure.build import Built, build, device_of, load
+from neoflow.measure.build import Built, build, load
 from neoflow.partition import partition
 from neoflow.runtime.device import Launch
 from neoflow.runtime.executor import run_kernel
@@ -41,7 +42,7 @@ def best_seconds(run: Callable[[], object], seconds: float = 0.8) -> float:
 def fma_gflops(target: Target, seconds: float = 0.8) -> float:
     """Billions of float32 operations a second of `codegen.fma_kernel`, a multiply-add being two."""
     lowered, operations = codegen.fma_kernel(target, 200_000)
-    place = device_of(target)
+    place = device(target)
     kernel = load(place, Built(lowered.code, codegen.build([lowered], target)))
     x, y = place.allocate((target.lanes("float32"),), "float32"), place.allocate((operations // 400_000,), "float32")
     x[...] = 0.5
@@ -50,7 +51,7 @@ def fma_gflops(target: Target, seconds: float = 0.8) -> float:
 
 def bandwidth_gb_s(target: Target, nbytes: int, seconds: float = 0.8) -> float:
     """Billions of bytes a second that b = a + 1 reads and writes, a and b of `nbytes` together."""
-    place, built = device_of(target), _increment(target, nbytes // 8)
+    place, built = device(target), _increment(target, nbytes // 8)
     kernel = load(place, built)
     a, b = place.allocate((nbytes // 8,), "float32"), place.allocate((nbytes // 8,), "float32")
     a[...] = 1.0
