@@ -110,9 +110,8 @@ def choose(uses: Iterable[Use], target: Target, folder: Path) -> Tuned:
     kept, found = records_in(folder) if (folder / FILE).exists() else None, []
     for use in uses:
         tick()
-        found.append(
-            _known(use, target, kept) if kept is not None else Choice(use, default_schedule(use.subgraph, target))
-        )
+        usual = Choice(use, default_schedule(use.subgraph, target))
+        found.append(usual if kept is None else _known(use, target, kept))
     return Tuned(tuple(found))
 
 

@@ -94,10 +94,18 @@ def tune(
         after = build(tune=limits)
     times = _times(model, before, after, mode)
     kernels = tuple(_row(c) for c in sorted(after.tuned.choices, key=_weight, reverse=True))
-    found = after.tuned
+    found, samples = after.tuned, model.x.shape[model.batch_axis]
     return TunedModel(
-        *(model.name, model.x.shape[model.batch_axis], mode, str(after.target)),
-        *(found.seconds, found.trials, found.stopped, *times, kernels),
+        model.name,
+        samples,
+        mode,
+        str(after.target),
+        found.seconds,
+        found.trials,
+        found.stopped,
+        times[0],
+        times[1],
+        kernels,
     )
 
 
