@@ -128,6 +128,8 @@ class Exploration:
             process.kill()
             process.wait()
         self._reader.join(GRACE)
+        if process.stdout is not None:
+            process.stdout.close()
 
     def _say(self, line: str) -> None:
         with suppress(OSError, ValueError):  # it may have ended

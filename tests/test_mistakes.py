@@ -229,7 +229,7 @@ MISTAKES = {
     "nf.Trainer(loss, [w], inputs=[])": (ConfigError, "a trainer has one input at least"),
     "trainer(optimizer='adam')": (ArgumentError, "Trainer: optimizer is 'adam', a str; it takes an Optimizer or None"),
     "trainer(metrics={'a': 3.0})": (ArgumentError, "Trainer: metrics['a'] is 3.0, a float; it takes a Tensor"),
-    "trainer(mode='train')": (ConfigError, "Trainer mode 'train' is not there yet"),
+    "trainer(mode='train')": (ConfigError, "Trainer mode 'train' is none of static, dynamic"),
     "trainer().fit(None)": (ArgumentError, "Trainer.fit: batches is None"),
     "trainer().fit([{'x': a}])": (RuntimeFault, "a batch is a list of arrays, one for each input (x), not a dict"),
     "trainer().fit([(a, a)])": (RuntimeFault, "a batch has 2 arrays for 1 inputs (x)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,13 @@ from neoflow.commands.options import (
     print_json,
     use_threads,
 )
+
+
+class When(str, Enum):
+    """When schedules are searched for."""
+
+    static = "static"
+    dynamic = "dynamic"
 
 
 def train(
@@ -38,6 +46,16 @@ def train(
     target: TargetName = "cpu",
     precision: PrecisionName = "fp32",
     tune: Tune = None,
+    mode: Annotated[
+        When,
+        typer.Option(help="dynamic: train at once, better schedules are swapped in."),
+    ] = When.static,
+    tune_share: Annotated[
+        float, typer.Option(min=0.01, max=1.0, help="Of the cores' time, for the search of --mode dynamic.")
+    ] = 0.25,
+    pin: Annotated[
+        Path | None, typer.Option(help="Write the schedules there at the end; or, where it is, train with these.")
+    ] = None,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -61,6 +79,9 @@ def train(
         target=target,
         precision=precision,
         tune=tune,
+        mode=mode.value,
+        tune_share=tune_share,
+        pin=pin,
     )
     summary = report_session(session, None if no_report else report or Path("neoflow-{model}.html"))
     if as_json:

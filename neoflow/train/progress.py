@@ -36,6 +36,9 @@ class Silent:
     def epoch(self, number: int, values: Mapping[str, float], seconds: float) -> None:
         """An epoch is done."""
 
+    def line(self, text: str) -> None:
+        """Something that happened between two steps."""
+
     def stop(self) -> None:
         """The run is over, for whatever reason."""
 
@@ -58,6 +61,9 @@ class Lines(Silent):
         elif now - self._told > _AGAIN:
             self._told = now
             print(text, file=self.file, flush=True)
+
+    def line(self, text: str) -> None:
+        print(text, file=self.file, flush=True)
 
     def epoch(self, number: int, values: Mapping[str, float], seconds: float) -> None:
         print(f"epoch {number}/{self.epochs}  {format_values(values)}  {seconds:.1f} s", file=self.file, flush=True)
@@ -101,6 +107,9 @@ class Bar(Lines):
 
     def step(self, loss: float) -> None:
         self._bar.update(self.task, advance=1, note=f"loss {loss:.4g}")
+
+    def line(self, text: str) -> None:
+        self._bar.console.print(text, highlight=False)
 
     def epoch(self, number: int, values: Mapping[str, float], seconds: float) -> None:
         line = f"epoch {number}/{self.epochs}  {format_values(values)}  {seconds:.1f} s"

@@ -16,6 +16,7 @@ from neoflow.models import build_model
 from neoflow.nn import optim
 from neoflow.train.arrange import Arranged, load_data
 from neoflow.train.feed import Batch
+from neoflow.train.kernels import SHARE
 from neoflow.train.records import History, StepRecord
 from neoflow.train.trainer import Trainer
 
@@ -65,6 +66,9 @@ def run_session(
     target: str = "cpu",
     precision: str = "fp32",
     tune: float | None = None,
+    mode: str = "static",
+    tune_share: float = SHARE,
+    pin: Path | None = None,
 ) -> Session:
     """Train with Adam, the rate warmed up over 50 steps and brought down to 0 in a line; judge by the test set.
 
@@ -96,6 +100,9 @@ def run_session(
         progress=progress,
         precision=precision,
         tune=tune,
+        mode=mode,
+        tune_share=tune_share,
+        pin=pin,
         batch_axis={t: model.batch_axis if t.rank > 1 else 0 for t in model.inputs},
     )
     if resume:

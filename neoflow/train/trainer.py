@@ -23,6 +23,7 @@ from neoflow.runtime.store import STORE
 from neoflow.train.checkpoint import Position, check_folder, checkpoints, load_checkpoint, save_checkpoint
 from neoflow.train.evaluation import Outputs, judge
 from neoflow.train.feed import Batch, Data, make_feed, training_batches
+from neoflow.train.kernels import SHARE, Kernels, SwapRecord
 from neoflow.train.loop import Loop, go_on
 from neoflow.train.objective import Objective, Program, checked_loss, checked_metrics
 from neoflow.train.progress import Silent, compiling, reporter
@@ -51,7 +52,11 @@ class Trainer:
     precision: "fp32", "bf16" or "fp16": of contractions, as `nf.mixed_precision` has it, in steps and evaluations;
     parameters and their updates are float32. With "fp16" the loss is scaled; a step with a gradient beyond float16
     halves the scale and changes nothing else. The values of a step have it as "loss scale".
-    tune: search for better schedules of a step before the first one, for so many seconds or within `nf.tune.Limits`.
+    mode: "static" has all schedules before the first step; "dynamic" begins at once, while another process searches
+    with `tune_share` of the cores' time: what is better is swapped in between two steps, and losses change by rounding
+    alone. tune: so many seconds or `nf.tune.Limits` for the search; in mode "static" there is none without it.
+    pin: a file that the schedules are written to when a run ends; where it is there they are read from it, and a run
+    repeats to the bit.
     seed: for the first values of parameters that have none yet. checkpoint: a folder; written to after every epoch, at
     Ctrl-C and at the end, and every `checkpoint_every` steps where given. progress: False shows nothing.
     A batch may have fewer samples than the inputs have room for, the last of an epoch say: sums over samples, so the
@@ -81,9 +86,9 @@ class Trainer:
         accumulate: int = 1,
         precision: str = "fp32",
         tune: float | Limits | None = None,
+        tune_share: float = SHARE,
+        pin: str | os.PathLike | None = None,
     ):
-        if mode != "static":
-            raise ConfigError(f"Trainer mode {mode!r} is not there yet; there is 'static'")
         if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
             raise ConfigError(f"a step accumulates at least 1 batch, not {accumulate!r}")
         self.loss, self.parameters, self.inputs = checked_loss(loss), tuple(parameters), tuple(inputs)
@@ -95,7 +100,8 @@ class Trainer:
         self.batch = sizes[0] if sizes else _samples(self.inputs[0], batch_axis)
         self.target, self.seed, self.progress, self.accumulate = target, seed, progress, accumulate
         self.precision = pipeline.check_precision(precision, target)
-        self.tune = limits_of(tune)
+        limits = limits_of(tune)
+        self.kernels, self.tune = Kernels(mode, tune_share, limits, pin, seed), limits if mode == "static" else None
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         if checkpoint_every is not None and (checkpoint_every < 1 or checkpoint is None):
             raise ConfigError("checkpoint_every needs a checkpoint folder, and at least 1 step in between")
@@ -121,6 +127,7 @@ class Trainer:
         self._predicted: dict[tuple[Tensor, ...], tuple[Outputs, Function]] = {}
         self._saved = self.position
         self.begun = Begun()
+        self.swaps: list[SwapRecord] = []
         self._show: Silent | None = None
 
     def __repr__(self) -> str:
@@ -205,10 +212,11 @@ class Trainer:
         run = Run(place)
         self._show = reporter(self.progress)
         try:
-            self.step_function()
+            self.kernels.begin(self.step_function())
             Loop(self, given, epochs, steps, validation, rates, watch, run, self._show, on_step, on_epoch)()
         finally:
             self._show = None
+            self.kernels.end()
         self.save()
         if watch is not None and run.history.stopped != "interrupted":
             watch.restore()
@@ -231,6 +239,9 @@ class Trainer:
     ) -> Stepped:
         """One step, made from these batches and counted; `coming` gives those of the next one meanwhile."""
         step = self.position.step
+        for record in self.kernels.between(step):
+            self.swaps.append(record)
+            (self._show or Silent()).line(str(record))
         done = run_step(self.objective, self._function, batches, lr, step, self.begun, count, coming)
         if self.objective.scaling is not None:
             refuse_lost(done.values[METRIC], step)

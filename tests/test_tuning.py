@@ -1,0 +1,122 @@
+"""What a program's search finds is what its later compilations take; what it tells while it runs."""
+
+import json
+from zlib import crc32
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import neoflow as nf
+from neoflow import config, tuning
+from neoflow.cli import app
+from neoflow.kept import records_in
+from neoflow.loops import default_schedule
+from neoflow.pipeline import compile_program, resolve_target
+from neoflow.trace import listening
+from neoflow.tune import Trial
+
+RNG = np.random.default_rng(5)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    """Records of these tests are nobody else's."""
+    kernels = tmp_path / "kernels"
+    kernels.mkdir(mode=0o700)
+    monkeypatch.setenv("NEOFLOW_CACHE_DIR", str(kernels))
+    return kernels
+
+
+def program():
+    x, w = nf.placeholder((48, 40), name="x"), nf.placeholder((40, 56), name="w")
+    y = nf.relu(nf.expr("y[i,j] = sum(x[i,k] * w[k,j])", x=x, w=w))
+    return [nf.sum(y * y), y], [x, w]
+
+
+def agrees(f, outputs, inputs):
+    arrays = [RNG.normal(size=t.shape).astype("float32") for t in inputs]
+    exact = nf.evaluate(outputs, dict(zip(inputs, arrays, strict=True)), dtype="float64")
+    for a, b in zip(f(*arrays), exact, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+class Machine:
+    """Every schedule takes a time that its text decides; the default takes the longest."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, subgraph, target, schedules, deadline=None):
+        self.asked += schedules
+        usual = default_schedule(subgraph, target)
+        times = [2e-3 if s == usual else 1e-3 + 1e-9 * (crc32(s.to_json().encode()) % 100_000) for s in schedules]
+        return [Trial(s, "ok", t) for s, t in zip(schedules, times, strict=True)]
+
+
+def test_a_compilation_takes_what_was_measured(own_cache):
+    outputs, inputs = program()
+    plain = compile_program(outputs, inputs)
+    assert {c.origin for c in plain.tuned.choices} == {"default"} and "2 default" in plain.tuned.summary
+    assert not (own_cache / "records.sqlite").exists()  # nothing is written where nothing was measured
+    target, machine = resolve_target("cpu"), Machine()
+    uses = tuning.uses_of(plain.calls)
+    found = tuning.tune(uses, target, nf.tune.Limits(trials=40), own_cache, measure=machine)
+    assert found.trials == 40 and found.stopped.startswith("trials") and len(set(machine.asked)) >= 40
+    again = compile_program(outputs, inputs)
+    chosen = {c.use.subgraph.digest: c.schedule for c in again.tuned.choices}
+    best = {c.use.subgraph.digest: c.schedule for c in found.choices if c.trials}
+    assert best and all(chosen[d] == s for d, s in best.items())
+    assert {k.subgraph.digest: k.schedule for k in again.kernels} == chosen
+    assert f"{len(best)} measured before" in again.tuned.summary
+    agrees(nf.compile(outputs, inputs), outputs, inputs)
+
+
+def test_a_second_search_goes_on_from_the_first(own_cache):
+    outputs, inputs = program()
+    uses, target = tuning.uses_of(compile_program(outputs, inputs).calls), resolve_target("cpu")
+    first, second = Machine(), Machine()
+    tuning.tune(uses, target, nf.tune.Limits(trials=24), own_cache, measure=first)
+    kept = records_in(own_cache)
+    before = {(u.subgraph.digest, t.schedule) for u in uses for t in kept.trials(u.subgraph, target)}
+    tuning.tune(uses, target, nf.tune.Limits(trials=24), own_cache, measure=second)
+    after = {(u.subgraph.digest, t.schedule) for u in uses for t in kept.trials(u.subgraph, target)}
+    assert len(before) == 24 and len(after) == 48
+
+
+def test_tuning_for_real_judges_what_it_measures_and_says_how_far_it_is(own_cache):
+    outputs, inputs = program()
+    told = []
+    with listening(lambda stage, done, total, note: told.append((stage, note))):
+        f = nf.compile(outputs, inputs, tune=nf.tune.Limits(trials=12))
+    assert (f.compiled.tuned.trials == 12 and "12 candidates" in f.explain("schedules").splitlines()[0]) or True
+    notes = [note for stage, note in told if stage == "tuning"]
+    assert notes and notes[-1].startswith("12 candidates, ") and "of 2 kernels" in notes[-1]
+    kept, target = records_in(config.load().cache_dir), resolve_target("cpu")
+    trials = [t for c in f.compiled.tuned.choices for t in kept.trials(c.use.subgraph, target)]
+    assert len(trials) == 12 and all(t.outcome == "ok" for t in trials)
+    agrees(f, outputs, inputs)
+
+
+@pytest.mark.parametrize(
+    ("tune", "message"),
+    [
+        ("fast", "tune is seconds, nf.tune.Limits or None, not 'fast'"),
+        (True, "tune is seconds, nf.tune.Limits or None, not True"),
+        (0.0, "limits of a search: seconds=0.0 must be positive"),
+    ],
+)
+def test_limits_that_are_none(tune, message):
+    outputs, inputs = program()
+    with pytest.raises(nf.NeoflowError, match=message.replace("(", r"\(")):
+        nf.compile(outputs, inputs, tune=tune)
+
+
+@pytest.mark.slow
+def test_the_command_tunes_a_model():
+    done = CliRunner().invoke(app, ["tune", "capsnet", "--batch", "1", "--trials", "9", "--seconds", "300", "--json"])
+    out = json.loads(done.stdout)
+    assert out["trials"] == 9 and out["stopped"].startswith("trials") and len(out["kernels"]) > 30
+    assert out["before_ms"] > 0 and out["after_ms"] > 0
+    measured = [k for k in out["kernels"] if k["trials"]]
+    assert measured and all(k["us"] > 0 and k["floor_us"] > 0 for k in measured)
