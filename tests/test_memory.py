@@ -33,6 +33,8 @@ KEPT = {
     "tile.py: tiles",
     "fragments.py: tensor_tiles",
     "devices.py: kernel_cache",
+    "kept.py: records_in",
+    "roofs.py: roofs_of",
     "cpu.py: _ticks",
     "facts.py: own_indices",
     "versions.py: template_version",

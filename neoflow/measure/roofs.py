@@ -9,10 +9,10 @@ from functools import lru_cache
 import numpy as np
 
 from neoflow import codegen
+from neoflow.code import Code
 from neoflow.devices import device
 from neoflow.expr import dsl
 from neoflow.graph import make_graph
-from neoflow.kernel import Code
 from neoflow.loops import default_schedule
 from neoflow.measure.build import Built, build, load
 from neoflow.partition import partition
