@@ -22,8 +22,8 @@ from neoflow.codegen.gpu.resources import Resources, resources
 from neoflow.errors import CodegenError
 from neoflow.graph import make_graph
 from neoflow.loops import default_schedule, problem_of
-from neoflow.loops.gpu.blocks import SHARED_BYTES
 from neoflow.loops.gpu.estimate import estimate
+from neoflow.loops.gpu.limits import STATIC_BYTES
 from neoflow.loops.gpu.occupancy import Block
 from neoflow.models import build_model
 from neoflow.partition import Subgraph, order_calls
@@ -139,7 +139,7 @@ def _used(group: Sequence[tuple[int, Subgraph]], target: Target) -> list[Launch]
     for (_, subgraph), schedule, kernel in zip(group, schedules, lowered, strict=True):
         said = estimate(problem_of(subgraph), schedule, target).block
         for n, e in enumerate(kernel.code.entries):
-            block = replace(said, shared_bytes=SHARED_BYTES) if n else said
+            block = replace(said, shared_bytes=STATIC_BYTES) if n else said
             taken = found[e.symbol]
             taken = replace(taken, shared_bytes=taken.shared_bytes + e.shared_bytes)
             launches.append(Launch(schedule.template, taken, block, e.threads))

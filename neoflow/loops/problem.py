@@ -194,9 +194,10 @@ TURNED = ("float32", "float64", "int32", "int64")
 """Element types that lie in memory as they are computed with, a register's width apart."""
 
 
-def is_turnable(read: Read, lane_axis: Axis, inner: Axis) -> bool:
-    """Whether the read strides along the lanes and is contiguous along `inner`, and never needs a guard."""
-    if read.dtype not in TURNED or is_data_dependent(read) or not is_index(read.indices[0]):
+def is_turnable(read: Read, lane_axis: Axis, inner: Axis, held: tuple[str, ...] = TURNED) -> bool:
+    """Whether the read, of one of these types, strides along the lanes and is contiguous along `inner`, and never needs
+    a guard."""
+    if read.dtype not in held or is_data_dependent(read) or not is_index(read.indices[0]):
         return False
     low, high = affine.bounds(read.indices[0])
     if low < 0 or high >= read.source.shape[0]:

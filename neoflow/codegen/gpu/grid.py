@@ -42,8 +42,11 @@ def shared(size: int, element: str, name: str) -> tirx.Buffer:
 
 
 def dynamic(size: int, element: str, name: str) -> tirx.Buffer:
-    """The same of any size, which a launch asks for; one of them a kernel."""
-    return emit.buffer(size, element, name, 16, "shared.dyn")
+    """The same of any size, which a launch asks for: one piece of memory a kernel, whatever its names.
+
+    A source may have one name of only one type.
+    """
+    return emit.buffer(size, element, f"{name}_{element}", 16, "shared.dyn")
 
 
 def called(name: str, *args: Value) -> ts.Stmt:

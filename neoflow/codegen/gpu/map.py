@@ -7,6 +7,7 @@ import math
 from tvm import tirx
 
 from neoflow.codegen.gpu.grid import Grid, Grids
+from neoflow.codegen.gpu.turn import lower_turned
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Frame, Strip, points
 from neoflow.expr.ir import Axis
@@ -18,6 +19,8 @@ Value = emit.Value
 
 def lower_map(frame: Frame, schedule: Schedule) -> Grids:
     """One launch."""
+    if schedule["turn"] != "no":
+        return lower_turned(frame, schedule)
     axes = frame.nest.axes
     lanes, threads, vectors = (int(schedule[k]) for k in ("lanes", "threads", "vectors"))
     count = total(frame.nest, lanes)

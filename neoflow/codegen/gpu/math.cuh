@@ -20,6 +20,14 @@ typedef unsigned long long uint64_t;
 
 NF_DEVICE void nf_note(int* status, int code) { atomicExch(status, code); }
 
+// To an element that others add to, in any order.
+NF_DEVICE void nf_add(float* to, int at, float x) { atomicAdd(to + at, x); }
+NF_DEVICE void nf_add(double* to, int at, double x) { atomicAdd(to + at, x); }
+NF_DEVICE void nf_add(int* to, int at, int x) { atomicAdd(to + at, x); }
+NF_DEVICE void nf_add(int64_t* to, int at, int64_t x) {
+  atomicAdd((unsigned long long*)to + at, (unsigned long long)x);
+}
+
 NF_DEVICE double nf_double(int high, int low) {
   return __longlong_as_double((long long)(((unsigned long long)(uint)high << 32) | (uint)low));
 }

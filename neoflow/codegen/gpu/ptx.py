@@ -22,7 +22,7 @@ from neoflow.target import Target
 _FUNCTION = re.compile(r"^\.visible \.func ([A-Za-z0-9_$]+)\(\n(.*?)\n\)$", re.MULTILINE | re.DOTALL)
 _DECLARATION = re.compile(r"^\.extern \.func (?:\([^)]*\) )?(\w+)\s*\(.*?\)\s*;", re.MULTILINE | re.DOTALL)
 _DEFINITION = re.compile(r"^\.func (?:\([^)]*\) )?(\w+)\(.*?^\}", re.MULTILINE | re.DOTALL)
-_UNROUNDED = re.compile(r"\b(add|sub|mul)(\.ftz)?\.f32\b")
+_UNROUNDED = re.compile(r"(?<!\.)\b(add|sub|mul)(\.ftz)?\.f32\b")
 
 
 def ptx_source(kernels: Sequence[Lowered], target: Target) -> str:

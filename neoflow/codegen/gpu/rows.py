@@ -8,16 +8,17 @@ from dataclasses import replace
 from tvm import tirx
 
 from neoflow.architectures import WARP
-from neoflow.codegen.gpu.grid import Grid, Grids, barrier, shared, warp_barrier
+from neoflow.codegen.gpu.grid import Grid, Grids, barrier, dynamic, shared, warp_barrier
 from neoflow.codegen.gpu.teams import Team
 from neoflow.codegen.gpu.terms import Terms
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Buffers, Frame, points
 from neoflow.codegen.tir.reducers import Reducer
 from neoflow.expr import affine
+from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Axis, Expr, Read, Reduce, Slot, rewrite
 from neoflow.loops import costs
-from neoflow.loops.gpu.rows import fused, local, members, nest_lanes, steps, stride
+from neoflow.loops.gpu.rows import dynamic_bytes, fused, local, members, nest_lanes, offsets, steps, stride
 from neoflow.loops.nest import Nest
 from neoflow.loops.rows import RowNest, RowProblem, nests
 from neoflow.loops.schedule import Schedule
@@ -38,12 +39,22 @@ class _Lowering:
         self.in_shared = schedule["place"] == "shared"
         self.teams = self.threads // self.size
         self.copy = Axis(-1, self.teams if self.in_shared else self.rows, "copy")
+        self.dynamic_bytes = dynamic_bytes(problem, schedule)
         self.between = {n.number: n for n in local(problem, schedule)}
+        starts = zip(self.between.values(), offsets(problem, schedule), strict=False)
+        self.first = {n.number: at // dt.itemsize(n.dtype) if self.dynamic_bytes else 0 for n, at in starts}
+        """where a nest's rows begin: all that a launch asks for is one piece of memory, under a name for each"""
         self.local = {n.number: self._buffer(n) for n in self.between.values()}
 
     def _buffer(self, nest: RowNest) -> tirx.Buffer:
-        size, name = self.copy.extent * stride(nest), f"row{nest.number}"
-        return shared(size, nest.dtype, name) if self.in_shared else emit.buffer(size, nest.dtype, name, 64)
+        size, name = self._size(nest), f"row{nest.number}"
+        if self.in_shared:
+            return (dynamic if self.dynamic_bytes else shared)(size, nest.dtype, name)
+        return emit.buffer(size, nest.dtype, name, 64)
+
+    def _size(self, nest: RowNest) -> int:
+        """Elements up to the end of a nest's rows."""
+        return self.first[nest.number] + self.copy.extent * stride(nest)
 
     def grids(self) -> Grids:
         outputs = dict(zip(self.problem.outputs, self.given.outputs, strict=True))
@@ -71,7 +82,7 @@ class _Lowering:
             return out
 
         scratch = () if self.in_shared else tuple(self.local.values())
-        return Grids((Grid(math.ceil(self.rows / self.teams), self.threads, body),), scratch)
+        return Grids((Grid(math.ceil(self.rows / self.teams), self.threads, body, self.dynamic_bytes),), scratch)
 
     def _placed(self, nest: Nest, of: RowNest) -> Nest:
         """The nest with the buffers of the row's own team, or row."""
@@ -80,7 +91,7 @@ class _Lowering:
             if not isinstance(node, Read) or not node.indices or node.slot not in self.between:
                 return None
             source = self.between[node.slot]
-            slot = Slot(node.slot, (self.copy.extent * stride(source),), node.dtype)
+            slot = Slot(node.slot, (self._size(source),), node.dtype)
             return Read(slot, (self._address(node.indices[0], source),))
 
         [(number, address, value)] = nest.outputs
@@ -91,10 +102,9 @@ class _Lowering:
         return replace(nest, reduction=reduction, outputs=((number, address, rewrite(value, rule)),))
 
     def _address(self, address: Expr, source: RowNest) -> Expr:
-        if self.copy.extent == 1:
-            return address
         terms, constant = affine.linear(address)
-        return affine.simplify(affine.from_linear(({self.copy: stride(source), **terms}, constant)))
+        rows: dict[Expr, int] = {self.copy: stride(source)} if self.copy.extent > 1 else {}
+        return affine.simplify(affine.from_linear(({**rows, **terms}, constant + self.first[source.number])))
 
     def _map(self, frame: Frame, team: Team, active: Value | bool) -> list:
         """Every vector of points by a member."""

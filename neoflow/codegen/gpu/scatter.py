@@ -7,6 +7,7 @@ import math
 from tvm import tirx
 
 from neoflow.architectures import WARP
+from neoflow.codegen.gpu.atomics import Adding
 from neoflow.codegen.gpu.grid import Grid, Grids, barrier, shared
 from neoflow.codegen.gpu.words import words
 from neoflow.codegen.tir import emit
@@ -22,7 +23,9 @@ Value = emit.Value
 
 
 def lower_scatter(nest: ScatterNest, schedule: Schedule, buffers: Buffers) -> Grids:
-    """One launch, or with parts of the points two."""
+    """One launch, or with parts of the points two; with atomics one for zeros before them."""
+    if schedule["atomics"]:
+        return Adding(nest, schedule, buffers).grids()
     return _Lowering(nest, schedule, buffers).grids()
 
 

@@ -20,7 +20,8 @@ from neoflow.codegen.gpu.results import Results, Sums
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.blocks import Loop, cleared, in_blocks
 from neoflow.codegen.tir.frame import Frame
-from neoflow.loops.gpu.tile import STATIC_BYTES, AnyTile
+from neoflow.loops.gpu.limits import STATIC_BYTES
+from neoflow.loops.gpu.tile import AnyTile
 from neoflow.loops.schedule import Schedule
 from neoflow.loops.sides import Contraction, size
 

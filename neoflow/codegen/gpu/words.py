@@ -20,7 +20,7 @@ from neoflow.codegen.tir.dialect import Dialect, dialect
 class GpuDialect(Dialect):
     """barrier: all threads of the block wait for each other, and see what each has stored before; warp_barrier: those
     of a warp. shuffle: what the thread of a warp has whose number differs in this bit. votes: a bit for each thread of
-    a warp, set where its integer is not 0; count: how many there are.
+    a warp, set where its integer is not 0; count: how many there are. add: adds to an element that others add to.
     """
 
     barrier: Callable[[], ts.Stmt]
@@ -28,6 +28,7 @@ class GpuDialect(Dialect):
     shuffle: Callable[[Any, int], Any]
     votes: Callable[[Any], Any]
     count: Callable[[Any], Any]
+    add: Callable[[tirx.Buffer, Any, Any], ts.Stmt]
 
 
 def words() -> GpuDialect:
@@ -77,6 +78,14 @@ def _cuda_votes(flag: Any) -> Any:
 
 def _cuda_count(votes: Any) -> Any:
     return tirx.call_extern("int32", "nf_count", votes)
+
+
+def _cuda_add(buffer: tirx.Buffer, index: Any, value: Any) -> ts.Stmt:
+    return _added("nf_add", buffer, index, value)
+
+
+def _added(function: str, buffer: tirx.Buffer, index: Any, value: Any) -> ts.Stmt:
+    return ts.Evaluate(tirx.call_extern("void", function, buffer.data, index, value))
 
 
 def _cuda_constant(value: Any, element: str) -> Any:
@@ -150,13 +159,18 @@ def _ptx_count(votes: Any) -> Any:
     return tirx.call_llvm_pure_intrin("int32", "llvm.ctpop", votes)
 
 
+def _ptx_add(buffer: tirx.Buffer, index: Any, value: Any) -> ts.Stmt:
+    """A function for each type: PTX has no overloads."""
+    return _added(f"nf_add_{value.ty.dtype}", buffer, index, value)
+
+
 DIALECTS = {
     "cuda": GpuDialect(
         *(_cuda_call, _cuda_library, _WIDER, "local", _noted, False, _cuda_constant),
-        *(_cuda_barrier, _cuda_warp_barrier, _cuda_shuffle, _cuda_votes, _cuda_count),
+        *(_cuda_barrier, _cuda_warp_barrier, _cuda_shuffle, _cuda_votes, _cuda_count, _cuda_add),
     ),
     "nvptx": GpuDialect(
         *(_ptx_call, _ptx_library, _WIDER, "local", _noted, False, tirx.const),
-        *(_ptx_barrier, _ptx_warp_barrier, _ptx_shuffle, _ptx_votes, _ptx_count),
+        *(_ptx_barrier, _ptx_warp_barrier, _ptx_shuffle, _ptx_votes, _ptx_count, _ptx_add),
     ),
 }

@@ -10,8 +10,6 @@ from neoflow.loops.nest import is_index
 from neoflow.loops.problem import one_lane
 from neoflow.target import Target
 
-SHARED_BYTES = 48 << 10
-"""Shared memory of a block that is declared in a kernel, at most."""
 EXCHANGED_BYTES = 8 * WARP
 """What the warps of a team give each other of one piece of a reduction, at most."""
 USUAL_THREADS = 256

@@ -15,9 +15,10 @@ from __future__ import annotations
 from neoflow.expr import dtype as dt
 from neoflow.loops.gpu import operands
 from neoflow.loops.gpu.family import Family, all_splits, side_knobs, tile_knobs
+from neoflow.loops.gpu.limits import room
 from neoflow.loops.gpu.moves import measures_by, operand_knobs, result_knobs
 from neoflow.loops.gpu.operands import sides
-from neoflow.loops.gpu.tile import AnyTile, Tile, room, tiles, vector
+from neoflow.loops.gpu.tile import AnyTile, Tile, tiles, vector
 from neoflow.loops.knob import NUMBER, Chosen, Knob, Range
 from neoflow.loops.problem import Measures, NestProblem
 from neoflow.loops.schedule import KnobValue

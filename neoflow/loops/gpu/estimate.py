@@ -17,8 +17,8 @@ from typing import Any
 from neoflow.architectures import REGISTERS_A_THREAD, Architecture, architecture
 from neoflow.errors import ScheduleError
 from neoflow.loops.gpu import contraction, map, reduction, rows, scatter, tensor_core
+from neoflow.loops.gpu.limits import SPARE
 from neoflow.loops.gpu.occupancy import Block, Occupancy, occupancy
-from neoflow.loops.gpu.tile import SPARE
 from neoflow.loops.knob import Chosen
 from neoflow.loops.problem import Measures
 from neoflow.loops.schedule import Schedule
@@ -72,14 +72,15 @@ def estimate(problem: Any, schedule: Schedule, target: Target) -> Estimate:
     if form is None:
         raise ScheduleError(f"the time of template {schedule.template!r} is not estimated; of {', '.join(FORMS)} it is")
     a, found = architecture(target), form.measures(problem, target, schedule)
-    block, splits = form.block(problem, target, schedule), int(dict(schedule.knobs).get("splits", 1))
-    return of_measures(found, block, a, form, splits)
+    knobs = dict(schedule.knobs)
+    block, splits = form.block(problem, target, schedule), int(knobs.get("splits", 1))
+    return of_measures(found, block, a, form, splits, 2 if splits > 1 or knobs.get("atomics") else 1)
 
 
-def of_measures(m: Measures, block: Block, a: Architecture, form: Form, splits: int = 1) -> Estimate:
+def of_measures(m: Measures, block: Block, a: Architecture, form: Form, splits: int = 1, launches: int = 1) -> Estimate:
     """The arithmetic. splits: parts of a sum, which a second launch adds."""
     here = occupancy(block, a)
-    blocks, launches = max(1, int(m.tasks)), 2 if splits > 1 else 1
+    blocks = max(1, int(m.tasks))
     arithmetic, memory = m.operations / form.peak(a), (m.read + m.written) / a.bandwidth
     on_each = blocks / a.processors
     resident = min(max(1, here.blocks), math.ceil(on_each)) * block.warps
@@ -113,15 +114,6 @@ def _of_tile(tile_of: Callable[[Any, Target, Chosen], Any]) -> Callable[[Any, Ta
     return block
 
 
-def _rows_shared(p: Any, k: Chosen) -> int:
-    return rows.shared_bytes(p, k) if k["place"] == "shared" else rows.exchanged_bytes(p, k)
-
-
-def _scatter_shared(p: Any, k: Chosen) -> int:
-    sums = int(k["rows"]) * int(k["width"]) * scatter.sum_bytes(p)
-    return scatter.list_bytes(int(k["threads"])) + sums
-
-
 def _single(a: Architecture) -> float:
     """Operations that are no multiply-adds, a second."""
     return a.flops / 2
@@ -132,10 +124,10 @@ def _form(measures: Callable[[Any, Target, Chosen], Measures], shared: Callable[
 
 
 FORMS: dict[str, Form] = {
-    "gpu_map": _form(map.measures, lambda *_: 0),
+    "gpu_map": Form(map.block, map.measures, ARITHMETIC_WARPS, _single),
     "gpu_reduction": _form(reduction.measures, reduction.shared_bytes),
-    "gpu_rows": _form(rows.measures, _rows_shared),
-    "gpu_scatter": _form(scatter.measures, _scatter_shared),
+    "gpu_rows": Form(rows.block, rows.measures, ARITHMETIC_WARPS, _single),
+    "gpu_scatter": Form(scatter.block, scatter.measures, ARITHMETIC_WARPS, _single),
     "gpu_tensor_core": Form(_of_tile(tensor_core.tile_of), tensor_core.measures, TILE_WARPS, lambda a: a.tensor_flops),
     "gpu_contraction": Form(_of_tile(contraction.tile_of), contraction.measures, TILE_WARPS, lambda a: a.flops),
 }

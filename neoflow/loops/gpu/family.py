@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from neoflow.architectures import architecture
 from neoflow.loops.gpu import choose, operands
 from neoflow.loops.gpu.choose import Extents
-from neoflow.loops.gpu.tile import AnyTile, room
+from neoflow.loops.gpu.limits import room
+from neoflow.loops.gpu.tile import AnyTile
 from neoflow.loops.knob import INDEX, NUMBER, WORD, Chosen, Knob, Range
 from neoflow.loops.nest import stride
 from neoflow.loops.problem import FUSE, NestProblem

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from neoflow.architectures import ARCHITECTURES, WARP, Architecture
-from neoflow.loops.gpu.tile import FMAS, SPARE, STAGES, runs
+from neoflow.loops.gpu.limits import SPARE
+from neoflow.loops.gpu.tile import FMAS, STAGES, runs
 
 SQUARE = 16
 """Rows, columns and terms of a fragment."""

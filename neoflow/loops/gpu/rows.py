@@ -4,8 +4,9 @@
         nest 0 of the row -> buffer; barrier; nest 1 of the row -> buffer or output; barrier; ...
 
 Of a nest that reduces nothing, members compute every so-many-th vector; where it reduces, as many members share an
-output as the team has for each (`members`). What lies between nests is in shared memory, or where that is too small in
-scratch. A team of a warp or less waits for itself alone.
+output as the team has for each (`members`). What lies between nests is in shared memory, asked for at the launch where
+it is more than a source may declare, or where that is too small in scratch. A team of a warp or less waits for itself
+alone.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from neoflow.architectures import ACCESS_BYTES, THREADS_A_BLOCK, WARP, architect
 from neoflow.expr import dtype as dt
 from neoflow.loops import costs, rows
 from neoflow.loops.gpu import blocks
+from neoflow.loops.gpu.limits import SPARE, STATIC_BYTES, held, holds, room
+from neoflow.loops.gpu.occupancy import Block
 from neoflow.loops.knob import NUMBER, WORD, Chosen, Knob, Range, one
 from neoflow.loops.nest import Nest
 from neoflow.loops.problem import Measures
@@ -73,9 +76,21 @@ def local(p: RowProblem, k: Chosen) -> list[RowNest]:
 
 def shared_bytes(p: RowProblem, k: Chosen) -> int:
     """Shared memory of a block whose rows lie there: buffers, and what members exchange."""
-    teams = int(k["threads"]) // int(k["team"])
-    between = sum(teams * stride(n) * dt.itemsize(n.dtype) + ACCESS_BYTES for n in local(p, k))
-    return between + exchanged_bytes(p, k)
+    return offsets(p, k)[-1] + exchanged_bytes(p, k)
+
+
+def offsets(p: RowProblem, k: Chosen) -> tuple[int, ...]:
+    """Where the rows of each nest begin in a block's memory, in bytes; and where the last ones end."""
+    teams, found = int(k["threads"]) // int(k["team"]), [0]
+    for n in local(p, k):
+        nbytes = teams * stride(n) * dt.itemsize(n.dtype)
+        found.append(found[-1] + math.ceil(nbytes / ACCESS_BYTES) * ACCESS_BYTES)
+    return tuple(found)
+
+
+def dynamic_bytes(p: RowProblem, k: Chosen) -> int:
+    """What a launch asks for: all of the rows, where a source may not declare as much."""
+    return offsets(p, k)[-1] if k["place"] == "shared" and shared_bytes(p, k) > STATIC_BYTES else 0
 
 
 def exchanged_bytes(p: RowProblem, k: Chosen) -> int:
@@ -113,9 +128,21 @@ def _usual_team(p: RowProblem, target: Target, k: Chosen) -> int:
     return min(wanted, blocks.ceil_power(vectors), THREADS_A_BLOCK)
 
 
-def _threads(_: RowProblem, __: Target, k: Chosen) -> Range:
-    values = tuple(n for n in blocks.powers(THREADS_A_BLOCK) if n >= max(WARP, int(k["team"])))
-    return Range(values, f"powers of two from a warp and a team to the {THREADS_A_BLOCK} that a block may have")
+def block(p: RowProblem, _: Target, k: Chosen) -> Block:
+    """What a block takes; of each vector its accumulators stay in registers, or its values."""
+    used = shared_bytes(p, k) if k["place"] == "shared" else exchanged_bytes(p, k)
+    return Block(int(k["threads"]), registers(p, k), used)
+
+
+def registers(p: RowProblem, k: Chosen) -> int:
+    """Of a thread."""
+    return SPARE + int(k["lanes"]) * max(max(1, dt.itemsize(n.dtype) // 4) for n in nests(p, k))
+
+
+def _threads(p: RowProblem, target: Target, k: Chosen) -> Range:
+    values = (n for n in blocks.powers(THREADS_A_BLOCK) if n >= max(WARP, int(k["team"])))
+    reason = f"powers of two from a warp and a team to the {THREADS_A_BLOCK} that a block may have"
+    return held(values, lambda n: Block(n, registers(p, k), exchanged_bytes(p, k)), target, reason)
 
 
 def _usual_threads(p: RowProblem, target: Target, k: Chosen) -> int:
@@ -124,7 +151,7 @@ def _usual_threads(p: RowProblem, target: Target, k: Chosen) -> int:
     needed = team * math.ceil(costs.points(p.axes) / architecture(target).processors)
     wanted = min(blocks.USUAL_THREADS // 2, blocks.ceil_power(needed))
     least = max(WARP, team)
-    while wanted > least and shared_bytes(p, {**_all(k), "threads": wanted}) > blocks.SHARED_BYTES:
+    while wanted > least and shared_bytes(p, {**_all(k), "threads": wanted}) > STATIC_BYTES:
         wanted //= 2
     return max(wanted, least)
 
@@ -133,13 +160,12 @@ def _all(k: Chosen) -> dict[str, int]:
     return {name: int(k[name]) for name in ("stored", "lanes", "team")}
 
 
-def _place(p: RowProblem, _: Target, k: Chosen) -> Range:
+def _place(p: RowProblem, target: Target, k: Chosen) -> Range:
     if not local(p, k):
         return one("shared", "nothing lies between nests")
-    needed = shared_bytes(p, k)
-    if needed > blocks.SHARED_BYTES:
-        return one("global", f"the rows of a block take {needed} bytes, of {blocks.SHARED_BYTES}")
-    return Range(PLACES, "rows fit in both")
+    wanted = Block(int(k["threads"]), registers(p, k), shared_bytes(p, k))
+    verdict = holds(wanted, architecture(target), room(target))
+    return Range(PLACES, "rows fit in both") if verdict.ok else one("global", verdict.reason)
 
 
 def measures(p: RowProblem, target: Target, k: Chosen) -> Measures:

@@ -19,9 +19,10 @@ from neoflow.architectures import architecture
 from neoflow.loops.gpu import operands
 from neoflow.loops.gpu.family import Family, side_knobs, tile_knobs
 from neoflow.loops.gpu.fragments import TensorTile, tensor_tiles
+from neoflow.loops.gpu.limits import room
 from neoflow.loops.gpu.moves import measures_by, operand_knobs, result_knobs
 from neoflow.loops.gpu.narrow import narrow_sides
-from neoflow.loops.gpu.tile import AnyTile, room
+from neoflow.loops.gpu.tile import AnyTile
 from neoflow.loops.knob import Chosen, Knob
 from neoflow.loops.problem import Measures, NestProblem
 from neoflow.loops.tile import Sides, splits_of

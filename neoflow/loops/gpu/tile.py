@@ -12,21 +12,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-from neoflow.architectures import (
-    ACCESS_BYTES,
-    ARCHITECTURES,
-    REGISTERS_A_THREAD,
-    THREADS_A_BLOCK,
-    WARP,
-    Architecture,
-    architecture,
-)
-from neoflow.target import Target
+from neoflow.architectures import ACCESS_BYTES, ARCHITECTURES, Architecture
+from neoflow.loops.gpu.limits import SPARE, holds
+from neoflow.loops.gpu.occupancy import Block
 
 BLOCKS_K, BLOCKS, THREAD = (8, 16, 32), (16, 32, 64, 128, 256), (1, 2, 4, 8, 16)
 STAGES = (1, 2, 3, 4)
-SPARE = 40
-"""Registers of a thread for addresses, loops and what the operands' expressions need."""
 USUAL_THREAD = (2, 4, 8)
 """Sides of a thread's tile that the default chooses from."""
 FMAS = 128
@@ -120,10 +111,7 @@ class Tile:
 
 def runs(t: AnyTile, a: Architecture, shared_bytes: int) -> bool:
     """Whether a processor can run a block, and a thread keeps what it holds in registers."""
-    if not WARP <= t.threads <= THREADS_A_BLOCK or t.threads % WARP:
-        return False
-    is_held = t.registers <= REGISTERS_A_THREAD and t.registers * t.threads <= a.registers
-    return is_held and t.shared_bytes <= shared_bytes
+    return holds(Block(t.threads, t.registers, t.shared_bytes), a, shared_bytes).ok
 
 
 def pitch(rows: int, along_k: bool, element_bytes: int) -> int:
@@ -137,15 +125,6 @@ def pitch(rows: int, along_k: bool, element_bytes: int) -> int:
     banks = 128 // element_bytes
     step = banks // PATCH
     return rows + (step - rows) % banks
-
-
-STATIC_BYTES = 48 << 10
-"""Shared memory of a block that a source may declare; more is asked for at the launch."""
-
-
-def room(target: Target) -> int:
-    """Shared memory that a block may have; in LLVM's PTX, no more than is declared."""
-    return architecture(target).block_shared_bytes if target.kind == "cuda" else STATIC_BYTES
 
 
 @lru_cache(maxsize=64)

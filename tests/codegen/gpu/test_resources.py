@@ -10,8 +10,8 @@ from neoflow.architectures import REGISTERS_A_THREAD, architecture, gpu_target
 from neoflow.codegen.gpu.resources import Resources, parse_resources, resources
 from neoflow.graph import make_graph
 from neoflow.loops import default_schedule, problem_of
-from neoflow.loops.gpu.blocks import SHARED_BYTES
 from neoflow.loops.gpu.estimate import estimate
+from neoflow.loops.gpu.limits import STATIC_BYTES
 from neoflow.nn import functional as F
 from neoflow.pipeline import stages
 from neoflow.trace import Trace
@@ -80,7 +80,7 @@ def test_defaults_take_what_their_legality_says(kind, name):
             assert not used.spills, (schedule, used)
             assert used.registers <= REGISTERS_A_THREAD
             assert used.registers * entry.threads <= architecture(target).registers
-            assert used.shared_bytes <= SHARED_BYTES
+            assert used.shared_bytes <= STATIC_BYTES
         first = found[kernel.code.entries[0].symbol]
         assert first.shared_bytes + kernel.code.entries[0].shared_bytes <= assumed.shared_bytes, schedule
         assert kernel.code.entries[0].threads == assumed.threads

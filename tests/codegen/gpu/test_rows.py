@@ -1,5 +1,6 @@
 """Reductions, row kernels and scatters on a GPU: each by schedules of its space, run by the emulator, judged."""
 
+import re
 import shutil
 import subprocess
 
@@ -10,13 +11,15 @@ import neoflow as nf
 from neoflow import codegen
 from neoflow.architectures import gpu_target
 from neoflow.loops import complete, default_schedule, legal, problem_of, space
+from neoflow.loops.gpu.estimate import estimate
 from neoflow.nn import functional as F
 from tests.codegen.gpu.running import all_verified, run_gpu
 from tests.codegen.kernels import subgraph_of
 from tests.loops.programs import named_cases, random_subgraphs, subgraphs
 
 pytestmark = [pytest.mark.tvm, pytest.mark.skipif(shutil.which("g++") is None, reason="the emulator needs g++")]
-AMPERE = gpu_target("cuda", "sm_80")
+AMPERE, TURING = gpu_target("cuda", "sm_80"), gpu_target("cuda", "sm_75")
+PTX = gpu_target("nvptx", "sm_80")
 OURS = ("gpu_reduction", "gpu_rows", "gpu_scatter")
 
 
@@ -160,16 +163,39 @@ def test_a_row_over_its_own_input():
         np.testing.assert_allclose(place.reshape(5, 33), exact / exact.sum(1, keepdims=True), rtol=1e-5)
 
 
+def long_rows(size=20001):
+    x = nf.placeholder((2, size))
+    return subgraph_of([F.softmax(x)], [x], rows=1)
+
+
 def test_rows_that_no_shared_memory_holds():
     """They lie in scratch; whatever is a row kernel has a schedule."""
-    x = nf.placeholder((2, 20000))
-    subgraph = subgraph_of([F.softmax(x)], [x], rows=1)
+    subgraph = long_rows()
     problem = problem_of(subgraph)
-    schedule = complete("gpu_rows", problem, AMPERE, {"stored": (1 << len(problem.optional)) - 1})
-    assert schedule["place"] == "global"
-    shared = complete("gpu_rows", problem, AMPERE, {**dict(schedule.knobs), "place": "shared"})
-    assert "bytes, of 49152" in legal(problem, shared, AMPERE).reason
-    all_verified([("long", subgraph, schedule)], AMPERE)
+    everything = {"stored": (1 << len(problem.optional)) - 1}
+    for target, most in ((TURING, 64 << 10), (PTX, 48 << 10)):
+        schedule = complete("gpu_rows", problem, target, everything)
+        assert schedule["place"] == "global"
+        shared = complete("gpu_rows", problem, target, {**dict(schedule.knobs), "place": "shared"})
+        assert f"a block has {most} bytes of shared memory, and takes 1" in legal(problem, shared, target).reason
+    all_verified([("long", subgraph, complete("gpu_rows", problem, TURING, everything))], AMPERE)
+
+
+def test_rows_that_a_launch_asks_shared_memory_for():
+    """Several buffers in one piece of it, of types of their own; a source has such kernels of any type."""
+    y = nf.placeholder((3, 5003))
+    both = subgraph_of([F.softmax(nf.cast(F.softmax(y), "float64") * 1e3)], [y], rows=1)
+    jobs = [("long", long_rows(), default_schedule(long_rows(), AMPERE))]
+    jobs += [("two types", both, scheduled(both, team=64, threads=64, place="shared"))]
+    lowered = [codegen.lower(s, k, AMPERE, f"k{n}") for n, (_, s, k) in enumerate(jobs)]
+    for (_, subgraph, schedule), kernel in zip(jobs, lowered, strict=True):
+        (entry,) = kernel.code.entries
+        assert 48 << 10 < entry.shared_bytes < estimate(problem_of(subgraph), schedule, AMPERE).block.shared_bytes
+    text = codegen.source(lowered, AMPERE, "cuda")
+    assert {"float", "double"} <= set(re.findall(r"extern __shared__ __align__\(16\) (\w+) ", text))
+    all_verified(jobs, AMPERE)
+    if shutil.which("nvcc"):
+        assert codegen.build(lowered, AMPERE)[:4] == b"\x7fELF"
 
 
 # -------------------------------------------------------------------------------------------------------- scatters
