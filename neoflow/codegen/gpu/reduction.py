@@ -10,9 +10,8 @@ from neoflow.codegen.gpu.terms import Env, Terms, packed, spread
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Frame
 from neoflow.codegen.tir.reducers import Reducer, State
-from neoflow.loops import costs
 from neoflow.loops.gpu.blocks import USUAL_THREADS, ceil_power
-from neoflow.loops.gpu.reduction import places, steps, term_axes
+from neoflow.loops.gpu.reduction import kept_reads, output_extents, places, row_axis, steps, term_axes
 from neoflow.loops.schedule import Schedule
 
 Value = emit.Value
@@ -30,11 +29,15 @@ class _Lowering:
         self.frame, self.reducer, self.outputs = frame, Reducer(nest.reduction), nest.axes
         self.threads, self.size, self.unroll = (int(schedule[k]) for k in ("threads", "team", "unroll"))
         self.along_output, lanes = schedule["lane"] == "output", int(schedule["lanes"])
-        self.terms = Terms(frame, self.reducer, tuple(term_axes(nest, schedule)), lanes, self.along_output)
-        self.lanes = self.terms.results
+        self.rows = int(schedule["tile_rows"])
+        self.row_axis = row_axis(nest, schedule) if self.rows > 1 else None
+        kept = kept_reads(nest, self.row_axis) if self.row_axis is not None else ()
+        axes = tuple(term_axes(nest, schedule))
+        self.terms = Terms(frame, self.reducer, axes, lanes, self.along_output, self.rows, self.row_axis, kept)
+        self.lanes, self.extents = self.terms.vector, output_extents(nest, schedule)
         self.places, self.steps = places(nest, schedule), steps(nest, schedule)
         self.splits, self.part = self._parts(int(schedule["splits"]))
-        size = self.splits * costs.points(self.outputs)
+        size = self.splits * self.places * self.terms.results
         self.scratch = [emit.buffer(size, e, "partial", 64) for e in self.reducer.elements]
 
     def _parts(self, splits: int) -> tuple[int, int]:
@@ -73,13 +76,18 @@ class _Lowering:
             if self.splits == 1:
                 return self._write(env, values)
             stores: list = []
-            index = self._index(part * emit.integer(self.places) + place)
-            for buffer, piece in zip(self.scratch, zip(*values, strict=True), strict=True):
-                value = packed(stores, list(piece)) if len(piece) > 1 else piece[0]
-                stores.append(emit.store(buffer, index, value))
+            for row, mine in enumerate(self._by_rows(values)):
+                index = self._index(part * emit.integer(self.places) + place, row)
+                for buffer, piece in zip(self.scratch, zip(*mine, strict=True), strict=True):
+                    value = packed(stores, list(piece)) if len(piece) > 1 else piece[0]
+                    stores.append(emit.store(buffer, index, value))
             return stores
 
-        return out + team.merged(self.reducer, state, self.lanes, finish, active)
+        return out + team.merged(self.reducer, state, self.terms.results, finish, active)
+
+    def _by_rows(self, values: list[list[Value]]) -> list[list[list[Value]]]:
+        """The pieces of the lanes of each row."""
+        return [values[n : n + self.lanes] for n in range(0, len(values), self.lanes)]
 
     def _is_there(self, team: Team, place: Value) -> Value | bool:
         return True if self.places % team.count == 0 else place < emit.integer(self.places)
@@ -96,23 +104,32 @@ class _Lowering:
         return emit.when(part < emit.integer(self.splits - 1), steps(None), steps(self.steps))
 
     def _env(self, statements: list, place: Value) -> Env:
-        """The axes of the outputs of a place, the last one where its vector begins."""
-        extents = [a.extent for a in self.outputs]
-        if not extents:
-            return {}
-        extents[-1] //= self.lanes
-        values = emit.digits(statements, place, extents)
-        values[-1] = values[-1] * emit.integer(self.lanes)
-        return dict(zip(self.outputs, values, strict=True))
+        """The axes of the outputs of a place, the last one where its vector begins, another where its rows do."""
+        env = dict(zip(self.outputs, emit.digits(statements, place, self.extents), strict=True))
+        if self.lanes > 1:
+            env[self.outputs[-1]] = env[self.outputs[-1]] * emit.integer(self.lanes)
+        if self.row_axis is not None:
+            env[self.row_axis] = env[self.row_axis] * emit.integer(self.rows)
+        return env
 
-    def _index(self, place: Value) -> Value:
-        """Where the outputs of a place lie in the scratch."""
-        return emit.ramp(place * emit.integer(self.lanes), 1, self.lanes)
+    def _index(self, place: Value, row: int) -> Value:
+        """Where the outputs of a row of a place lie in the scratch."""
+        first = (place * emit.integer(self.rows) + emit.integer(row)) * emit.integer(self.lanes)
+        return emit.ramp(first, 1, self.lanes)
 
     def _write(self, env: Env, values: list[list[Value]]) -> list:
+        """The rows that there are."""
         out: list = []
-        axis, result = self.outputs[-1] if self.lanes > 1 else None, self.terms.result(out, values)
-        return out + self.frame.write(env, axis, self.lanes, result)
+        axis = self.outputs[-1] if self.lanes > 1 else None
+        for row, mine in enumerate(self._by_rows(values)):
+            inside: list = []
+            result = self.terms.result(inside, mine)
+            inside += self.frame.write(self.terms.row(env, row), axis, self.lanes, result)
+            is_there: Value | bool = True
+            if self.row_axis is not None and row and self.row_axis.extent % self.rows:
+                is_there = env[self.row_axis] + emit.integer(row) < emit.integer(self.row_axis.extent)
+            out += emit.when(is_there, inside)
+        return out
 
     def _combined(self) -> Grid:
         """The second launch: the parts of an output, by a team where there are few outputs."""
@@ -125,18 +142,20 @@ class _Lowering:
             out: list = []
             place = emit.bind(out, block * emit.integer(count) + team.place, "place")
             env, active = self._env(out, place), self._is_there(team, place)
-            state = self.reducer.state(self.lanes, 1)
+            state = self.reducer.state(self.terms.results, 1)
 
             def take(to: State, n: int, part: Value) -> list:
                 taken: list = []
-                index = self._index(part * emit.integer(self.places) + place)
-                pieces = [spread(taken, emit.load(b, index)) for b in self.scratch]
-                for lane, values in enumerate(zip(*pieces, strict=True)):
-                    taken += self.reducer.merge(to, lane, list(values))
+                for row in range(self.rows):
+                    index = self._index(part * emit.integer(self.places) + place, row)
+                    pieces = [spread(taken, emit.load(b, index)) for b in self.scratch]
+                    for lane, values in enumerate(zip(*pieces, strict=True)):
+                        taken += self.reducer.merge(to, row * self.lanes + lane, list(values))
                 return taken
 
             taken = self.terms.shared(team, emit.integer(0), self.splits, None, state, take, 1)
             out += [*state.allocate(), *emit.when(active, taken)]
-            return out + team.merged(self.reducer, state, self.lanes, lambda values: self._write(env, values), active)
+            results = self.terms.results
+            return out + team.merged(self.reducer, state, results, lambda values: self._write(env, values), active)
 
         return Grid(math.ceil(self.places / count), threads, body)

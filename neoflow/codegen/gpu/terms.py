@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from tvm import tirx
+
 from neoflow.codegen.gpu.teams import Team
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.blocks import Loop, in_blocks, under
@@ -13,7 +15,7 @@ from neoflow.codegen.tir.dialect import dialect
 from neoflow.codegen.tir.evaluate import Evaluator
 from neoflow.codegen.tir.frame import Frame
 from neoflow.codegen.tir.reducers import Reducer, State
-from neoflow.expr.ir import Axis, Expr
+from neoflow.expr.ir import Axis, Expr, Read
 
 Value = emit.Value
 Env = dict[Axis, Value]
@@ -23,22 +25,48 @@ Take = Callable[[State, int, Value], list]
 
 @dataclass(frozen=True)
 class Terms:
-    """`axes` number the steps of an output: vectors of `lanes` terms where these are the lanes, or single terms."""
+    """`axes` number the steps of an output: vectors of `lanes` terms where these are the lanes, or single terms.
+
+    rows: neighbouring outputs along `row_axis` that a team takes; kept: what all of them read alike.
+    """
 
     frame: Frame
     reducer: Reducer
     axes: tuple[Axis, ...]
     lanes: int
     along_output: bool
+    rows: int = 1
+    row_axis: Axis | None = None
+    kept: tuple[Read, ...] = ()
 
     @property
     def results(self) -> int:
         """Outputs of a team: accumulators that are left at the end."""
+        return self.rows * self.vector
+
+    @property
+    def vector(self) -> int:
+        """Outputs of a team that are a vector."""
         return self.lanes if self.along_output else 1
 
     def state(self, unroll: int) -> State:
-        """Accumulators of a thread: one for each lane, in turn for each of `unroll` vectors."""
-        return self.reducer.state(unroll * self.lanes, 1)
+        """Accumulators of a thread: one for each lane of each row, in turn for each of `unroll` vectors."""
+        return self.reducer.state(unroll * self.rows * self.lanes, 1)
+
+    def _accumulator(self, n: int, row: int, lane: int) -> int:
+        """Which one takes a lane of a row of vector n: of those of one output, the first numbers `results`."""
+        outside, inside = (0, lane) if self.along_output else (lane, 0)
+        lanes = 1 if self.along_output else self.lanes
+        return ((n * lanes + outside) * self.rows + row) * self.vector + inside
+
+    def row(self, env: Env, row: int) -> Env:
+        """The axes at a row of those that begin there; beyond the last one it is that again."""
+        if self.row_axis is None or self.rows == 1:
+            return env
+        at = env[self.row_axis] + emit.integer(row)
+        if self.row_axis.extent % self.rows:
+            at = tirx.Min(at, emit.integer(self.row_axis.extent - 1))
+        return {**env, self.row_axis: at}
 
     def _take(self, env: Env, to: State, n: int, at: list[Value]) -> list:
         """The step at these values of the axes into the accumulators of vector n."""
@@ -47,14 +75,29 @@ class Terms:
         if self.axes and not self.along_output:
             at = [*at[:-1], at[-1] * emit.integer(self.lanes)]
         here = {**env, **dict(zip(reduction.axes, at, strict=True))}
+        if self.rows == 1:
+            return self._row(here, to, n, 0, {})
+        axis = self._lane_axis if self.lanes > 1 else None
+        ev = self.frame.evaluator(here, axis, self.lanes)
+        known: dict[Expr, Value] = {read: ev.value(read) for read in self.kept}
+        return ev.statements + [s for r in range(self.rows) for s in self._row(self.row(here, r), to, n, r, known)]
+
+    @property
+    def _lane_axis(self) -> Axis:
+        reduction = self.frame.nest.reduction
+        assert reduction is not None
+        return (self.frame.nest.axes if self.along_output else reduction.axes)[-1]
+
+    def _row(self, here: Env, to: State, n: int, row: int, known: dict[Expr, Value]) -> list:
+        """The step of one row; `known`: what is read already."""
         if self.lanes == 1:
-            return self.reducer.accumulate(to, n, self.frame.evaluator(here))
-        axis = (self.frame.nest.axes if self.along_output else reduction.axes)[-1]
-        vector = Vector(self.frame.evaluator(here, axis, self.lanes))
+            return self.reducer.accumulate(to, self._accumulator(n, row, 0), self.frame.evaluator(here, given=known))
+        axis = self._lane_axis
+        vector = Vector(self.frame.evaluator(here, axis, self.lanes, known))
         out: list = []
         for lane in range(self.lanes):
             alone = self.frame.evaluator({**here, axis: here[axis] + emit.integer(lane)})
-            out += self.reducer.accumulate(to, n * self.lanes + lane, Lane(vector, lane, alone))
+            out += self.reducer.accumulate(to, self._accumulator(n, row, lane), Lane(vector, lane, alone))
         return out
 
     def nested(self, env: Env, state: State) -> list:

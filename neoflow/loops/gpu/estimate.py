@@ -14,10 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from neoflow.architectures import REGISTERS_A_THREAD, Architecture, architecture
+from neoflow.architectures import Architecture, architecture
 from neoflow.errors import ScheduleError
 from neoflow.loops.gpu import contraction, map, reduction, rows, scatter, tensor_core
-from neoflow.loops.gpu.limits import SPARE
 from neoflow.loops.gpu.occupancy import Block, Occupancy, occupancy
 from neoflow.loops.knob import Chosen
 from neoflow.loops.problem import Measures
@@ -96,16 +95,6 @@ def of_measures(m: Measures, block: Block, a: Architecture, form: Form, splits: 
 # --- what a block asks for
 
 
-def _of_knobs(measures: Callable[[Any, Target, Chosen], Measures], shared: Callable[[Any, Chosen], int]) -> Callable:
-    def block(p: Any, target: Target, k: Chosen) -> Block:
-        threads = int(k["threads"])
-        most = min(REGISTERS_A_THREAD, architecture(target).registers // threads)
-        registers = SPARE + int(measures(p, target, k).accumulators)
-        return Block(threads, min(most, registers), shared(p, k))
-
-    return block
-
-
 def _of_tile(tile_of: Callable[[Any, Target, Chosen], Any]) -> Callable[[Any, Target, Chosen], Block]:
     def block(p: Any, target: Target, k: Chosen) -> Block:
         tile = tile_of(p, target, k)
@@ -119,13 +108,9 @@ def _single(a: Architecture) -> float:
     return a.flops / 2
 
 
-def _form(measures: Callable[[Any, Target, Chosen], Measures], shared: Callable[[Any, Chosen], int]) -> Form:
-    return Form(_of_knobs(measures, shared), measures, ARITHMETIC_WARPS, _single)
-
-
 FORMS: dict[str, Form] = {
     "gpu_map": Form(map.block, map.measures, ARITHMETIC_WARPS, _single),
-    "gpu_reduction": _form(reduction.measures, reduction.shared_bytes),
+    "gpu_reduction": Form(reduction.block, reduction.measures, ARITHMETIC_WARPS, _single),
     "gpu_rows": Form(rows.block, rows.measures, ARITHMETIC_WARPS, _single),
     "gpu_scatter": Form(scatter.block, scatter.measures, ARITHMETIC_WARPS, _single),
     "gpu_tensor_core": Form(_of_tile(tensor_core.tile_of), tensor_core.measures, TILE_WARPS, lambda a: a.tensor_flops),

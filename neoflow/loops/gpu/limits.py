@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from neoflow.architectures import REGISTERS_A_THREAD, THREADS_A_BLOCK, WARP, Architecture, architecture
 from neoflow.loops.gpu.occupancy import Block, occupancy
-from neoflow.loops.knob import Range, one
+from neoflow.loops.knob import Range
 from neoflow.target import Target
 from neoflow.verdict import Verdict
 
@@ -38,13 +38,14 @@ def holds(block: Block, a: Architecture, shared_bytes: int) -> Verdict:
     return Verdict(True, f"a processor of {a.name} holds {found.blocks}: {found}")
 
 
-def held(values: Iterable[int], block: Callable[[int], Block], target: Target, reason: str) -> Range:
-    """Of the values those whose block a processor holds, from the first one on, with the sentence that says why."""
-    found: list[int] = []
-    for n in values:
-        verdict = holds(block(n), architecture(target), room(target))
-        if not verdict.ok:
-            why = f"{reason}; with {n}, {verdict.reason}"
-            return Range(tuple(found), why) if found else one(n, why)
-        found.append(n)
-    return Range(tuple(found), reason)
+def held(
+    values: Iterable[int], block: Callable[[int], Block], target: Target, reason: str, shared_bytes: int | None = None
+) -> Range:
+    """Of the values those whose block a processor holds, and the sentence that says why no others.
+
+    shared_bytes: of a block, at most; without, what a launch may ask for.
+    """
+    most = room(target) if shared_bytes is None else shared_bytes
+    verdicts = {n: holds(block(n), architecture(target), most) for n in values}
+    refused = next((f"; with {n}, {v.reason}" for n, v in verdicts.items() if not v.ok), "")
+    return Range(tuple(n for n, v in verdicts.items() if v.ok), reason + refused)
