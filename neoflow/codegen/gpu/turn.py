@@ -90,13 +90,13 @@ class _Lowering:
             side = emit.integer(self.square.side)
             first = (emit.bind(out, row * side, "first"), emit.bind(out, column * side, "first"))
 
-            def put(along: Value, across: Value) -> list:
-                return self._put(env, first, along, across)
+            def put(is_whole: bool) -> list:
+                return self._each(thread, lambda along, across: self._put(env, first, along, across, is_whole))
 
-            def get(along: Value, across: Value) -> list:
-                return self._get(env, first, across, along)
+            def get(is_whole: bool) -> list:
+                return self._each(thread, lambda along, across: self._get(env, first, across, along, is_whole))
 
-            return [*out, *self._each(thread, put), barrier(), *self._each(thread, get)]
+            return [*out, *self._guarded(first, put), barrier(), *self._guarded(first, get)]
 
         return Grid(costs.points(self.tiles), self.threads, body)
 
@@ -111,41 +111,51 @@ class _Lowering:
 
         return emit.loop(self.square.accesses // self.threads, one, "access")
 
-    def _env(self, env: Env, first: tuple[Value, Value], inner: Value, last: Value) -> Env:
-        return {**env, self.inner: first[0] + inner, self.last: first[1] + last}
+    def _guarded(self, first: tuple[Value, Value], body: Callable[[bool], list]) -> list:
+        """Without a guard for each access where a square has all of its points."""
+        whole: Value | None = None
+        for begin, axis in zip(first, (self.inner, self.last), strict=True):
+            if axis.extent % self.square.side:
+                fits = begin < emit.integer(axis.extent - self.square.side + 1)
+                whole = fits if whole is None else tirx.And(whole, fits)
+        return body(True) if whole is None else emit.when(whole, body(True), body(False))
 
-    def _inside(self, at: Env, body: list) -> list:
+    def _at(self, out: list, env: Env, first: tuple[Value, Value], inner: Value, last: Value) -> Env:
+        """The axes at a point of the square."""
+        found = {**env, self.inner: first[0] + inner, self.last: first[1] + last}
+        return {a: emit.bind(out, v, "at") for a, v in found.items()}
+
+    def _inside(self, at: Env, body: list, is_whole: bool) -> list:
         """Where there are points: an access is whole, or not there."""
         for axis in (self.inner, self.last):
-            if axis.extent % self.square.side:
+            if axis.extent % self.square.side and not is_whole:
                 body = emit.when(at[axis] < emit.integer(axis.extent), body)
         return body
 
-    def _bound(self, out: list, at: Env) -> Env:
-        return {a: emit.bind(out, v, "at") for a, v in at.items()}
-
-    def _put(self, env: Env, first: tuple[Value, Value], inner: Value, last: Value) -> list:
+    def _put(self, env: Env, first: tuple[Value, Value], inner: Value, last: Value, is_whole: bool) -> list:
+        """What is held at an access along the inner axis."""
         out: list = []
-        at = self._bound(out, self._env(env, first, inner, last))
+        at = self._at(out, env, first, inner, last)
         ev = self.frame.evaluator(at, self.inner, self.lanes)
         values = [emit.bind(ev.statements, emit.widen(ev.value(h.value), self.lanes)) for h in self.held]
         stores = [s for h, v in zip(self.held, values, strict=True) for s in h.put(ev.statements, v, inner, last)]
-        return out + self._inside(at, [*ev.statements, *stores])
+        return out + self._inside(at, [*ev.statements, *stores], is_whole)
 
-    def _get(self, env: Env, first: tuple[Value, Value], inner: Value, last: Value) -> list:
+    def _get(self, env: Env, first: tuple[Value, Value], inner: Value, last: Value, is_whole: bool) -> list:
+        """The outputs at an access along the last axis."""
         out: list = []
-        at = self._bound(out, self._env(env, first, inner, last))
+        at = self._at(out, env, first, inner, last)
         inside: list = []
         known = {h.value: h.get(inside, self.lanes, inner, last) for h in self.held}
         if not self.are_outputs:
-            return out + self._inside(at, inside + self.frame.write(at, self.last, self.lanes, known=known))
+            inside += self.frame.write(at, self.last, self.lanes, known=known)
+            return out + self._inside(at, inside, is_whole)
         ev = self.frame.evaluator(at, self.last, self.lanes)
+        stores = []
         for (_, address, value), target in zip(self.frame.nest.outputs, self.frame.outputs, strict=True):
-            stored = emit.bind(inside, to_storage(known[value], value.dtype))
-            index = ev.index(address)
-            inside += [*ev.statements, emit.store(target, index, stored)]
-            ev.statements = []
-        return out + self._inside(at, inside)
+            stored = emit.bind(ev.statements, to_storage(known[value], value.dtype))
+            stores.append(emit.store(target, ev.index(address), stored))
+        return out + self._inside(at, [*inside, *ev.statements, *stores], is_whole)
 
 
 _WORDS = ("float32", "float64", "int32", "int64")

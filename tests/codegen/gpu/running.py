@@ -29,7 +29,7 @@ def run_gpu(
     """
     lowered = codegen.lower(subgraph, schedule, target, "k")
     program = Program(codegen.source([lowered], target, "cuda"), checked)
-    return lambda arrays: _launch(program, lowered, arrays, len(subgraph.inputs), seed)
+    return lambda arrays: launch(program, lowered, arrays, len(subgraph.inputs), seed)
 
 
 def verified(subgraph: Subgraph, schedule: Schedule, target: Target) -> Certificate:
@@ -49,13 +49,13 @@ def all_verified(jobs: Sequence[Job], target: Target) -> list[Certificate]:
             for name, subgraph, schedule, kernel in part:
 
                 def run(arrays, program=program, kernel=kernel, subgraph=subgraph):
-                    _launch(program, kernel, arrays, len(subgraph.inputs))
+                    launch(program, kernel, arrays, len(subgraph.inputs))
 
                 found.append(verify(subgraph, run, f"{name} by {schedule}"))
     return found
 
 
-def _launch(
+def launch(
     program: Program, kernel: Lowered, arrays: Sequence[np.ndarray], inputs: int, seed: int | None = None
 ) -> None:
     """Outputs and scratch hold nothing that may be read before it is written."""

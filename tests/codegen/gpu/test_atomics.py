@@ -68,7 +68,7 @@ def test_the_default_gives_the_same_bits_in_every_order_of_blocks():
     np.add.at(exact, ids, g.astype(np.float64))
     found = {}
     for name, schedule in (("default", default_schedule(subgraph, AMPERE)), ("atomics", atomic(subgraph, threads=32))):
-        for seed in (None, 1, 2, 1):
+        for seed in (None, 1, 1):
             out = np.zeros(77, np.float32)
             run_gpu(subgraph, schedule, AMPERE, seed=seed)([ids, g.ravel(), out])
             np.testing.assert_allclose(out.reshape(11, 7), exact, rtol=1e-5, atol=1e-5)
@@ -77,6 +77,7 @@ def test_the_default_gives_the_same_bits_in_every_order_of_blocks():
     assert len(set(found["atomics"])) > 1
 
 
+@pytest.mark.slow
 def test_atomics_of_every_type_and_shape():
     jobs = []
     for dtype in ("float32", "float64", "int32", "int64"):

@@ -49,7 +49,8 @@ def schedule(subgraph, target=AMPERE, **knobs):
 
 
 @EMULATED
-def test_teams_of_several_outputs_compute_what_they_do_of_one():
+@pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_teams_of_several_outputs_compute_what_they_do_of_one(many):
     t, w, n = tropical(), weighted(), nearest()
     even, wide = tropical(6, 16, 23), tropical(5, 10, 23, "float64")
     jobs = [
@@ -62,10 +63,12 @@ def test_teams_of_several_outputs_compute_what_they_do_of_one():
         ("parts of terms", w, schedule(w, lane="reduced", lanes=4, threads=32, team=8, tile_rows=8, splits=4)),
         ("places", n, schedule(n, lane="output", lanes=1, threads=32, team=4, tile_rows=4)),
     ]
+    jobs = jobs if many else jobs[3:6]
     assert len(all_verified(jobs, AMPERE)) == len(jobs)
 
 
 @EMULATED
+@pytest.mark.slow
 def test_an_output_in_the_place_of_an_input():
     rng = np.random.default_rng(0)
     x, w, b = (rng.standard_normal(n).astype(np.float32) for n in (2100, 300, 7))
