@@ -17,8 +17,9 @@ from neoflow.loops.gpu import operands
 from neoflow.loops.gpu.family import Family, all_splits, side_knobs, tile_knobs
 from neoflow.loops.gpu.limits import room
 from neoflow.loops.gpu.moves import measures_by, operand_knobs, result_knobs
+from neoflow.loops.gpu.occupancy import Block
 from neoflow.loops.gpu.operands import sides
-from neoflow.loops.gpu.tile import AnyTile, Tile, tiles, vector
+from neoflow.loops.gpu.tile import AnyTile, Tile, block_of, tiles, vector
 from neoflow.loops.knob import NUMBER, Chosen, Knob, Range
 from neoflow.loops.problem import Measures, NestProblem
 from neoflow.loops.schedule import KnobValue
@@ -65,6 +66,11 @@ FAMILY = Family(
 def tile_of(p: NestProblem, target: Target, k: Chosen) -> Tile:
     """The tile that the knobs say."""
     return _plain(FAMILY.tile(p, target, k))
+
+
+def block(p: NestProblem, target: Target, k: Chosen) -> Block:
+    """What a block takes."""
+    return block_of(tile_of(p, target, k))
 
 
 def _warp_n(p: NestProblem, target: Target, k: Chosen) -> Range:

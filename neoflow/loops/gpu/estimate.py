@@ -92,17 +92,6 @@ def of_measures(m: Measures, block: Block, a: Architecture, form: Form, splits: 
     return Estimate(blocks, block, here, launches, floor, launches * LAUNCH_SECONDS + work)
 
 
-# --- what a block asks for
-
-
-def _of_tile(tile_of: Callable[[Any, Target, Chosen], Any]) -> Callable[[Any, Target, Chosen], Block]:
-    def block(p: Any, target: Target, k: Chosen) -> Block:
-        tile = tile_of(p, target, k)
-        return Block(tile.threads, tile.registers, tile.shared_bytes)
-
-    return block
-
-
 def _single(a: Architecture) -> float:
     """Operations that are no multiply-adds, a second."""
     return a.flops / 2
@@ -113,7 +102,7 @@ FORMS: dict[str, Form] = {
     "gpu_reduction": Form(reduction.block, reduction.measures, ARITHMETIC_WARPS, _single),
     "gpu_rows": Form(rows.block, rows.measures, ARITHMETIC_WARPS, _single),
     "gpu_scatter": Form(scatter.block, scatter.measures, ARITHMETIC_WARPS, _single),
-    "gpu_tensor_core": Form(_of_tile(tensor_core.tile_of), tensor_core.measures, TILE_WARPS, lambda a: a.tensor_flops),
-    "gpu_contraction": Form(_of_tile(contraction.tile_of), contraction.measures, TILE_WARPS, lambda a: a.flops),
+    "gpu_tensor_core": Form(tensor_core.block, tensor_core.measures, TILE_WARPS, lambda a: a.tensor_flops),
+    "gpu_contraction": Form(contraction.block, contraction.measures, TILE_WARPS, lambda a: a.flops),
 }
 """By template."""

@@ -22,7 +22,8 @@ from neoflow.loops.gpu.fragments import TensorTile, tensor_tiles
 from neoflow.loops.gpu.limits import room
 from neoflow.loops.gpu.moves import measures_by, operand_knobs, result_knobs
 from neoflow.loops.gpu.narrow import narrow_sides
-from neoflow.loops.gpu.tile import AnyTile
+from neoflow.loops.gpu.occupancy import Block
+from neoflow.loops.gpu.tile import AnyTile, block_of
 from neoflow.loops.knob import Chosen, Knob
 from neoflow.loops.problem import Measures, NestProblem
 from neoflow.loops.tile import Sides, splits_of
@@ -105,6 +106,11 @@ def tile_of(p: NestProblem, target: Target, k: Chosen) -> TensorTile:
     found = FAMILY.tile(p, target, k)
     assert isinstance(found, TensorTile)
     return found
+
+
+def block(p: NestProblem, target: Target, k: Chosen) -> Block:
+    """What a block takes."""
+    return block_of(tile_of(p, target, k))
 
 
 def measures(p: NestProblem, target: Target, k: Chosen) -> Measures:

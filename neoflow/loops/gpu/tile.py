@@ -111,7 +111,12 @@ class Tile:
 
 def runs(t: AnyTile, a: Architecture, shared_bytes: int) -> bool:
     """Whether a processor can run a block, and a thread keeps what it holds in registers."""
-    return holds(Block(t.threads, t.registers, t.shared_bytes), a, shared_bytes).ok
+    return holds(block_of(t), a, shared_bytes).ok
+
+
+def block_of(t: AnyTile) -> Block:
+    """What a block takes."""
+    return Block(t.threads, t.registers, t.shared_bytes)
 
 
 def pitch(rows: int, along_k: bool, element_bytes: int) -> int:

@@ -119,7 +119,8 @@ PLANTED = (
             (r"square_ptr\[1056\]", "square_ptr[1055]", "none"),
             (r"square_ptr\[1056\]", "square_ptr[1040]", "bounds"),
             (r" \* 33\)", " * 32)", "race|uninitialised|values"),
-            (r"blockIdx\.x\) % 2\) \* 32", "blockIdx.x) / 2) * 32", "race", 0),
+            (r"blockIdx\.x\) % 2\) \* 32", "blockIdx.x) / 2) * 32", "bounds|race", 0),
+            (r"\* (?:264|132)\)", "* 99)", "values|uninitialised"),
             (r"if \(.*< 45\)", "if (true)", "bounds|race|uninitialised"),
             (r"(__syncthreads.*)if \([^\n]*< 37\)", r"\1if (true)", "bounds|uninitialised"),
         )

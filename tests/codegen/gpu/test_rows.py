@@ -23,11 +23,11 @@ PTX = gpu_target("nvptx", "sm_80")
 OURS = ("gpu_reduction", "gpu_rows", "gpu_scatter")
 
 
-def drawn(subgraph, count, rng):
+def drawn(subgraph, count, rng, templates=OURS):
     """Different schedules of the templates tested here."""
     problem = problem_of(subgraph)
     every = space(problem, AMPERE)
-    ours = type(every)(problem, AMPERE, tuple(t for t in every.templates if t in OURS))
+    ours = type(every)(problem, AMPERE, tuple(t for t in every.templates if t in templates))
     return list(dict.fromkeys(ours.sample(rng) for _ in range(count if ours.templates else 0)))
 
 
@@ -240,12 +240,13 @@ def test_sampled_schedules():
 
 @pytest.mark.slow
 def test_many_sampled_schedules_of_random_programs():
-    rng, count = np.random.default_rng(1), 0
+    """Of maps too."""
+    rng, count, templates = np.random.default_rng(1), 0, ("gpu_map", *OURS)
     for case in (*named_cases(), *named_cases("float64")):
-        jobs = [(case.name, case.subgraph, s) for s in drawn(case.subgraph, 4, rng)]
+        jobs = [(case.name, case.subgraph, s) for s in drawn(case.subgraph, 4, rng, templates)]
         count += len(all_verified(jobs, AMPERE))
     for seed in range(2000):
-        jobs = [(f"random {seed}", g, s) for g in random_subgraphs(seed) for s in drawn(g, 1, rng)]
+        jobs = [(f"random {seed}", g, s) for g in random_subgraphs(seed) for s in drawn(g, 1, rng, templates)]
         count += len(all_verified(jobs, AMPERE))
     assert count >= 5000
 

@@ -138,3 +138,4 @@ def test_rows_stay_in_registers(name):
         used, said = found[kernel.code.entries[0].symbol], estimate(problem_of(subgraph), chosen, target).block
         assert not used.spills and used.stack == 0, (chosen, used)
         assert used.shared_bytes <= said.shared_bytes, (chosen, used)
+        assert used.registers <= 1.15 * said.registers, (chosen, used, said)
