@@ -70,9 +70,10 @@ class _Lowering:
                 zip(self.problem.axes, emit.digits(out, row, [a.extent for a in self.problem.axes]), strict=True)
             )
             env[self.copy] = team.place if self.in_shared else row
+            own = self._first_of_row(out, row, env[self.copy])
             for n, nest in enumerate(nests(self.problem, self.schedule)):
                 inside = Buffers(self.given.target, everything, (everything[nest.number],), self.given.faults)
-                frame = inside.frame(self._placed(fused(nest), nest), env)
+                frame = inside.frame(self._placed(fused(nest), nest), env, own)
                 out += [wait()] if n and self.size > 1 else []
                 out += (
                     self._map(frame, team, active)
@@ -83,6 +84,18 @@ class _Lowering:
 
         scratch = () if self.in_shared else tuple(self.local.values())
         return Grids((Grid(math.ceil(self.rows / self.teams), self.threads, body, self.dynamic_bytes),), scratch)
+
+    def _first_of_row(self, out: list, row: Value, copy: Value) -> dict[int, Value]:
+        """Where a team's row begins in what rows write, and in what may lie in the same place: nobody else writes what
+        is read there in vain."""
+        found = {n: copy * emit.integer(stride(b)) + emit.integer(self.first[n]) for n, b in self.between.items()}
+        outputs = dict(zip(self.problem.outputs, self.given.outputs, strict=True))
+        sizes = {int(b.ty.shape[0]) for b in outputs.values()}
+        for n, buffer in {**self.given.inputs, **outputs}.items():
+            size = int(buffer.ty.shape[0])
+            if size in sizes:
+                found[n] = row * emit.integer(size // self.rows)
+        return {n: emit.bind(out, value, "own") for n, value in found.items()}
 
     def _placed(self, nest: Nest, of: RowNest) -> Nest:
         """The nest with the buffers of the row's own team, or row."""

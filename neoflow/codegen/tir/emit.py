@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
 import tvm
 from tvm import tirx
 from tvm.tirx import stmt as ts
@@ -218,7 +219,18 @@ def magnitude(x: Value) -> Value:
     bits = tvm.DataType(element_of(x)).bits
     kind = f"int{bits}"
     mask = splat((1 << (bits - 1)) - 1, kind, lanes_of(x))
-    return tirx.reinterpret(vector_type(kind, lanes_of(x)), x) & mask
+    return reinterpret(kind, x) & mask
+
+
+def reinterpret(element: str, x: Value) -> Value:
+    """The bits of each lane as another type; of a float that is known now, since TVM 0.27 prints the address of a
+    literal as CUDA C++."""
+    if isinstance(x, tirx.Broadcast):
+        return widen(reinterpret(element, x.value), lanes_of(x))
+    if isinstance(x, tirx.FloatImm):
+        bits = np.array(x.value, np.dtype(element_of(x))).view(np.dtype(element))
+        return tirx.const(bits.item(), element)
+    return tirx.reinterpret(vector_type(element, lanes_of(x)), x)
 
 
 def is_nan(x: Value) -> Value:

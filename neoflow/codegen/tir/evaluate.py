@@ -8,7 +8,7 @@ nothing outside is read and nothing of the other branch is seen.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 
 import numpy as np
@@ -50,7 +50,8 @@ class Evaluator:
     buffers: kernel inputs by value number.  env: axes to int32 scalars, the start for the lane axis, which is a
     multiple of the lanes where the dialect asks for it.
     given: values known already (the anchor's result).  mask: lanes that exist, when not all do.  faults: where the
-    checks of data-dependent indices go; without it there may be none.
+    checks of data-dependent indices go; without it there may be none.  instead: by value number, the element that is
+    loaded where a read is not needed, if it is not the first.
     """
 
     def __init__(
@@ -62,8 +63,9 @@ class Evaluator:
         given: dict[Expr, Value] | None = None,
         mask: Guard = None,
         faults: emit.Faults | None = None,
+        instead: Mapping[int, Value] | None = None,
     ):
-        self._faults = faults
+        self._faults, self._instead = faults, instead or {}
         self.statements: list = []
         self._buffers = buffers
         self._env = env
@@ -269,12 +271,13 @@ class Evaluator:
             guard = None if _is_inside(read) else tirx.And(address >= first, address < behind)
         if self._mask is not None and not self._is_invariant(read):
             guard = self._both(guard, self._mask)
-        return from_storage(self._load(buffer, address, guard, math.prod(read.source.shape)), read.dtype)
+        instead = self._instead.get(read.slot, emit.integer(0))
+        return from_storage(self._load(buffer, address, guard, math.prod(read.source.shape), instead), read.dtype)
 
     def _is_invariant(self, read: Read) -> bool:
         return self._lane_axis is None or self._lane_axis not in read.free
 
-    def _load(self, buffer: tirx.Buffer, address: Value, guard: Guard, size: int) -> Value:
+    def _load(self, buffer: tirx.Buffer, address: Value, guard: Guard, size: int, instead: Value) -> Value:
         """A load that touches nothing where `guard` is false; what it gives there is not used."""
         if guard is None:
             return emit.load(buffer, address)
@@ -285,10 +288,8 @@ class Evaluator:
         if contiguous and (emit.lanes_of(guard) > 1 or lanes > size):
             return emit.masked_load(self.statements, buffer, address, emit.widen(guard, lanes))
         if contiguous:
-            return emit.load(
-                buffer, tirx.Ramp(tirx.Select(guard, address.base, emit.integer(0)), address.stride, lanes)
-            )
-        safe = emit.choose(self.statements, guard, address, emit.splat(0, "int32", lanes))
+            return emit.load(buffer, tirx.Ramp(tirx.Select(guard, address.base, instead), address.stride, lanes))
+        safe = emit.choose(self.statements, guard, address, emit.widen(instead, lanes))
         return emit.load(buffer, safe)
 
     def address(self, shape: tuple[int, ...], indices: tuple[Expr, ...], value: int | None) -> Value:
@@ -408,7 +409,7 @@ def to_storage(x: Value, element: str) -> Value:
         case "float16":
             return tirx.Cast(emit.vector_type("float16", lanes), x)
         case "bfloat16":
-            bits = tirx.reinterpret(emit.vector_type("uint32", lanes), x)
+            bits = emit.reinterpret("uint32", x)
             odd = (bits >> emit.splat(16, "uint32", lanes)) & emit.splat(1, "uint32", lanes)
             rounded = (bits + odd + emit.splat(0x7FFF, "uint32", lanes)) >> emit.splat(16, "uint32", lanes)
             rounded = tirx.Select(emit.is_nan(x), emit.splat(0x7FC0, "uint32", lanes), rounded)

@@ -27,6 +27,8 @@ class Frame:
     faults: emit.Faults
     outer: dict[Axis, Value] = field(default_factory=dict)
     """axes bound outside the nest"""
+    instead: dict[int, Value] = field(default_factory=dict)
+    """what an input is read at where it is not needed, if not at its first element"""
 
     def evaluator(
         self,
@@ -36,7 +38,7 @@ class Frame:
         given: dict[Expr, Value] | None = None,
         mask: Value | None = None,
     ) -> Evaluator:
-        return Evaluator(self.inputs, {**self.outer, **env}, lane_axis, lanes, given, mask, self.faults)
+        return Evaluator(self.inputs, {**self.outer, **env}, lane_axis, lanes, given, mask, self.faults, self.instead)
 
     def write(
         self,
@@ -76,9 +78,11 @@ class Buffers:
     outputs: tuple[tirx.Buffer, ...]
     faults: emit.Faults
 
-    def frame(self, nest: Nest, outer: dict[Axis, Value] | None = None) -> Frame:
+    def frame(
+        self, nest: Nest, outer: dict[Axis, Value] | None = None, instead: dict[int, Value] | None = None
+    ) -> Frame:
         """A nest with these buffers, under axes that are bound outside of it."""
-        return Frame(nest, self.target, self.inputs, self.outputs, self.faults, outer or {})
+        return Frame(nest, self.target, self.inputs, self.outputs, self.faults, outer or {}, instead or {})
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ class Reducer:
         if not dt.is_float(self._element):
             x = tirx.Cast(emit.vector_type(element, lanes), x)
             return x if largest else emit.splat(-1, element, lanes) - x
-        bits = tirx.reinterpret(emit.vector_type(element, lanes), x)
+        bits = emit.reinterpret(element, x)
         width = 32 if element == "int32" else 64
         flip = bits >> emit.splat(width - 1, element, lanes)  # -1 for a key to be negated
         flip = flip if largest else flip ^ emit.splat(-1, element, lanes)

@@ -12,6 +12,7 @@ from neoflow import codegen
 from neoflow.architectures import gpu_target
 from neoflow.loops import Schedule, complete, default_schedule, legal, nearest, problem_of, space
 from neoflow.loops.gpu.estimate import estimate
+from neoflow.loops.gpu.rows import PLACES
 from neoflow.nn import functional as F
 from tests.codegen.gpu.running import all_verified, run_gpu
 from tests.codegen.kernels import subgraph_of
@@ -161,6 +162,42 @@ def test_a_row_over_its_own_input():
         place = values.copy()
         run_gpu(subgraph, scheduled(subgraph, team=team), AMPERE)([place, place])
         np.testing.assert_allclose(place.reshape(5, 33), exact / exact.sum(1, keepdims=True), rtol=1e-5)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_a_row_reads_in_vain_is_its_own(place):
+    """A choice reads on both sides; what it does not take lies in no other row, which another team may be writing."""
+    x = nf.placeholder((13, 33))
+    y = F.softmax(x)
+    late = nf.compute((13, 33), lambda i, j: nf.select(j > 2, y[i, j - 3], 0.5) * y[i, j])
+    subgraph = subgraph_of([late], [x], rows=1)
+    every = (1 << len(problem_of(subgraph).optional)) - 1
+    schedule = scheduled(subgraph, stored=every, team=8, threads=64, place=place)
+    text = codegen.source([codegen.lower(subgraph, schedule, AMPERE, "k")], AMPERE, "cuda")
+    chosen = re.findall(r"row\d+(?:_ptr)?\[\(.* \? .* : (.*)\)\];", text)
+    assert chosen and all("threadIdx" in c for c in chosen)
+
+
+@pytest.mark.slow
+def test_a_race_of_rows_that_a_random_program_had():
+    for subgraph in random_subgraphs(20031):
+        if subgraph.rows is not None:
+            all_verified(
+                [("row", subgraph, scheduled(subgraph, lanes=2, team=16, threads=128, place="global"))], AMPERE
+            )
+
+
+@pytest.mark.parametrize("reducer", [nf.argmin, nf.argmax])
+def test_where_a_constant_is_least(reducer):
+    """A literal has no address that its bits could be read at."""
+    k = nf.axis(7, "k")
+    subgraph = subgraph_of([nf.compute((5,), lambda i: reducer(nf.cast(1.25, "float32"), axis=[k]))], [])
+    kernel = codegen.lower(subgraph, default_schedule(subgraph, AMPERE), AMPERE, "k")
+    assert "&(0x" not in codegen.source([kernel], AMPERE, "cuda")
+    (found,) = nf.evaluate(list(subgraph.tensors()[1]), {})
+    out = np.ones(5, np.int64)
+    run_gpu(subgraph, default_schedule(subgraph, AMPERE), AMPERE)([out])
+    np.testing.assert_array_equal(out, found)
 
 
 def long_rows(size=20001):
