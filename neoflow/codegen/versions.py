@@ -41,8 +41,14 @@ OWN: dict[str, tuple[str, ...]] = {
         "codegen/gpu/tensor_core.py",
     ),
     "gpu_reduction": (*_GPU_REDUCTION, *_GPU_TEAM),
-    "gpu_map": ("loops/map.py", "loops/gpu/map.py", "loops/gpu/blocks.py", "codegen/gpu/map.py"),
-    "gpu_scatter": ("loops/scatter.py", "loops/gpu/scatter.py", "loops/gpu/blocks.py", "codegen/gpu/scatter.py"),
+    "gpu_map": (
+        *("loops/map.py", "loops/gpu/map.py", "loops/gpu/turn.py", "loops/gpu/blocks.py"),
+        *("codegen/gpu/map.py", "codegen/gpu/turn.py", *_GPU_TEAM),
+    ),
+    "gpu_scatter": (
+        *("loops/scatter.py", "loops/gpu/scatter.py", "loops/gpu/blocks.py"),
+        *("codegen/gpu/scatter.py", "codegen/gpu/atomics.py"),
+    ),
     "gpu_rows": (
         *("loops/rows.py", "loops/map.py", "loops/reduction.py", "loops/gpu/rows.py", "loops/gpu/blocks.py"),
         *("codegen/gpu/rows.py", *_GPU_TEAM),
@@ -52,7 +58,7 @@ OWN: dict[str, tuple[str, ...]] = {
 
 SHARED = (
     *(f"loops/{n}.py" for n in ("__init__", "costs", "knob", "nest", "problem", "schedule", "template")),
-    *("loops/features.py", "loops/space.py", "loops/gpu/__init__.py"),
+    *("loops/features.py", "loops/space.py", "loops/gpu/__init__.py", "loops/gpu/limits.py", "loops/gpu/occupancy.py"),
     *("codegen/__init__.py", "codegen/keys.py", "codegen/sizes.py", "codegen/cpu/__init__.py", "codegen/cpu/entry.py"),
     *("codegen/gpu/__init__.py", "codegen/gpu/grid.py", "codegen/gpu/words.py"),
 )

@@ -6,8 +6,7 @@ import math
 
 from tvm import tirx
 
-from neoflow.codegen.gpu.grid import Grid, Grids, Value
-from neoflow.codegen.gpu.layouts import divided
+from neoflow.codegen.gpu.grid import Grid, Grids, Value, divided
 from neoflow.codegen.gpu.words import words
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.evaluate import Evaluator

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neoflow.architectures import WARP
-from neoflow.codegen.gpu.grid import Grids, Value
-from neoflow.codegen.gpu.layouts import TermLines, divided
+from neoflow.codegen.gpu.grid import Grids, Value, divided
+from neoflow.codegen.gpu.layouts import TermLines
 from neoflow.codegen.gpu.operands import Place
 from neoflow.codegen.gpu.results import Sums
 from neoflow.codegen.gpu.tiled import Places, Tiled, places

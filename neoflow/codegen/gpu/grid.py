@@ -75,3 +75,8 @@ def _bound(variable: tirx.Var, tag: str, extent: int, body: ts.Stmt) -> ts.Stmt:
     """The variable is the index of this tag: IterVar type 1 is a thread index."""
     axis = tirx.IterVar(tvm.ir.Range(0, extent), variable, 1, tag)
     return ts.AttrStmt(axis, "thread_extent", emit.integer(extent), body)
+
+
+def divided(x: Value, by: int) -> tuple[Value, Value]:
+    """Quotient and remainder of what is not negative."""
+    return tirx.truncdiv(x, emit.integer(by)), tirx.truncmod(x, emit.integer(by))

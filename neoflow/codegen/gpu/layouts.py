@@ -7,7 +7,7 @@ from typing import Protocol
 
 from tvm import tirx
 
-from neoflow.codegen.gpu.grid import Value
+from neoflow.codegen.gpu.grid import Value, divided
 from neoflow.codegen.tir import emit
 from neoflow.expr import dtype as dt
 from neoflow.loops.gpu.tile import PATCH, pitch
@@ -114,8 +114,3 @@ class Swizzled:
         turn = line if chunks >= BANKED else tirx.truncdiv(line, emit.integer(BANKED // chunks))
         moved = chunk ^ tirx.truncmod(turn, emit.integer(min(chunks, BANKED)))
         return line * emit.integer(self._line) + moved * emit.integer(CHUNK)
-
-
-def divided(x: Value, by: int) -> tuple[Value, Value]:
-    """Quotient and remainder of what is not negative."""
-    return tirx.truncdiv(x, emit.integer(by)), tirx.truncmod(x, emit.integer(by))

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from neoflow.architectures import WARP, architecture
-from neoflow.codegen.gpu.grid import Grids, Value, called
-from neoflow.codegen.gpu.layouts import CHUNK, Swizzled, divided
+from neoflow.codegen.gpu.grid import Grids, Value, called, divided
+from neoflow.codegen.gpu.layouts import CHUNK, Swizzled
 from neoflow.codegen.gpu.operands import Place
 from neoflow.codegen.gpu.results import Sums
 from neoflow.codegen.gpu.tiled import Places, Tiled, places

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
-from neoflow.codegen.gpu.grid import Grid, Grids, Value, barrier, shared
-from neoflow.codegen.gpu.layouts import divided
+from neoflow.codegen.gpu.grid import Grid, Grids, Value, barrier, divided, shared
 from neoflow.codegen.gpu.terms import packed, spread
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.evaluate import to_storage
