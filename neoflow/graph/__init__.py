@@ -17,6 +17,7 @@ from neoflow.graph.facts import contiguous_offset, is_contraction, is_move, own_
 from neoflow.graph.graph import Graph, make_graph, same_graph
 from neoflow.graph.known import Known, evaluate_constants
 from neoflow.graph.long import LONGEST, operations
+from neoflow.graph.padding import factors
 from neoflow.graph.passes import CANONICALIZE, HOIST, PASSES, canonicalize, optimize
 from neoflow.graph.precision import NARROW, Mixed, mix
 from neoflow.graph.rewrite import Derivation, Match, Rewrite, Site, Step, sites
@@ -41,6 +42,7 @@ __all__ = [
     "canonicalize",
     "contiguous_offset",
     "evaluate_constants",
+    "factors",
     "is_contraction",
     "is_move",
     "make_graph",

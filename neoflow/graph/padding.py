@@ -15,11 +15,13 @@ from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import build
 from neoflow.expr.guards import conjuncts
-from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, Select, Slot, substitute
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, Slot, rewrite, substitute
 from neoflow.expr.memo import remembered
+from neoflow.expr.narrow import NARROW, holds
 from neoflow.expr.normal import conjunction
 from neoflow.expr.tensor import Compute, Definition, Tensor
 from neoflow.graph.edit import Editor
+from neoflow.graph.facts import is_move, own_indices, reads_at_own_point
 from neoflow.graph.rewrite import Edit, Match, Rewrite
 from neoflow.verdict import Verdict
 
@@ -87,6 +89,61 @@ class PadGuards(Rewrite):
         high = [max(own, *(r[d][1] + 1 for r in reached)) for d, (_, own) in enumerate(window)]
         padded = _padded(editor.inputs(first)[masked.read.slot], window, low, high)
         return {t: _unmasked(t, m, editor.inputs(t), padded, low) for t, m in found}
+
+
+@dataclass(frozen=True)
+class PadNarrow(Rewrite):
+    """What was narrow before it was padded is padded so: half of the bytes, and contractions find it as it was.
+
+    a[i] = float32(x[i]);  p[u] = select(lo <= u < lo + n, a[u - lo], 0)
+        ->  q[u] = select(lo <= u < lo + n, x[u - lo], 0);  p[u] = float32(q[u])
+    """
+
+    name: str = "pad narrow"
+
+    def match(self, editor: Editor, t: Compute) -> Iterator[Match]:
+        if isinstance(t.definition.body, Select) and is_move(t.definition) and t.dtype == "float32":
+            (source,) = editor.inputs(t)
+            if isinstance(source, Compute) and _is_widening(source.definition):
+                yield Match((t, source))
+
+    def legal(self, editor: Editor, match: Match) -> Verdict:
+        _, cast = match.tensors
+        (source,) = editor.inputs(cast)
+        held = isinstance(match.tensors[0].definition.body, Select) and holds(source.dtype, _other(match.tensors[0]))
+        if not held:
+            return Verdict(False, f"around it stands {_other(match.tensors[0])}, which is no {source.dtype}")
+        return Verdict(True, f"{cast.name} only widens {source.name}")
+
+    def apply(self, editor: Editor, match: Match) -> Edit:
+        t, cast = match.tensors
+        (source,) = editor.inputs(cast)
+
+        def rule(e: Expr) -> Expr | None:
+            if isinstance(e, Read):
+                return Read(Slot(0, source.shape, source.dtype), e.indices)
+            return Const(e.value, source.dtype) if isinstance(e, Const) and e.dtype == t.dtype else None
+
+        padded = build(t.shape, rewrite(t.definition.body, rule), (source,), f"{t.name}_narrow")
+        own = Read(Slot(0, t.shape, source.dtype), own_indices(t.shape))
+        return {t: build(t.shape, Cast(t.dtype, own), (padded,), t.name)}
+
+
+def _other(t: Compute) -> float | int | bool:
+    """What stands around the elements of a padding."""
+    body = t.definition.body
+    assert isinstance(body, Select) and isinstance(body.other, Const)
+    return body.other.value
+
+
+@remembered
+def _is_widening(definition: Definition) -> bool:
+    """Whether it is what it reads, narrow there, as float32."""
+    match definition.body:
+        case Cast(arg=Read() as read):
+            is_narrow = read.dtype in NARROW and definition.body.dtype == "float32"
+            return is_narrow and reads_at_own_point(read, definition.shape)
+    return False
 
 
 def factors(e: Expr) -> list[Expr]:

@@ -10,13 +10,13 @@ from neoflow.graph.graph import Graph
 from neoflow.graph.hoist import HoistCostly, HoistLookups
 from neoflow.graph.long import SplitLong
 from neoflow.graph.offsets import MoveNumbers, MoveReads
-from neoflow.graph.padding import PadGuards
+from neoflow.graph.padding import PadGuards, PadNarrow
 from neoflow.graph.slices import ReadSlices
 
 CANONICAL = (HoistReductions(), FoldConstants(), ForwardCopies(), MergeEqual(), SplitLong())
 
 CANONICALIZE = Pass("canonicalize", CANONICAL)
-PAD_GUARDS = Pass("pad guards", (PadGuards(),), after=CANONICAL)
+PAD_GUARDS = Pass("pad guards", (PadGuards(), PadNarrow()), after=CANONICAL)
 FACTOR = Pass("factor", (FactorSums(),), after=CANONICAL)
 HOIST = Pass("hoist", (HoistCostly(), HoistLookups()), after=CANONICAL)
 CHAIN_SUMS = Pass("chain sums", (ChainSums(),), after=CANONICAL)

@@ -7,7 +7,7 @@ every machine, not measurements of one; a reward that estimates time may stand i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,21 +75,33 @@ Choice = Callable[[str, Facts, Any, Any], str | None]
 """rule, facts, state, a legal candidate -> what speaks against it, or None."""
 
 
-def object_to(rule: str, facts: Facts, state: Any, candidate: Any) -> str | None:
-    """The first objection to a legal candidate of a rule."""
-    found = (o.raised(facts, state, candidate) for o in OBJECTIONS if o.rule == rule)
+def object_to(rule: str, facts: Facts, state: Any, candidate: Any, besides: Collection[str] = ()) -> str | None:
+    """The first objection to a legal candidate of a rule, `besides` those of these names."""
+    found = (o.raised(facts, state, candidate) for o in OBJECTIONS if o.rule == rule and o.name not in besides)
     return next((sentence for sentence in found if sentence is not None), None)
 
 
 def object_for_gpu(rule: str, facts: Facts, state: Any, candidate: Any) -> str | None:
-    """The first objection where kernels access memory in vectors that begin at multiples of their length."""
+    """The first objection where kernels access memory in vectors that begin at multiples of their length, and tensor
+    cores multiply what is narrow."""
     offset = contiguous_offset(candidate.definition) if rule in (VIEWS.name, INLINING.name) else None
     if offset is not None and offset * dt.itemsize(candidate.dtype) % ACCESS_BYTES:
         if rule == VIEWS.name:
             return f"it would begin at byte {offset * dt.itemsize(candidate.dtype)}, no multiple of {ACCESS_BYTES}"
         if state.looked_up(candidate):
             return "it is looked up at indices from data, and is no view"
-    return object_to(rule, facts, state, candidate)
+    is_free = rule == INLINING.name and _is_multiplied_narrow(facts, state, candidate)
+    return object_to(rule, facts, state, candidate, READ_OFTEN if is_free else ())
+
+
+READ_OFTEN = ("a contraction reads it often", "a reader reads it often")
+
+
+def _is_multiplied_narrow(facts: Facts, state: Storing, t: Compute) -> bool:
+    """Whether t is narrow but for its type, and a contraction multiplies it with what is so too: it converts again
+    what it loads again, which is half of the bytes, and has tensor cores for it."""
+    dtype = facts.narrow.get(t)
+    return dtype is not None and any(facts.multiplies(reader, dtype) for reader in state.uses(t))
 
 
 # ----------------------------------------------------------------------------------------- inlining

@@ -92,6 +92,20 @@ def windows(seed: int) -> Case:
     return make.case([nf.tanh(y) if make.chance(0.5) else y])
 
 
+def borders(seed: int) -> Case:
+    """Paddings of what was rounded before, with numbers that are narrow too and others."""
+    make = _Maker(seed)
+    rows, low, high = make.between(3, 9), make.between(0, 2), make.between(1, 3)
+    given = nf.cast(make.input(rows), make.pick(("float16", "bfloat16")))
+    wide, around = nf.cast(given, "float32"), make.pick((0.0, 0.5, 0.1))
+
+    def body(i):
+        return nf.select((i >= low) & (i < low + rows), wide[i - low], around)
+
+    p = nf.compute((rows + low + high,), body)
+    return Case([p * 2.0, *((wide,) if make.chance(0.3) else ())], make.feeds)
+
+
 def long_bodies(seed: int) -> Case:
     """One body, for every twelfth seed of hundreds of operations: a chain, partly under conditions, some used again."""
     make = _Maker(seed)
@@ -201,4 +215,4 @@ def steps(seed: int) -> Case:
     return make.case([h, *make.shuffled(made[1:-1])[:3]]) if is_chain else Case(made[1:], make.feeds)
 
 
-PROGRAMS = (anything, sums, windows, long_bodies, rotations, lookups, linear_sums, steps)
+PROGRAMS = (anything, sums, windows, borders, long_bodies, rotations, lookups, linear_sums, steps)

@@ -102,3 +102,25 @@ def test_an_operand_that_would_grow_too_much_is_not_padded():
     x, w = nf.placeholder((2,), name="x"), nf.placeholder((5,), name="w")
     y = guarded(lambda i, r: x[i - 2500 * r] * w[r], (10000,), 5, 2, lambda i, r: i - 2500 * r)
     assert refusal(y, x, w) == "what it reaches is more than 4 times the operand"
+
+
+def padded(source, other=0.0):
+    return nf.compute((8,), lambda i: nf.select((i > 0) & (i < 7), source[i - 1], other), name="p")
+
+
+def test_what_is_widened_and_padded_is_padded_narrow():
+    h = nf.placeholder((6,), "float16", name="h")
+    p = padded(nf.cast(h, "float32"))
+    after, derivation = run(make_graph([p], [h]), PAD)
+    assert [t.dtype for t in after.nodes] == ["float16", "float32"] and after.nodes[0].inputs == (h,)
+    (step,) = derivation.steps
+    assert step.reason == "cast only widens h"
+    feeds = {h: np.arange(6, dtype=np.float16)}
+    np.testing.assert_array_equal(nf.evaluate(after.outputs, feeds), nf.evaluate([p], feeds))
+
+
+def test_what_is_no_narrow_number_is_not_padded_with():
+    h = nf.placeholder((6,), "float16", name="h")
+    after, derivation = run(make_graph([padded(nf.cast(h, "float32"), 0.1)], [h]), PAD)
+    (step,) = derivation.refused
+    assert step.reason == "around it stands 0.1, which is no float16" and len(after.nodes) == 2

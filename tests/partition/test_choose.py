@@ -8,7 +8,7 @@ import neoflow as nf
 from neoflow.expr.tensor import Placeholder, topological
 from neoflow.graph import make_graph
 from neoflow.partition import choose, partition
-from neoflow.partition.choose import OBJECTIONS, object_to
+from neoflow.partition.choose import OBJECTIONS, object_for_gpu, object_to
 from neoflow.partition.rules import EPILOGUES, INLINING, ROW_KERNELS, SIBLINGS
 
 X, Y = nf.placeholder((8, 64), name="x"), nf.placeholder((8, 64), name="y")
@@ -24,7 +24,7 @@ def product(name, x=X, w=W):
     return compute(name, lambda i, j: nf.sum(x[i, K] * w[K, j], axis=[K]))
 
 
-def reasons(outputs, rule=INLINING, keep=()):
+def reasons(outputs, rule=INLINING, keep=(), object_to=object_to):
     """Subject to sentence of what a rule did not do; `keep`: names of computes that stay in memory."""
 
     def chosen(name, facts, state, candidate):
@@ -45,6 +45,22 @@ def test_what_a_contraction_reads_is_stored():
     a, part = elementwise(1), compute("part", lambda i, j: X[i, (j + 32) % 64])
     assert reasons([product("s", a)])["a[8, 64]"] == "s is a contraction that reads each element many times"
     assert "part[8, 64]" not in reasons([product("s", part)])
+
+
+def test_what_tensor_cores_multiply_is_converted_where_it_is_loaded():
+    """By a GPU alone: a CPU multiplies float32, and packs what was converted once."""
+    h, g = (nf.placeholder((64, 64), "float16", name=n) for n in "hg")
+    a, b = nf.cast(h, "float32"), nf.relu(nf.cast(g, "float32"))
+    sentence = "s is a contraction that reads each element many times"
+
+    def stored(left, right, choose):
+        found = reasons([product("s", left, right)], object_to=choose).items()
+        return {name.split("[")[0] for name, reason in found if reason == sentence}
+
+    assert stored(a, b, object_to) == {"cast", "relu"} and not stored(a, b, object_for_gpu)
+    other = nf.cast(nf.placeholder((64, 64), "bfloat16", name="o"), "float32")
+    for right, names in ((W, {"cast"}), (b * 2.0, {"cast", "mul"}), (other, {"cast"})):  # no product is float16
+        assert stored(a, right, object_for_gpu) == stored(a, right, object_to) == names
 
 
 @pytest.mark.parametrize(("cost", "most"), [(1, 8), (10, 1)])
