@@ -53,6 +53,7 @@ def _narrow(graph: Graph) -> dict[Tensor, str]:
         return is_held(t.definition.body, dtype, lambda r: found.get(t.inputs[r.slot]) == dtype)
 
     for t in graph.nodes:
-        if t.dtype == "float32":
-            found |= {t: dtype for dtype in NARROW if is_narrow(t, dtype)}
+        dtype = next((d for d in NARROW if t.dtype == "float32" and is_narrow(t, d)), None)
+        if dtype is not None:
+            found[t] = dtype
     return found
