@@ -88,6 +88,11 @@ def architecture(target: Target) -> Architecture:
     return ARCHITECTURES[target.mcpu]
 
 
+def has_tf32(target: Target) -> bool:
+    """Whether contractions may be in TF32 there: by tensor cores, which are programmed in CUDA C++."""
+    return target.kind == "cuda" and architecture(target).has_tf32
+
+
 def gpu_target(kind: str, name: str) -> Target:
     """The target of a kind, "cuda" or "nvptx", for the architecture of a name: "sm_80".
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import overload
 
 from neoflow import codegen, config, devices, tuning
-from neoflow.architectures import GPU_KINDS, NEWEST, gpu_target
+from neoflow.architectures import GPU_KINDS, NEWEST, gpu_target, has_tf32
 from neoflow.building import find_kernels, load
 from neoflow.caller import caller
 from neoflow.devices import device, parameter_store
@@ -22,8 +22,9 @@ from neoflow.expr.tensor import Parameter, Placeholder, Tensor, topological
 from neoflow.graph import (
     CANONICALIZE,
     HOIST,
-    NARROW,
+    MIXED,
     PASSES,
+    TF32,
     Derivation,
     Graph,
     Known,
@@ -121,19 +122,20 @@ def _architecture_here() -> str:
         return NEWEST
 
 
-PRECISIONS = ("fp32", *NARROW)
+PRECISIONS = ("fp32", *MIXED)
 """fp32: as the program is written."""
 
 
-def check_precision(precision: str, target: str) -> str:
-    """The precision, if this target has it. Raises `ConfigError`."""
-    if precision == "tf32":
-        raise ConfigError(
-            f"precision 'tf32' is one of NVIDIA's tensor cores, sm_80 and newer, not there yet for target {target!r}: "
-            f"choose among {', '.join(PRECISIONS)}"
-        )
+def check_precision(precision: str, target: str | None) -> str:
+    """The precision, if this target has it, or any (None). Raises `ConfigError`."""
     if precision not in PRECISIONS:
         raise ConfigError(f"precision {precision!r} is none of {', '.join(PRECISIONS)}")
+    if precision == TF32 and target is not None and not has_tf32(resolve_target(target)):
+        others = ", ".join(p for p in PRECISIONS if p != TF32)
+        raise ConfigError(
+            f"precision 'tf32' is one of NVIDIA's tensor cores, sm_80 and newer in CUDA C++, which target {target!r} "
+            f"has not: choose among {others}, or a target like cuda:sm_80"
+        )
     return precision
 
 
@@ -162,7 +164,7 @@ def _rewritten(graph: Graph, trace: Trace, precision: str) -> Graph:
         if row is CANONICALIZE:
             evaluating = partial(_constants, graph)
             graph, _ = trace.run("constants", evaluating, _constants_summary, _constants_text, _size(graph))
-        if row is HOIST and precision in NARROW:
+        if row is HOIST and precision in MIXED:
             mixing = partial(mix, graph, precision)
             graph = trace.run("precision", mixing, lambda m: m.summary, Mixed.__str__, _size(graph)).graph
     return graph
@@ -337,8 +339,8 @@ def compile(
     outputs: tensors a call returns. inputs: placeholders, in the order of the call's arrays; of both, a single one may
     stand for a list. updates: new values of parameters, written at the end of each call; with `**nf.nn.state(loss)`
     those of layers too. target: "cpu"; "cuda", this machine's GPU; "cuda:sm_80", an architecture that need not be here:
-    then `f.source("cuda")` shows the code. precision: "fp32", as it is written; "bf16" or "fp16": what
-    `nf.mixed_precision` makes of the outputs and updates together. tune: search for better schedules, for so many
+    then `f.source("cuda")` shows the code. precision: "fp32", as it is written; "bf16", "fp16" or, for CUDA, "tf32":
+    what `nf.mixed_precision` makes of the outputs and updates together. tune: search for better schedules, for so many
     seconds or within `nf.tune.Limits`; None: the best that were found before on this machine, defaults for the rest.
     Raises `GraphError`, `CodegenError`, `ConfigError`.
     """
@@ -359,12 +361,13 @@ def mixed_precision(tensors: Tensor | Sequence[Tensor], precision: str) -> Tenso
 
     precision: "bf16" or "fp16" ("fp32": as they are). Operands of contractions are rounded to the narrow type, products
     summed in float32; softmax, norms, losses, other reductions and what is given back stay float32, as do parameters
-    (`graph/precision.py` has the table). To be used last, after `nf.grad`, `nn.state` and `nn.inference`, on all
-    tensors of a program together. Raises `ConfigError`.
+    (`graph/precision.py` has the table). "tf32": operands of contractions are rounded to TF32, 10 bits after the point
+    and the range of float32, where they are multiplied; everything is stored as float32. To be used last, after
+    `nf.grad`, `nn.state` and `nn.inference`, on all tensors of a program together. Raises `ConfigError`.
     """
     roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-    check_precision(precision, "any")
-    if precision in NARROW:
+    check_precision(precision, None)
+    if precision in MIXED:
         fed = [t for t in topological(roots) if isinstance(t, Placeholder) and not isinstance(t, Parameter)]
         roots = list(_rewritten(make_graph(roots, fed), Trace(), precision).outputs)
     return roots[0] if isinstance(tensors, Tensor) else roots

@@ -75,6 +75,7 @@ RULES: dict[str, Rule] = {
     "round":   lambda x, y, g: (None,),
     "ceil":    lambda x, y, g: (None,),
     "stop_gradient": lambda x, y, g: (None,),
+    "round_tf32": lambda x, y, g: (g,),                                                          # as of a cast
     "exp":     lambda x, y, g: (mul(g, y),),
     "log":     lambda x, y, g: (div(g, x[0]),),
     "log1p":   lambda x, y, g: (div(g, add(const(1, g), x[0])),),

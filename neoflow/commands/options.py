@@ -16,7 +16,7 @@ TargetName = Annotated[
     str, typer.Option("--target", metavar="TARGET", help="cpu, cuda (this machine's GPU), or cuda:sm_80 and the like.")
 ]
 PrecisionName = Annotated[
-    str, typer.Option("--precision", metavar="PRECISION", help="Of contractions: fp32, bf16 or fp16.")
+    str, typer.Option("--precision", metavar="PRECISION", help="Of contractions: fp32, bf16, fp16 or, on a GPU, tf32.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
 Tune = Annotated[

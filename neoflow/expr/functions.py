@@ -1,8 +1,10 @@
 """The scalar functions of the language, one row each: name, arity, typing, NumPy meaning, cost, exactness, symbol.
 
-Typing classes: `arith` takes and gives one numeric type; `real` one float type; `integer` one integer type;
-`compare` two of one type and gives bool; `logic` takes and gives bool. `//` and `%` round down, and by zero give 0.
-A shift by a negative number, or by the width of the type and more, leaves no bit of x: 0, or -1 to the right of x < 0.
+Typing classes: `arith` takes and gives one numeric type; `real` one float type; `single` float32; `integer` one integer
+type; `compare` takes two of one type and gives bool; `logic` takes and gives bool. `//` and `%` round down, and by zero
+give 0. A shift by a negative number, or by the width of the type and more, leaves no bit of x: 0, or -1 to the right of
+x < 0. `round_tf32` gives the nearest number of TF32, which has 10 bits after the point and the exponents of float32; of
+two the one away from zero, as tensor cores' own conversion does.
 
 A new function is a row here, its derivative in `autodiff/rules.py`, its vector code on each device
 (`codegen/tir/functions.py`), and a test; the laws over random programs take it from the row.
@@ -69,6 +71,21 @@ def _relu(x: np.ndarray) -> np.ndarray:
     return np.maximum(x, np.zeros((), x.dtype))
 
 
+def _round_tf32(x: np.ndarray) -> np.ndarray:
+    """By quanta of 2^-10 of the leading bit, not below those of float32's smallest normal numbers; NaN and Inf stay."""
+    with np.errstate(invalid="ignore"):
+        wide = np.asarray(x, np.float64)
+        quantum = np.ldexp(1.0, np.maximum(np.frexp(wide)[1], _LEAST_NORMAL) - 11)
+        units = np.trunc(wide / quantum)
+        units = units + np.copysign(np.abs(wide / quantum - units) >= 0.5, wide)
+        rounded = np.where(np.abs(units * quantum) < _BEYOND, units * quantum, np.copysign(np.inf, wide))
+    return np.where(np.isfinite(wide), rounded, wide).astype(x.dtype)
+
+
+_LEAST_NORMAL, _BEYOND = -125, 2.0**128
+"""Of float32, whose exponents TF32 has: that of its least normal number by `frexp`, and what is larger than any."""
+ROUND_TF32 = "round_tf32"
+"""The function's name, by which tensor cores know what they may multiply."""
 SCALAR_64 = ("float64",)
 
 # fmt: off
@@ -107,6 +124,7 @@ FUNCTIONS: dict[str, Function] = {
         Function("ceil",     1, "real",    np.ceil,          1,  1, True, error=0, monotone=True, whole="always"),
         Function("round",    1, "real",    np.rint,          1,  1, True, error=0, monotone=True, whole="always"),
         Function("stop_gradient", 1, "real", np.positive,    1,  1, True, error=0, monotone=True, whole="of whole"),
+        Function(ROUND_TF32, 1, "single", _round_tf32,       4,  4, True, error=0, monotone=True, whole="of whole"),
         Function("exp",      1, "real",    np.exp,          10, 10, False, error=8, monotone=True),
         Function("log",      1, "real",    np.log,          10, 10, False, error=8, monotone=True),
         Function("log1p",    1, "real",    np.log1p,        10, 10, False, error=8, monotone=True),

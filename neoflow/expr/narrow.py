@@ -3,6 +3,7 @@
 float32(x)                    x                    x of float16 or bfloat16: read, or rounded to it
 select(c, float32(x), 0)      select(c, x, 0)
 relu(float32(x))              relu(x)
+    round_tf32(float32(x))        x                    every narrow number is one of TF32
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from neoflow.expr import dtype as dt
+from neoflow.expr.functions import ROUND_TF32
 from neoflow.expr.ir import Apply, Cast, Const, Expr, Read, Select
 
 NARROW = ("float16", "bfloat16")
@@ -32,7 +34,7 @@ def is_held(e: Expr, dtype: str, read: Callable[[Read], bool] | None = None) -> 
             return holds(dtype, e.value)
         case Select():
             return is_held(e.then, dtype, read) and is_held(e.other, dtype, read)
-        case Apply(fn=fn) if fn in CHOOSING:
+        case Apply(fn=fn) if fn in CHOOSING or fn == ROUND_TF32:
             return all(is_held(a, dtype, read) for a in e.args)
     return False
 
@@ -46,6 +48,8 @@ def _narrowed(e: Expr, dtype: str) -> Expr:
     match e:
         case Cast(arg=inner) if e.dtype == "float32":
             return _narrowed(inner, dtype)
+        case Apply(fn=fn) if fn == ROUND_TF32:
+            return _narrowed(e.args[0], dtype)
         case Const():
             return Const(e.value, dtype)
         case Select():

@@ -96,6 +96,7 @@ def unified(fn: str, args: tuple[Operand, ...]) -> tuple[Expr, ...]:
 _ALLOWED: dict[str, Callable[[str], bool]] = {
     "arith": lambda dtype: dtype != "bool",
     "real": dt.is_float,
+    "single": lambda dtype: dtype == "float32",
     "integer": dt.is_int,
     "compare": lambda dtype: True,
     "logic": lambda dtype: dtype == "bool",
@@ -103,10 +104,19 @@ _ALLOWED: dict[str, Callable[[str], bool]] = {
 """The dtypes that functions of each typing class take."""
 
 
+_WANTED = {
+    "arith": "numbers",
+    "real": "floats",
+    "single": "float32",
+    "integer": "integers",
+    "logic": "conditions (bool)",
+}
+
+
 def _check_typing(fn: str, args: tuple[Expr, ...]) -> None:
     row, dtype = FUNCTIONS[fn], args[0].dtype
     if not _ALLOWED[row.typing](dtype):
-        wanted = {"arith": "numbers", "real": "floats", "integer": "integers", "logic": "conditions (bool)"}[row.typing]
+        wanted = _WANTED[row.typing]
         hint = " (use // for integers)" if fn == "div" else ""
         raise fail(f"{row.symbol or fn} takes {wanted}, but `{args[0]}` is {dtype}{hint}")
 

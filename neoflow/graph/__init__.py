@@ -19,15 +19,16 @@ from neoflow.graph.known import Known, evaluate_constants
 from neoflow.graph.long import LONGEST, operations
 from neoflow.graph.padding import factors
 from neoflow.graph.passes import CANONICALIZE, HOIST, PASSES, canonicalize, optimize
-from neoflow.graph.precision import NARROW, Mixed, mix
+from neoflow.graph.precision import MIXED, TF32, Mixed, mix
 from neoflow.graph.rewrite import Derivation, Match, Rewrite, Site, Step, sites
 
 __all__ = [
     "CANONICALIZE",
     "HOIST",
     "LONGEST",
-    "NARROW",
+    "MIXED",
     "PASSES",
+    "TF32",
     "Derivation",
     "Editor",
     "Graph",

@@ -9,6 +9,9 @@ other tensor what it is stored as; all arithmetic stays float32, in registers. P
 masters, of which contractions read a copy. The values change, so this is no `Rewrite`: the graph that comes out has
 its own meaning, to which every later stage keeps. It knows no device.
 
+In "tf32" nothing is stored narrow: the operands are float32, rounded to TF32, 10 bits after the point, where they are
+multiplied.
+
 Source: Micikevicius et al., Mixed Precision Training, 2018.
 """
 
@@ -20,6 +23,7 @@ from dataclasses import dataclass
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import build
+from neoflow.expr.functions import ROUND_TF32
 from neoflow.expr.ir import Apply, Binder, Cast, Const, Expr, Read, Reduce, Select, Slot, postorder, rewrite, substitute
 from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Compute, Constant, Definition, Tensor
@@ -31,6 +35,9 @@ NARROW = {"bf16": "bfloat16", "fp16": "float16"}
 """The type that takes the place of float32 where a rule allows it."""
 SHORT = {narrow: name for name, narrow in NARROW.items()}
 WIDE = "float32"
+TF32 = "tf32"
+MIXED = (*NARROW, TF32)
+"""The names of precisions in which contractions are not as they are written."""
 
 WIDE_FUNCTIONS = {
     "exp": "leaves the range of float16 beyond 11",
@@ -162,6 +169,9 @@ class Mixed:
     @property
     def summary(self) -> str:
         """How many tensors are narrow: a line."""
+        if self.precision == TF32:
+            count = sum(c.rule == "contraction" for c in self.choices)
+            return f"{count} of {len(self.choices)} float32 tensors are contractions of tf32"
         narrow = sum(c.dtype != WIDE for c in self.choices)
         copies = sum(c.has_copy for c in self.choices)
         return f"{narrow} of {len(self.choices)} float32 tensors are {NARROW[self.precision]}, {copies} have a copy"
@@ -177,8 +187,30 @@ class Mixed:
 
 
 def mix(graph: Graph, precision: str) -> Mixed:
-    """A graph in normal form, with its contractions in `precision`: a name of `NARROW`."""
-    return _Mixing(graph, precision).run()
+    """A graph in normal form, with its contractions in `precision`: a name of `MIXED`."""
+    return _rounding(graph) if precision == TF32 else _Mixing(graph, precision).run()
+
+
+def _rounding(graph: Graph) -> Mixed:
+    """Operands of contractions rounded to TF32 where these read them, and nothing else."""
+    new: dict[Tensor, Tensor] = {}
+    choices = []
+    for t in graph.order:
+        new[t] = t
+        rule, reason = "given", GIVEN
+        if isinstance(t, Compute):
+            taken, inputs = operands(t.definition), tuple(new[i] for i in t.inputs)
+            inside: dict[Expr, Expr] = {e: Apply(ROUND_TF32, (e,)) for e in taken}
+            new[t] = _made(t, substitute(t.definition.body, inside), inputs)
+            rule, reason = "other", "only what contractions multiply is rounded"
+            if taken:
+                rule, reason = "contraction", f"{len(taken)} operands {TF32}, multiplied and summed in float32"
+        if t.dtype == WIDE:
+            choices.append(Choice(t.name, t.shape, WIDE, rule, reason, False))
+    return Mixed(graph.with_roots([new[t] for t in graph.roots]), TF32, tuple(choices))
+
+
+GIVEN = "values of parameters, inputs and constants stay what they are"
 
 
 @remembered
@@ -194,14 +226,18 @@ def _wide_function(definition: Definition) -> str | None:
 def operands(definition: Definition) -> tuple[Expr, ...]:
     """The factors of a float32 contraction that are to be narrow: those that vary along what is summed.
 
-    A scale of the whole sum is none of them, nor is what was narrow before.
+    A scale of the whole sum is none of them, nor is what was narrow or rounded before.
     """
     body = definition.body
     if not (is_contraction(definition) and isinstance(body, Reduce) and body.dtype == WIDE):
         return ()
     product = body.body.then if isinstance(body.body, Select) else body.body
     varying = (e for e in factors(product) if not e.free.isdisjoint(body.axes))
-    return tuple(e for e in varying if not (isinstance(e, Cast) and e.arg.dtype in SHORT))
+    return tuple(e for e in varying if not _is_rounded(e))
+
+
+def _is_rounded(e: Expr) -> bool:
+    return (isinstance(e, Cast) and e.arg.dtype in SHORT) or (isinstance(e, Apply) and e.fn == ROUND_TF32)
 
 
 class _Mixing:
@@ -241,8 +277,8 @@ class _Mixing:
             return self.moved(t, self.new)
         body, inputs = self.widened(t)
         if is_narrow and not isinstance(body, Reduce):
-            return self.made(t, Cast(self.narrow, body), inputs)
-        made = self.made(t, body, inputs)
+            return _made(t, Cast(self.narrow, body), inputs)
+        made = _made(t, body, inputs)
         return self.rounded(made, t.name) if is_narrow else made
 
     def widened(self, t: Compute) -> tuple[Expr, tuple[Tensor, ...]]:
@@ -252,12 +288,6 @@ class _Mixing:
         inputs = tuple(self.copies.get(i, self.new[i]) if n in direct else self.new[i] for n, i in enumerate(t.inputs))
         inside: Mapping[Expr, Expr] = {e: Cast(WIDE, Cast(self.narrow, e)) for e in rounding if not isinstance(e, Read)}
         return rewrite(substitute(t.definition.body, inside), _over(t.inputs, inputs, WIDE)), inputs
-
-    def made(self, t: Compute, body: Expr, inputs: tuple[Tensor, ...]) -> Compute:
-        if body is t.definition.body:
-            return Compute(t.definition, inputs, t.name, t.axis_names, t.where) if _differ(inputs, t.inputs) else t
-        made = build(t.shape, body, inputs, t.name)
-        return Compute(made.definition, made.inputs, t.name, made.axis_names, t.where)
 
     def moved(self, t: Compute, instead: Mapping[Tensor, Tensor]) -> Compute:
         """A move of what is narrow: the same elements, no value changed."""
@@ -269,7 +299,7 @@ class _Mixing:
             return over(e)
 
         over = _over(t.inputs, inputs, None)
-        return self.made(t, rewrite(t.definition.body, rule), inputs)
+        return _made(t, rewrite(t.definition.body, rule), inputs)
 
     def copy(self, t: Tensor) -> Tensor:
         """The narrow copy of a tensor that stays float32; of a move the move of the copy, of a constant a constant."""
@@ -292,8 +322,16 @@ class _Mixing:
             if taken := len(operands(t.definition)):
                 reason = f"{taken} operands {self.narrow}, {reason}"
         else:
-            name, reason = "given", "values of parameters, inputs and constants stay what they are"
+            name, reason = "given", GIVEN
         self.choices.append(Choice(t.name, t.shape, self.new[t].dtype, name, reason, has_copy))
+
+
+def _made(t: Compute, body: Expr, inputs: tuple[Tensor, ...]) -> Compute:
+    """The compute with another body over other inputs."""
+    if body is t.definition.body:
+        return Compute(t.definition, inputs, t.name, t.axis_names, t.where) if _differ(inputs, t.inputs) else t
+    made = build(t.shape, body, inputs, t.name)
+    return Compute(made.definition, made.inputs, t.name, made.axis_names, t.where)
 
 
 def _differ(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> bool:

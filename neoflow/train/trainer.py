@@ -49,9 +49,9 @@ class Trainer:
     written in, in an evaluation in inference form. evaluation: more of them, for `evaluate` alone.
     state: what a step changes besides the parameters and what layers keep, with its new values.
     accumulate: a step is made from so many batches, as if they were one.
-    precision: "fp32", "bf16" or "fp16": of contractions, as `nf.mixed_precision` has it, in steps and evaluations;
-    parameters and their updates are float32. With "fp16" the loss is scaled; a step with a gradient beyond float16
-    halves the scale and changes nothing else. The values of a step have it as "loss scale".
+    precision: "fp32", "bf16", "fp16" or, on a GPU, "tf32": of contractions, as `nf.mixed_precision` has it, in steps
+    and evaluations; parameters and their updates are float32. With "fp16" the loss is scaled; a step with a gradient
+    beyond float16 halves the scale and changes nothing else. The values of a step have it as "loss scale".
     mode: "static" has all schedules before the first step; "dynamic" begins at once, while another process searches
     with `tune_share` of the cores' time: what is better is swapped in between two steps, and losses change by rounding
     alone. tune: so many seconds or `nf.tune.Limits` for the search; in mode "static" there is none without it.

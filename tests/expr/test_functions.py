@@ -5,8 +5,10 @@ import pytest
 
 import neoflow as nf
 from neoflow.autodiff.rules import RULES
-from neoflow.expr.functions import FUNCTIONS, REDUCERS
+from neoflow.errors import ExpressionError
+from neoflow.expr.functions import FUNCTIONS, REDUCERS, ROUND_TF32
 from neoflow.expr.traits import is_exact
+from neoflow.expr.typed import scalar
 from tests.strategies import limits
 
 x = nf.placeholder((4, 3), name="x")
@@ -15,7 +17,7 @@ n = nf.placeholder((4, 3), "int32", name="n")
 
 @pytest.mark.parametrize("f", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_row(f):
-    assert f.typing in ("arith", "real", "integer", "compare", "logic")
+    assert f.typing in ("arith", "real", "single", "integer", "compare", "logic")
     assert f.cost >= f.instructions >= 1
     assert bool(f.symbol) == (f.precedence < 9)
     sample = {"integer": np.int64(3), "logic": np.True_}.get(f.typing, np.float32(0.5))
@@ -23,13 +25,45 @@ def test_row(f):
 
 
 def test_every_differentiable_function_has_a_derivative():
-    assert set(RULES) == {f.name for f in FUNCTIONS.values() if f.typing in ("arith", "real")}
+    assert set(RULES) == {f.name for f in FUNCTIONS.values() if f.typing in ("arith", "real", "single")}
 
 
 def test_random_programs_use_every_function_of_floats():
     drawn = {*limits.UNARY, *limits.JUMPS, *limits.STOPS, *limits.BINARY}
     assert drawn == {f.name for f in FUNCTIONS.values() if f.typing in ("arith", "real")}
     assert set(limits.REDUCERS) == set(REDUCERS)
+
+
+def rounded(values, dtype=np.float32):
+    return FUNCTIONS[ROUND_TF32].numpy(np.asarray(values, dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_tf32_is_the_nearest_number_of_ten_bits(dtype):
+    """By the definition: of the numbers there are, the nearest, of two the one away from zero."""
+    there = np.ldexp(1 + np.arange(1024) / 1024, 3)  # from 8 to 16
+    x = np.random.default_rng(0).uniform(8, 15.99, 500).astype(np.float32)
+    nearest = there[np.abs(there[None] - x[:, None].astype(np.float64)).argmin(1)]
+    np.testing.assert_array_equal(rounded(x, dtype), nearest)
+    between = (there[:-1] + there[1:]) / 2
+    np.testing.assert_array_equal(rounded(between, dtype), there[1:])
+    np.testing.assert_array_equal(rounded(-between, dtype), -there[1:])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_tf32_has_the_exponents_of_float32(dtype):
+    least, step = 2.0**-149, 2.0**-136
+    x = np.float32([np.nan, np.inf, -np.inf, 0.0, -0.0, least, step / 2, -step * 1.5, 3.4028235e38, 3.3999e38])
+    found = rounded(x, dtype)
+    expected = [np.nan, np.inf, -np.inf, 0.0, -0.0, 0.0, step, -2 * step, np.inf]
+    np.testing.assert_array_equal(found[:-1], np.asarray(expected, dtype))
+    assert np.signbit(found[4]) and np.isfinite(found[-1]) and found.dtype == dtype
+
+
+def test_what_tf32_is_of():
+    h = nf.placeholder((3,), "float16", name="h")
+    with pytest.raises(ExpressionError, match=r"round_tf32 takes float32, but `h\[i\]` is float16"):
+        nf.compute((3,), lambda i: scalar(ROUND_TF32, h[i]))
 
 
 def test_reducers_make_one_of_two():

@@ -6,6 +6,7 @@ import pytest
 
 import neoflow as nf
 from neoflow import ConfigError
+from neoflow.expr.functions import ROUND_TF32
 from neoflow.expr.ir import Apply, postorder
 from neoflow.expr.tensor import Placeholder, topological
 from neoflow.graph import is_contraction, make_graph, mix, optimize
@@ -227,6 +228,40 @@ def test_what_is_compiled_is_what_is_evaluated(precision, far):
         assert np.abs(a - b).max() <= far * np.abs(b).max()
 
 
+def test_tf32_rounds_what_contractions_multiply_and_nothing_else():
+    n = Network()
+    m = n.mixed("tf32")
+    assert {c.dtype for c in m.choices} == {"float32"} and not any(c.has_copy for c in m.choices)
+    for t in m.graph.nodes:
+        taken = [e for e in postorder(t.definition.body) if isinstance(e, Apply) and e.fn == ROUND_TF32]
+        assert len(taken) == (2 if is_contraction(t.definition) else 0) and not operands(t.definition)
+    found = chosen(m)
+    assert found["relu"].reason == "only what contractions multiply is rounded" and found["x"].rule == "given"
+    assert found["linear"].reason == "2 operands tf32, multiplied and summed in float32"
+    count = sum(is_contraction(t.definition) for t in m.graph.nodes)
+    assert m.summary == f"{count} of {len(m.choices)} float32 tensors are contractions of tf32"
+    assert m.graph.digest == mix(m.graph, "tf32").graph.digest
+
+
+def test_tf32_is_off_by_two_roundings_of_each_term():
+    rng = np.random.default_rng(1)
+    a, b = (rng.normal(size=s).astype(np.float32) for s in ((24, 40), (40, 32)))
+    x, w = nf.placeholder(a.shape, name="x"), nf.placeholder(b.shape, name="w")
+    (found,) = nf.evaluate([nf.mixed_precision(nf.matmul(x, w), "tf32")], {x: a, w: b})
+    exact, size = a.astype(float) @ b, np.abs(a).astype(float) @ np.abs(b)
+    assert (np.abs(found - exact) > 0).all() and (np.abs(found - exact) <= 2.0**-10 * 1.01 * size).all()
+
+
+@pytest.mark.tvm
+def test_tf32_by_a_cpu_is_what_is_evaluated():
+    """Where it is asked for as a program of its own: there is nothing to gain, but it has its meaning."""
+    n = Network()
+    rounded = nf.mixed_precision([n.loss, *n.gradients], "tf32")
+    found = nf.compile(rounded, [n.x, n.labels])(n.feeds[n.x], n.feeds[n.labels])
+    for a, b in zip(found, nf.evaluate(rounded, n.feeds), strict=True):
+        assert np.abs(a - b).max() <= 2e-3 * np.abs(b).max()
+
+
 @pytest.mark.parametrize("fn", sorted(WIDE_FUNCTIONS))
 def test_functions_that_stay_float32(fn):
     x, w = nf.placeholder((16, 24), name="x"), nf.placeholder((24, 32), name="w")
@@ -245,7 +280,8 @@ def test_refusals():
     x = nf.placeholder((4, 5), name="x")
     with pytest.raises(ConfigError, match="precision 'half' is none of fp32, bf16, fp16"):
         nf.mixed_precision(x + 1.0, "half")
-    with pytest.raises(ConfigError, match=r"'tf32' is one of NVIDIA's tensor cores.* not there yet for target 'cpu'"):
-        nf.compile(x + 1.0, x, precision="tf32")
+    for target in ("cpu", "cuda:sm_75", "nvptx:sm_80"):
+        with pytest.raises(ConfigError, match=f"'tf32' is one of NVIDIA's tensor cores.* target '{target}' has not"):
+            nf.compile(x + 1.0, x, target=target, precision="tf32")
     y = x + 1.0
     assert nf.mixed_precision(y, "fp32") is y and nf.mixed_precision([y], "fp32") == [y]

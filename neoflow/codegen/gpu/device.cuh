@@ -79,6 +79,11 @@ NF_DEVICE float nf_tf32(float v) {
     asm("cvt.rna.tf32.f32 %0, %1;\n" : "=r"(bits) : "f"(v));
     return __uint_as_float(bits);
 }
+// A fragment's registers, so.
+NF_DEVICE void nf_tf32_x4(void* registers) {
+    float* r = (float*)registers;
+    for (int i = 0; i < 4; ++i) r[i] = nf_tf32(r[i]);
+}
 
 // ---- cp.async: 4, 8 or 16 aligned bytes from global to shared memory; 16 go past the first cache ---------------------
 // What it brings is there after nf_cp_async_wait_N (all but the N last groups have come) and a barrier. `zfill`: zeros

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
 from tvm import tirx
 
+from neoflow.architectures import ACCESS_BYTES
 from neoflow.codegen.gpu.grid import Value, divided
 from neoflow.codegen.tir import emit
 from neoflow.expr import dtype as dt
@@ -67,23 +69,27 @@ class TermLines:
         return k * emit.integer(self.pitch) + row
 
 
-CHUNK, BANKED = 8, 8
-"""Narrow elements of 16 bytes, and such chunks that shared memory gives at a time."""
+BANKED = 8
+"""Chunks of 16 bytes that shared memory gives at a time."""
 
 
 @dataclass(frozen=True)
 class Swizzled:
-    """[rows][terms] or, not along K, [terms][rows], of narrow elements in chunks of 16 bytes.
+    """[rows][terms] or, not along K, [terms][rows], in chunks of 16 bytes; `nbytes` of an element.
 
     Chunks change places within 128 bytes by the number of their line, so that 8 threads meet no bank twice, be it that
     they store chunks of a line, or that they take the same chunk of 8 lines, which is what `ldmatrix` does:
 
-        chunk c of line i is at  c xor (i / lines of 128 bytes) mod (chunks of a line, at most 8)
+        chunk c of line i is at  c xor (i / (8 / g)) mod g        g: 8, or the power of 2 in the chunks of a line
+
+    `ldmatrix` turns squares of 16-bit elements alone. Where longer ones are not along K, a warp reads two chunks of
+    each of 4 lines, word by word, and chunks move by twice that.
     """
 
     rows: int
     terms: int
     along_k: bool
+    nbytes: int = 2
 
     @property
     def is_in_lines(self) -> bool:
@@ -105,12 +111,23 @@ class Swizzled:
 
     def index(self, k: Value, row: Value) -> Value:
         line, place = (row, k) if self.along_k else (k, row)
-        chunk, within = divided(place, CHUNK)
+        chunk, within = divided(place, self.of_chunk)
         return self.chunk(line, chunk) + within
+
+    @property
+    def of_chunk(self) -> int:
+        """Elements of a chunk."""
+        return ACCESS_BYTES // self.nbytes
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether fragments of it come by `ldmatrix`."""
+        return self.along_k or self.nbytes == 2
 
     def chunk(self, line: Value, chunk: Value) -> Value:
         """Where a chunk of a line begins."""
-        chunks = self._line // CHUNK
-        turn = line if chunks >= BANKED else tirx.truncdiv(line, emit.integer(BANKED // chunks))
-        moved = chunk ^ tirx.truncmod(turn, emit.integer(min(chunks, BANKED)))
-        return line * emit.integer(self._line) + moved * emit.integer(CHUNK)
+        group = math.gcd(BANKED, self._line // self.of_chunk)
+        turn = line if group == BANKED else tirx.truncdiv(line, emit.integer(BANKED // group))
+        turn = turn if self.is_turned else turn * emit.integer(2)
+        moved = chunk ^ tirx.truncmod(turn, emit.integer(group))
+        return line * emit.integer(self._line) + moved * emit.integer(self.of_chunk)

@@ -2,6 +2,7 @@
 
 `tiled` has the blocks and the steps of K; here are the fragments of a warp. Which element of a fragment is in which
 register of which thread, `device.cuh` says; `ldmatrix` puts it there from 16 bytes of a line that each thread names.
+TF32 is float32 in memory, and rounded in those registers; not along K its elements are loaded one by one.
 """
 
 from __future__ import annotations
@@ -12,31 +13,33 @@ from tvm import tirx
 
 from neoflow.architectures import WARP, architecture
 from neoflow.codegen.gpu.grid import Grids, Value, called, divided
-from neoflow.codegen.gpu.layouts import CHUNK, Swizzled
+from neoflow.codegen.gpu.layouts import Swizzled
 from neoflow.codegen.gpu.operands import Place
 from neoflow.codegen.gpu.results import Sums
 from neoflow.codegen.gpu.tiled import Places, Tiled, places
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Buffers
+from neoflow.graph import TF32
 from neoflow.loops.gpu.fragments import SQUARE, TensorTile
+from neoflow.loops.gpu.tensor_core import element as element_of
 from neoflow.loops.gpu.tensor_core import narrow, tile_of
 from neoflow.loops.problem import NestProblem
 from neoflow.loops.schedule import Schedule
 
-MULTIPLIES = {"float16": "nf_mma_m16n8k16_f16", "bfloat16": "nf_mma_m16n8k16_bf16"}
+MULTIPLIES = {"float16": "nf_mma_m16n8k16_f16", "bfloat16": "nf_mma_m16n8k16_bf16", TF32: "nf_mma_m16n8k8_tf32"}
 SHORT_MULTIPLIES = "nf_mma_m16n8k8_f16"
 """What sm_75 has: half of the terms."""
 
 
 def lower_tensor_core(problem: NestProblem, schedule: Schedule, buffers: Buffers) -> Grids:
     """The launch of the blocks; with K in parts, one that adds these."""
-    element, found = narrow(problem, schedule)
+    (dtype, found), element = narrow(problem, schedule), element_of(problem, schedule)
     tile, frame = tile_of(problem, buffers.target, schedule), buffers.frame(found.nest)
-    left = Swizzled(tile.block_m, tile.block_k, schedule["left_along"] == "k")
-    right = Swizzled(tile.block_n, tile.block_k, schedule["right_along"] == "k")
+    left = Swizzled(tile.block_m, tile.block_k, schedule["left_along"] == "k", tile.element_bytes)
+    right = Swizzled(tile.block_n, tile.block_k, schedule["right_along"] == "k", tile.element_bytes)
     memory = places(left, right, element, tile)
     is_short = architecture(buffers.target).capability < 80
-    core = Fragments(tile, element, left, right, memory, is_short)
+    core = Fragments(tile, dtype, left, right, memory, is_short)
     return Tiled(frame, schedule, found.c, tile, (left, right), element, found.element, core, memory).grids()
 
 
@@ -48,7 +51,7 @@ class Fragments:
     """
 
     tile: TensorTile
-    element: str
+    dtype: str
     left: Swizzled
     right: Swizzled
     memory: Places
@@ -84,28 +87,33 @@ class Fragments:
 
     def multiply(self, acc: emit.Registers, stage: Value) -> list:
         """The terms of a step in shared memory."""
-        return emit.loop(self.tile.block_k // SQUARE, lambda n: self._terms(acc, stage, n * emit.integer(SQUARE)), "k")
+        return emit.loop(self._steps, lambda n: self._terms(acc, stage, n * emit.integer(self.tile.terms)), "k")
+
+    @property
+    def _steps(self) -> int:
+        return self.tile.block_k // self.tile.terms
 
     def _terms(self, acc: emit.Registers, stage: Value, k: Value) -> list:
         t = self.tile
-        a = emit.Registers(t.fragments_m, "uint32", 4, "a")
-        b = emit.Registers(t.fragments_n, "uint32", 4, "b")
+        element = "float32" if self.dtype == TF32 else "uint32"
+        a = emit.Registers(t.fragments_m, element, 4, "a")
+        b = emit.Registers(t.fragments_n, element, 4, "b")
         out = [*a.allocate(), *b.allocate()]
         for n in range(a.count):
             row = self.row + emit.integer(n * SQUARE)
-            out.append(self._fragment(a, n, self.left, self.memory.left, stage, k, row, rows_first=True))
+            out += self._fragment(a, n, self.left, self.memory.left, stage, k, row, rows_first=True)
         for n in range(b.count):
             column = self.column + emit.integer(n * SQUARE)
-            out.append(self._fragment(b, n, self.right, self.memory.right, stage, k, column, rows_first=False))
+            out += self._fragment(b, n, self.right, self.memory.right, stage, k, column, rows_first=False)
         for i in range(a.count):
             for j in range(2 * b.count):
                 out += self._multiplied(acc.address(i * 2 * b.count + j), a, i, b, j // 2, j % 2 * 2)
         return out
 
     def _multiplied(self, sums: Value, a: emit.Registers, i: int, b: emit.Registers, j: int, half: int) -> list:
-        """A square of 16 x 8 with 16 terms."""
+        """A square of 16 x 8 with the terms of a fragment."""
         if not self.is_short:
-            return [called(MULTIPLIES[self.element], sums, a.address(i), b.address(j, half))]
+            return [called(MULTIPLIES[self.dtype], sums, a.address(i), b.address(j, half))]
         return [called(SHORT_MULTIPLIES, sums, a.address(i, 2 * n), b.address(j, half + n)) for n in range(2)]
 
     def _fragment(
@@ -118,21 +126,62 @@ class Fragments:
         k: Value,
         row: Value,
         rows_first: bool,
-    ) -> object:
-        """A fragment of 16 rows and 16 terms: four squares of 8, of which each thread names a line of one.
+    ) -> list:
+        """A fragment of 16 rows and 32 bytes of terms: four squares of 8 rows and a chunk.
 
-        rows_first: the second square is that of the next 8 rows, as of a left side, or of the next 8 terms.
+        rows_first: the second square is that of the next 8 rows, as of a left side, or of the next terms.
         """
-        square, line = divided(self.lane, CHUNK)
+        load = self._by_lines if layout.is_turned else self._by_words
+        out = load(to, n, layout, place, stage, k, row, rows_first)
+        return [*out, called("nf_tf32_x4", to.address(n))] if self.dtype == TF32 else out
+
+    def _by_lines(
+        self,
+        to: emit.Registers,
+        n: int,
+        layout: Swizzled,
+        place: Place,
+        stage: Value,
+        k: Value,
+        row: Value,
+        rows_first: bool,
+    ) -> list:
+        """Each thread names a line of a square."""
+        square, line = divided(self.lane, ROWS)
         second, first = divided(square, 2)
         rows, terms = (first, second) if rows_first else (second, first)
         if layout.along_k:
-            start = layout.chunk(row + rows * emit.integer(CHUNK) + line, _chunk(k) + terms)
+            start = layout.chunk(row + rows * emit.integer(ROWS) + line, _chunk(layout, k) + terms)
         else:
-            start = layout.chunk(k + terms * emit.integer(CHUNK) + line, _chunk(row) + rows)
+            start = layout.chunk(k + terms * emit.integer(ROWS) + line, _chunk(layout, row) + rows)
         name = "nf_ldmatrix_x4" if layout.along_k else "nf_ldmatrix_x4_trans"
-        return called(name, to.address(n), tirx.address_of(emit.load(place.buffer, place.at(stage, start))))
+        return [called(name, to.address(n), tirx.address_of(emit.load(place.buffer, place.at(stage, start))))]
+
+    def _by_words(
+        self,
+        to: emit.Registers,
+        n: int,
+        layout: Swizzled,
+        place: Place,
+        stage: Value,
+        k: Value,
+        row: Value,
+        rows_first: bool,
+    ) -> list:
+        """Lane 4 g + t loads row g and term t of each square."""
+        g, t = divided(self.lane, layout.of_chunk)
+        out = []
+        for square in range(4):
+            second, first = divmod(square, 2)
+            rows, terms = (first, second) if rows_first else (second, first)
+            index = layout.index(k + emit.integer(terms * layout.of_chunk) + t, row + emit.integer(rows * ROWS) + g)
+            out.append(to.put_lane(n, square, emit.load(place.buffer, place.at(stage, index))))
+        return out
 
 
-def _chunk(place: Value) -> Value:
-    return tirx.truncdiv(place, emit.integer(CHUNK))
+ROWS = 8
+"""Of a square."""
+
+
+def _chunk(layout: Swizzled, place: Value) -> Value:
+    return tirx.truncdiv(place, emit.integer(layout.of_chunk))

@@ -94,6 +94,16 @@ def _libm(name: str) -> Callable[[Value], Value]:
     return apply
 
 
+def _round_tf32(x: Value) -> Value:
+    """Of float32: the 13 last bits are rounded off, halves away from zero; in 32 bits that also carries to Inf."""
+    lanes = emit.lanes_of(x)
+    bits = tirx.reinterpret(emit.vector_type("uint32", lanes), x)
+    rounded = (bits + emit.splat(0x1000, "uint32", lanes)) & emit.splat(0xFFFFE000, "uint32", lanes)
+    exponent = emit.splat(0x7F800000, "uint32", lanes)
+    is_number = tirx.NE(bits & exponent, exponent)
+    return tirx.Select(is_number, tirx.reinterpret(emit.vector_type("float32", lanes), rounded), x)
+
+
 _FLOAT64: dict[str, Callable[[Value], Value]] = {
     "exp": lambda x: emit.call("llvm.exp", x),
     "log": lambda x: emit.call("llvm.log", x),
@@ -147,6 +157,7 @@ _TABLE: dict[str, Callable[..., Value]] = {
     "ceil": lambda x: emit.call("llvm.ceil", x),
     "sqrt": lambda x: emit.call("llvm.sqrt", x),
     "stop_gradient": lambda x: x,
+    "round_tf32": _round_tf32,
     "rsqrt": lambda x: _const(x, 1) / emit.call("llvm.sqrt", x),
     "pow": lambda x, y: emit.call("llvm.pow", x, y),
 }

@@ -16,7 +16,9 @@ from typing import Any
 
 from neoflow.architectures import Architecture, architecture
 from neoflow.errors import ScheduleError
+from neoflow.expr import dtype as dt
 from neoflow.loops.gpu import contraction, map, reduction, rows, scatter, tensor_core
+from neoflow.loops.gpu.fragments import peak_share
 from neoflow.loops.gpu.occupancy import Block, Occupancy, occupancy
 from neoflow.loops.knob import Chosen
 from neoflow.loops.problem import Measures
@@ -37,12 +39,13 @@ TILE_WARPS = 8
 @dataclass(frozen=True)
 class Form:
     """Of a template. warps: of a processor that keep its arithmetic busy. peak: operations a second, of which a
-    multiply-add is two."""
+    multiply-add is two; share: the part of it that a schedule's type of numbers has."""
 
     block: Callable[[Any, Target, Chosen], Block]
     measures: Callable[[Any, Target, Chosen], Measures]
     warps: int
     peak: Callable[[Architecture], float]
+    share: Callable[[Any, Chosen], float] = lambda *_: 1.0
 
 
 @dataclass(frozen=True)
@@ -73,14 +76,17 @@ def estimate(problem: Any, schedule: Schedule, target: Target) -> Estimate:
     a, found = architecture(target), form.measures(problem, target, schedule)
     knobs = dict(schedule.knobs)
     block, splits = form.block(problem, target, schedule), int(knobs.get("splits", 1))
-    return of_measures(found, block, a, form, splits, 2 if splits > 1 or knobs.get("atomics") else 1)
+    launches = 2 if splits > 1 or knobs.get("atomics") else 1
+    return of_measures(found, block, a, form, splits, launches, form.share(problem, schedule))
 
 
-def of_measures(m: Measures, block: Block, a: Architecture, form: Form, splits: int = 1, launches: int = 1) -> Estimate:
-    """The arithmetic. splits: parts of a sum, which a second launch adds."""
+def of_measures(
+    m: Measures, block: Block, a: Architecture, form: Form, splits: int = 1, launches: int = 1, share: float = 1.0
+) -> Estimate:
+    """The arithmetic. splits: parts of a sum, which a second launch adds. share: of the peak."""
     here = occupancy(block, a)
     blocks = max(1, int(m.tasks))
-    arithmetic, memory = m.operations / form.peak(a), (m.read + m.written) / a.bandwidth
+    arithmetic, memory = m.operations / (form.peak(a) * share), (m.read + m.written) / a.bandwidth
     on_each = blocks / a.processors
     resident = min(max(1, here.blocks), math.ceil(on_each)) * block.warps
     late = math.ceil(on_each) / on_each
@@ -102,7 +108,13 @@ FORMS: dict[str, Form] = {
     "gpu_reduction": Form(reduction.block, reduction.measures, ARITHMETIC_WARPS, _single),
     "gpu_rows": Form(rows.block, rows.measures, ARITHMETIC_WARPS, _single),
     "gpu_scatter": Form(scatter.block, scatter.measures, ARITHMETIC_WARPS, _single),
-    "gpu_tensor_core": Form(tensor_core.block, tensor_core.measures, TILE_WARPS, lambda a: a.tensor_flops),
+    "gpu_tensor_core": Form(
+        tensor_core.block,
+        tensor_core.measures,
+        TILE_WARPS,
+        lambda a: a.tensor_flops,
+        lambda p, k: peak_share(dt.itemsize(tensor_core.element(p, k))),
+    ),
     "gpu_contraction": Form(contraction.block, contraction.measures, TILE_WARPS, lambda a: a.flops),
 }
 """By template."""

@@ -1,7 +1,7 @@
 """`TensorTile`: how a block divides a contraction among warps that multiply with tensor cores, and what that takes.
 
-A warp computes `fragments_m` x `fragments_n` squares of 16 x 16 results, each with a term of 16 in one or two
-instructions: the accumulators of a square are 8 registers of a thread, an operand of one is 4.
+A warp computes `fragments_m` x `fragments_n` squares of 16 x 16 results, each with 32 bytes of terms (16 of 16 bits,
+8 of TF32) in a few instructions: the accumulators of a square are 8 registers of a thread, an operand of one is 4.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from neoflow.architectures import ARCHITECTURES, WARP, Architecture
 from neoflow.loops.gpu.limits import SPARE
 from neoflow.loops.gpu.tile import FMAS, STAGES, runs
 
-SQUARE = 16
-"""Rows, columns and terms of a fragment."""
-BLOCKS_K, BLOCKS, FRAGMENTS = (16, 32, 64), (16, 32, 64, 128, 256), (1, 2, 4)
+SQUARE, TERM_BYTES = 16, 32
+"""Rows and columns of a fragment, and the bytes of a line of it."""
+STEP_BYTES = (32, 64, 128)
+"""Of a line that a block loads at a time."""
+BLOCKS = {1: (16, 32, 64, 128, 256), 2: (32, 64, 128, 256), 3: (48, 96, 192), 4: (64, 128, 256)}
+"""Rows or columns of a block, by the fragments of a warp: 1, 2 or 4 warps of three, which share no others."""
 SHARED_BYTES = 128
 """That shared memory gives in a cycle."""
-NARROW_BYTES = 2
 
 
 @dataclass(frozen=True)
 class TensorTile:
-    """is_deep: whether sums have more than one level of blocks."""
+    """element_bytes: of an operand in shared memory. is_deep: whether sums have more than one level of blocks."""
 
     block_k: int
     block_m: int
@@ -33,11 +35,13 @@ class TensorTile:
     fragments_m: int
     fragments_n: int
     stages: int
+    element_bytes: int
     is_deep: bool
 
     @property
-    def element_bytes(self) -> int:
-        return NARROW_BYTES
+    def terms(self) -> int:
+        """Of a fragment."""
+        return TERM_BYTES // self.element_bytes
 
     @property
     def warps(self) -> tuple[int, int]:
@@ -61,12 +65,13 @@ class TensorTile:
 
     @property
     def shared_bytes(self) -> int:
-        return self.stages * self.block_k * (self.block_m + self.block_n) * NARROW_BYTES
+        return self.stages * self.block_k * (self.block_m + self.block_n) * self.element_bytes
 
     @property
     def is_usual(self) -> bool:
-        """Whether the default chooses from it: fewer squares load more than they multiply."""
-        return self.fragments_m * self.fragments_n > 1 or max(self.block_m, self.block_n) <= 2 * SQUARE
+        """Whether the default chooses from it: fewer squares load more than they multiply; three suit few shapes."""
+        is_enough = self.fragments_m * self.fragments_n > 1 or max(self.block_m, self.block_n) <= 2 * SQUARE
+        return is_enough and 3 not in (self.fragments_m, self.fragments_n)
 
     def usual_stages(self, a: Architecture) -> int:
         """A step takes fewer cycles than memory to answer: two are on their way, where copies need no registers."""
@@ -75,14 +80,23 @@ class TensorTile:
     def multiply_cycles(self, a: Architecture) -> float:
         """Of a processor for a term, by estimate: the peak of its tensor cores, and the loads of fragments."""
         rows, columns = self.warps
-        loaded = rows * columns * (self.fragments_m + self.fragments_n) * SQUARE * NARROW_BYTES
-        return self.block_m * self.block_n / (FMAS * a.tensor_flops / a.flops) + loaded / SHARED_BYTES
+        loaded = rows * columns * (self.fragments_m + self.fragments_n) * SQUARE * self.element_bytes
+        results = self.block_m * self.block_n
+        return results / (FMAS * a.tensor_flops * peak_share(self.element_bytes) / a.flops) + loaded / SHARED_BYTES
+
+
+def peak_share(element_bytes: int) -> float:
+    """Of the peak of tensor cores, which is that of 16 bits: half of it with elements twice as long."""
+    return 2 / element_bytes
 
 
 @lru_cache(maxsize=64)
-def tensor_tiles(is_deep: bool, architecture: str, shared_bytes: int) -> tuple[TensorTile, ...]:
+def tensor_tiles(element_bytes: int, is_deep: bool, architecture: str, shared_bytes: int) -> tuple[TensorTile, ...]:
     """Every tile of which a processor can run a block."""
-    a = ARCHITECTURES[architecture]
-    sizes = itertools.product(BLOCKS_K, BLOCKS, BLOCKS, FRAGMENTS, FRAGMENTS, STAGES)
-    found = (TensorTile(*s, is_deep) for s in sizes)
-    return tuple(t for t in found if min(t.warps) > 0 and runs(t, a, shared_bytes))
+    a, blocks_k = ARCHITECTURES[architecture], [n // element_bytes for n in STEP_BYTES]
+    sides = [(block, count) for count, blocks in BLOCKS.items() for block in blocks]
+    sizes = sorted(itertools.product(blocks_k, sides, sides, STAGES), key=lambda s: (s[0], s[1][0], s[2][0], *s[1:]))
+    found = (
+        TensorTile(k, m, n, of_m, of_n, stages, element_bytes, is_deep) for k, (m, of_m), (n, of_n), stages in sizes
+    )
+    return tuple(t for t in found if runs(t, a, shared_bytes))

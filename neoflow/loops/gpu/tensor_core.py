@@ -1,9 +1,9 @@
-"""The `gpu_tensor_core` template: what `gpu_contraction` is, of operands of float16 or bfloat16, by tensor cores.
+"""The `gpu_tensor_core` template: what `gpu_contraction` is, of float16, bfloat16 or TF32, by tensor cores.
 
     for k in steps of block_k:
         shared left[m][k] or [k][m], right[n][k] or [k][n] = the operands, as narrow as they are;  barrier
-        for kk in block_k / 16:
-            fragments of left and right: from shared memory into registers
+        for kk in block_k / 16, or 8:
+            fragments of left and right: from shared memory into registers, rounded there to TF32
             acc[fragments_m][fragments_n] += left fragment * right fragment
 
 Products of such operands are exact in float32, in which they are added, so that only the order of additions is another
@@ -16,12 +16,14 @@ Source: the three stages of NeoFlow section 5.2 (load, convert, multiply).
 from __future__ import annotations
 
 from neoflow.architectures import architecture
+from neoflow.expr import dtype as dt
+from neoflow.graph import TF32
 from neoflow.loops.gpu import operands
 from neoflow.loops.gpu.family import Family, side_knobs, tile_knobs
 from neoflow.loops.gpu.fragments import TensorTile, tensor_tiles
 from neoflow.loops.gpu.limits import room
 from neoflow.loops.gpu.moves import measures_by, operand_knobs, result_knobs
-from neoflow.loops.gpu.narrow import narrow_sides
+from neoflow.loops.gpu.narrow import MEMORY, narrow_sides
 from neoflow.loops.gpu.occupancy import Block
 from neoflow.loops.gpu.tile import AnyTile, block_of
 from neoflow.loops.knob import Chosen, Knob
@@ -45,16 +47,19 @@ def _types(p: NestProblem) -> set[str]:
 
 def fits(p: NestProblem) -> Verdict:
     if _types(p):
-        return Verdict(True, "a sum of products of narrow floats with two sides")
-    return Verdict(False, "tensor cores do not fit: it is no sum of products whose two sides are narrow floats")
+        return Verdict(True, "a sum of products of narrow floats, or floats rounded to TF32, with two sides")
+    reason = "it is no sum of products whose two sides are narrow floats, or rounded to TF32"
+    return Verdict(False, f"tensor cores do not fit: {reason}")
 
 
 def fits_target(p: NestProblem, target: Target) -> Verdict:
     """Whether its processors multiply that type."""
     if target.kind != "cuda":
         return Verdict(False, f"tensor cores are programmed in CUDA C++, not for {target}")
-    if _types(p) == {"bfloat16"} and not architecture(target).has_bfloat16:
-        return Verdict(False, f"the tensor cores of {target.mcpu} have no bfloat16")
+    a = architecture(target)
+    for dtype, is_there in (("bfloat16", a.has_bfloat16), (TF32, a.has_tf32)):
+        if dtype in _types(p) and not is_there:
+            return Verdict(False, f"the tensor cores of {target.mcpu} have no {dtype}")
     return Verdict(True, "its tensor cores have the type")
 
 
@@ -64,7 +69,7 @@ def sides(p: NestProblem, k: Chosen) -> Sides:
 
 
 def narrow(p: NestProblem, k: Chosen) -> tuple[str, Sides]:
-    """The narrow type, and the contraction that the knobs say, of sides of that type."""
+    """The type that is multiplied, and the contraction that the knobs say, of sides of that type in memory."""
     whole = operands.sides(p, k)
 
     def make() -> tuple[str, Sides]:
@@ -75,11 +80,17 @@ def narrow(p: NestProblem, k: Chosen) -> tuple[str, Sides]:
     return p.memo.once(("narrow", *(k[name] for name in _SIDES)), make)
 
 
+def element(p: NestProblem, k: Chosen) -> str:
+    """The type of the operands in memory."""
+    dtype = narrow(p, k)[0]
+    return MEMORY.get(dtype, dtype)
+
+
 _SIDES = ("fuse", "split", "side", "last_m", "last_n", "last_k")
 
 
 def _tiles(p: NestProblem, target: Target, k: Chosen) -> tuple[AnyTile, ...]:
-    return tensor_tiles(operands.is_deep(sides(p, k).c), target.mcpu, room(target))
+    return tensor_tiles(dt.itemsize(element(p, k)), operands.is_deep(sides(p, k).c), target.mcpu, room(target))
 
 
 FAMILY = Family(
@@ -95,7 +106,7 @@ FAMILY = Family(
     ),
     _tiles,
     sides,
-    lambda p, k: narrow(p, k)[0],
+    element,
     lambda _: 2,
     is_in_lines=True,
 )

@@ -21,14 +21,24 @@ A_SOURCE = 24
 
 
 def run_gpu(
-    subgraph: Subgraph, schedule: Schedule, target: Target, checked: bool = True, seed: int | None = None
+    subgraph: Subgraph,
+    schedule: Schedule,
+    target: Target,
+    checked: bool = True,
+    seed: int | None = None,
+    planted: tuple[str, str] | None = None,
 ) -> Run:
     """The kernel of a schedule, as `verify` calls it: arrays of inputs, then of outputs; `RuntimeFault` of a check.
 
-    An output may be the array of an input. seed: of the order in which blocks run.
+    An output may be the array of an input. seed: of the order in which blocks run. planted: a text of the source, and
+    the fault that stands there instead.
     """
     lowered = codegen.lower(subgraph, schedule, target, "k")
-    program = Program(codegen.source([lowered], target, "cuda"), checked)
+    source = codegen.source([lowered], target, "cuda")
+    if planted is not None:
+        assert planted[0] in source
+        source = source.replace(*planted)
+    program = Program(source, checked)
     return lambda arrays: launch(program, lowered, arrays, len(subgraph.inputs), seed)
 
 

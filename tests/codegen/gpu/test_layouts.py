@@ -5,9 +5,9 @@ import itertools
 import pytest
 from tvm import tirx
 
-from neoflow.codegen.gpu.layouts import CHUNK, Swizzled, TermLines
+from neoflow.codegen.gpu.layouts import Swizzled, TermLines
 from neoflow.codegen.tir import emit
-from neoflow.loops.gpu import fragments, tile
+from neoflow.loops.gpu import tile
 
 pytestmark = pytest.mark.tvm
 BANKS, WORD, WARP = 32, 4, 32
@@ -63,15 +63,23 @@ def test_lines_of_terms(element, itemsize, along_k):
 
 
 @pytest.mark.parametrize("along_k", (False, True))
-def test_lines_of_chunks(along_k):
-    for lines, line in ((16, 16), (16, 32), (16, 64), (16, 128)):  # of fewer than 128 bytes, of as many, of more
-        rows, terms = (lines, line) if along_k else (line, lines)
-        assert rows in fragments.BLOCKS or terms in fragments.BLOCKS_K
-        layout = Swizzled(rows, terms, along_k)
-        check(layout, CHUNK, 2, False)
-        for first, chunk in itertools.product(range(0, lines, CHUNK), range(line // CHUNK)):
-            begins = [number(layout.chunk(emit.integer(first + n), emit.integer(chunk))) * 2 for n in range(CHUNK)]
+@pytest.mark.parametrize("nbytes", (2, 4))
+def test_lines_of_chunks(along_k, nbytes):
+    for line in (16, 32, 64) if along_k else (16, 32, 48, 64, 96, 128, 192):  # of 128 bytes, of fewer, of more
+        rows, terms = (16, line) if along_k else (line, 16)
+        layout = Swizzled(rows, terms, along_k, nbytes)
+        check(layout, layout.of_chunk, nbytes, False)
+        for first, chunk in itertools.product((0, 8), range(line // layout.of_chunk) if layout.is_turned else ()):
+            begins = [number(layout.chunk(emit.integer(first + n), emit.integer(chunk))) * nbytes for n in range(8)]
             assert not conflicts(begins, 16)  # what ldmatrix takes at a time
+
+
+@pytest.mark.parametrize("rows", (16, 32, 48, 64, 96))
+def test_words_of_a_fragment(rows):
+    """Lane 4 g + t reads row g and term t of a square."""
+    layout = Swizzled(rows, 8, False, 4)
+    for k, row in itertools.product((0, 4), range(0, rows, 8)):
+        assert not conflicts([at(layout, k + lane % 4, row + lane // 4) * 4 for lane in range(WARP)], 4)
 
 
 def test_register_tiles_read_without_conflicts():

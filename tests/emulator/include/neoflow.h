@@ -38,3 +38,6 @@ EMU_INLINE float nf_tf32(float v) {
     if ((bits & 0x7f800000) == 0x7f800000) return v;
     return __uint_as_float((bits + 0x1000) & ~0x1fffu);
 }
+EMU_INLINE void nf_tf32_x4(void* r) {
+    for (int i = 0; i < 4; ++i) ((float*)r)[i] = nf_tf32(((float*)r)[i]);
+}

@@ -42,6 +42,8 @@ def test_a_full_device_takes_its_floors():
     assert computed.floor == pytest.approx(1e-3) and computed.seconds == pytest.approx(1e-3 + LAUNCH_SECONDS)
     apart = of_measures(measures(operations=67e9), block, A, MAP)
     assert apart.floor == pytest.approx(2e-3)  # what is no multiply-add
+    halved = of_measures(measures(operations=67e9), block, A, TILE, share=0.5)
+    assert halved.floor == apart.floor  # of numbers twice as long
     assert of_measures(measures(1, 1), block, A, MAP).floor == LAUNCH_SECONDS
 
 
