@@ -130,7 +130,7 @@ PLANTED = [
         "race",
         r"greatest\[0\] of 1",
     ),
-    Planted("scatter", "nf_fault(status, (int)blockIdx.x + 1)", "*status = 1", "race", r"status\[0\] of 1"),
+    Planted("scatter", "atomicCAS(status, 0, (int)blockIdx.x + 1)", "*status = 1", "race", r"status\[0\] of 1"),
     Planted("softmax", "(int)blockIdx.x * 4", "(int)blockIdx.x * 3", "race", r"writes global memory that .* of block"),
     Planted("softmax", "lane + i * 32 < 100) {", "lane + i * 32 < 101) {", "race|bounds", r"writes"),
     Planted(

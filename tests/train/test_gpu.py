@@ -37,6 +37,18 @@ def test_every_template_occurs(gpu):
     assert used == {"gpu_map", "gpu_reduction", "gpu_rows", "gpu_scatter", "gpu_contraction"}
 
 
+@pytest.mark.slow
+def test_training_in_tf32_multiplies_by_tensor_cores(gpu):
+    """Nothing that is stored changes its type, and losses are those of float32 but for rounding."""
+    wide, rounded = Capsules(), Capsules()
+    trainer = rounded.trainer("cuda", precision="tf32")
+    losses = trainer.fit(batches(), 2).losses
+    np.testing.assert_allclose(losses, wide.trainer("cuda").fit(batches(), 2).losses, rtol=1e-2)
+    used = {k.schedule.template for k in trainer.step_function().compiled.kernels}
+    assert "gpu_tensor_core" in used and "gpu_contraction" not in used
+    assert {a.dtype for a in rounded.values().values()} == {np.dtype(np.float32)}
+
+
 @pytest.mark.parametrize(("first", "then"), [("cpu", "cuda"), ("cuda", "cpu")])
 def test_a_checkpoint_is_resumed_on_the_other_device(gpu, tmp_path, first, then):
     whole, begun, resumed = Capsules(), Capsules(), Capsules(seed=5)

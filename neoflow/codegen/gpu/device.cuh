@@ -9,9 +9,6 @@
 
 #define NF_DEVICE static __device__ __forceinline__
 
-// The first fault of a kernel stays: 0 before, its number afterwards.
-NF_DEVICE int nf_fault(int* status, int code) { return atomicCAS(status, 0, code); }
-
 NF_DEVICE unsigned nf_shared(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
 
 // ---- ldmatrix, sm_75: lane i gives the row i % 8 of matrix i / 8, 16 aligned bytes of shared memory -----------------

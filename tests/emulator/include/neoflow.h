@@ -1,8 +1,6 @@
 // The functions of neoflow/codegen/gpu/device.cuh, in the machine's terms.
 #pragma once
 
-EMU_INLINE int nf_fault(int* status, int code) { return atomicCAS(status, 0, code); }
-
 EMU_INLINE void nf_cp_async_4(void* shared, const void* global) { emu_copy(shared, global, 4); }
 EMU_INLINE void nf_cp_async_8(void* shared, const void* global) { emu_copy(shared, global, 8); }
 EMU_INLINE void nf_cp_async_16(void* shared, const void* global) { emu_copy(shared, global, 16); }
