@@ -6,11 +6,15 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import neoflow as nf
+from neoflow.architectures import gpu_target
 from neoflow.expr.replace import replaced
 from neoflow.expr.tensor import Tensor
+from neoflow.graph import make_graph
 from neoflow.loops import fits, problem_of
 from neoflow.nn import functional as F
 from neoflow.partition.subgraph import Subgraph
+from neoflow.pipeline import stages
+from neoflow.trace import Trace
 from tests.codegen.kernels import subgraph_of
 from tests.loops.programs import product, subgraphs
 
@@ -75,3 +79,25 @@ def narrowly(subgraph: Subgraph, dtype: str) -> Subgraph:
     }
     cast = {t: nf.cast(s, "float32") for t, s in stored.items() if s is not t}
     return subgraph_of(replaced(outputs, cast.get), list(stored.values()))
+
+
+@lru_cache(maxsize=1)
+def in_tf32() -> dict[str, Subgraph]:
+    """Products in TF32: of odd shapes and of large ones, of expressions, padded; capsules and their gradients."""
+    v, u = nf.placeholder((1, 3, 5, 6, 4, 4)), nf.placeholder((4, 3, 3, 3, 4, 4))
+    y = F.capsule_conv(v, u, stride=2)
+    programs: dict[str, tuple[list[Tensor], list[Tensor]]] = {"capsules": ([y, *nf.vjp(nf.sum(y * y), [v, u])], [v, u])}
+    for name, shapes, function in (
+        ("product", ((33, 42), (42, 50)), product),
+        ("large", ((4096, 1024), (1024, 4096)), product),
+        ("expression", ((33, 42), (42, 50), (42,)), lambda a, b, c: product(nf.relu(a) * c, b)),
+        ("convolution", ((2, 3, 7, 9), (8, 3, 3, 3)), lambda x, w: F.conv2d(x, w, padding=1)),
+    ):
+        inputs = [nf.placeholder(s) for s in shapes]
+        programs[name] = [function(*inputs)], inputs
+    found: dict[str, Subgraph] = {}
+    for name, (outputs, inputs) in programs.items():
+        divided = stages(make_graph(outputs, inputs), Trace(), gpu_target("cuda", "sm_80"), "tf32")[1]
+        kernels = [s for s in dict.fromkeys(divided.subgraphs) if fits("gpu_contraction", problem_of(s)).ok]
+        found |= {f"{name} {n}": s for n, s in enumerate(kernels)}
+    return found

@@ -11,7 +11,7 @@ from neoflow.architectures import gpu_target
 from neoflow.codegen.gpu.resources import resources
 from neoflow.loops import complete, default, fits, legal, problem_of
 from neoflow.loops.space import Space
-from tests.codegen.gpu.contractions import forms, matmul, narrow_forms, narrowly
+from tests.codegen.gpu.contractions import forms, in_tf32, matmul, narrow_forms, narrowly
 from tests.codegen.gpu.running import verified
 from tests.codegen.kernels import subgraph_of
 from tests.loops.programs import product
@@ -72,6 +72,8 @@ def test_what_is_legal_follows_from_the_processor():
 def test_a_default_keeps_in_registers_what_its_legality_says(target):
     found = forms() | {str(s): matmul(*s) for s in (*EDGES, (1024, 1024, 1024), (4096, 4096, 512))}
     found |= {f"narrow {name}": narrowly(s, "float16") for name, s in found.items()}
+    if target is not TURING:
+        found |= {f"tf32 {name}": s for name, s in in_tf32().items()}
     for name, subgraph in found.items():
         schedule = default(problem_of(subgraph), target)
         lowered = codegen.lower(subgraph, schedule, target, "k")
