@@ -22,7 +22,8 @@ class Architecture:
     threads, blocks, registers, shared_bytes: what a processor holds at a time. block_shared_bytes: the most that one
     block may ask for, of which up to 48 KiB without asking. flops: float32, of the board, a second.
     tensor_flops: float16 with float32 sums. bandwidth: bytes a second.
-    has_async_copy: `cp.async`. has_bfloat16, has_tf32: tensor cores for them.
+    has_async_copy: `cp.async`. has_bfloat16, has_tf32: tensor cores for them. has_wgmma: four warps multiply what is in
+    shared memory (`sm_90a`).
     """
 
     name: str
@@ -40,6 +41,7 @@ class Architecture:
     has_async_copy: bool
     has_bfloat16: bool
     has_tf32: bool
+    has_wgmma: bool = False
 
     @property
     def capability(self) -> int:
@@ -74,7 +76,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         ),
         Architecture(
             "sm_90", "H200", 132, 2048, 32, 65536, 228 * _KB, 227 * _KB, 50 * _MB, 67 * _T, 989 * _T, 4.8 * _T,
-            has_async_copy=True, has_bfloat16=True, has_tf32=True,
+            has_async_copy=True, has_bfloat16=True, has_tf32=True, has_wgmma=True,
         ),
     )
 }  # fmt: skip

@@ -25,6 +25,7 @@ from neoflow.loops.gpu import reduction as gpu_reduction
 from neoflow.loops.gpu import rows as gpu_rows
 from neoflow.loops.gpu import scatter as gpu_scatter
 from neoflow.loops.gpu import tensor_core as gpu_tensor_core
+from neoflow.loops.gpu import wgmma as gpu_wgmma
 from neoflow.loops.knob import Chosen, Knob, Range, completed
 from neoflow.loops.nest import ScatterNest, nest_of, scatter_of
 from neoflow.loops.problem import Measures, NestProblem
@@ -94,6 +95,16 @@ TEMPLATES: dict[str, Template] = {
             gpu_tensor_core.measures,
             device="gpu",
             fits_target=gpu_tensor_core.fits_target,
+        ),
+        Template(
+            "gpu_wgmma",
+            NestProblem,
+            gpu_tensor_core.fits,
+            gpu_wgmma.KNOBS,
+            gpu_wgmma.measures,
+            is_usable=gpu_wgmma.is_usable,
+            device="gpu",
+            fits_target=gpu_wgmma.fits_target,
         ),
         Template(
             "gpu_contraction",

@@ -68,7 +68,26 @@ def rewrite(text: str) -> str:
         raise SourceError("a __shared__ variable that does not read `[extern] __shared__ TYPE NAME[EXTENTS];`")
     if found > 4000:
         raise SourceError("more than 4000 shared variables")
-    return _SHARED.sub(declare, plain) + _VARIABLES
+    return _of_warpgroups(plain) + _SHARED.sub(declare, plain) + _VARIABLES
+
+
+def _of_warpgroups(text: str) -> str:
+    """The instructions of warpgroups that a source calls, before its first line: their names say what they do."""
+    found = []
+    for name in sorted(set(_WARPGROUP.findall(text))):
+        _, _, *parts = name.split("_")
+        if parts[0] in ("fence", "wait"):
+            found.append(f"template <class... D> EMU_INLINE void {name}(D...) {{ emu_wgmma_{parts[0]}(); }}")
+            continue
+        n, dtype, turned = parts
+        call = f"emu_wgmma(sums, {n[1:]}, a, b, ELEMENT_{dtype.upper()}, {turned[0]}, {turned[1]});"
+        given = "unsigned long long a, unsigned long long b, D... d"
+        body = f"float* sums[] = {{d...}}; {call}"
+        found.append(f"template <class... D> EMU_INLINE void {name}({given}) {{ {body} }}")
+    return "\n".join(['#line 1 "warpgroups.h"', *found, '#line 1 "kernel.cpp"\n']) if found else ""
+
+
+_WARPGROUP = re.compile(r"nf_wgmma_(?:n\d+_\w+_\d\d|fence_n\d+|wait_n\d+)")
 
 
 _VARIABLES = """

@@ -22,7 +22,7 @@ from neoflow.target import Target
 @lru_cache(maxsize=4)
 def toolchain(compiler: str) -> str:
     """What turns lowered text into machine code: TVM, the CUDA compiler, and the files here that drive them."""
-    files = [Path(HERE, n) for n in ("compile.py", "compilers.py", "cuda.py", "ptx.py")]
+    files = [Path(HERE, n) for n in ("compile.py", "compilers.py", "cuda.py", "ptx.py", "wgmma.py")]
     headers = digest(*(p.read_text() for p in sorted((*HERE.glob("*.cuh"), *HERE.glob("device.ptx")))))
     return f"TVM {version('apache-tvm')}, {compiler}, {FLAGS}, {headers}, {program_digest(files)}"
 

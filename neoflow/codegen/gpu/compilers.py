@@ -140,4 +140,9 @@ def cuda_compilers() -> list[str]:
 
 def cubin(source: str, target: Target) -> bytes:
     """Machine code of CUDA C++ for the target's architecture. Raises `CodegenError`."""
-    return compiler().cubin(source, target.mcpu)
+    return compiler().cubin(source, machine_of(source, target))
+
+
+def machine_of(source: str, target: Target) -> str:
+    """What the source is compiled for: instructions of warpgroups are for one architecture alone, "sm_90a"."""
+    return f"{target.mcpu}a" if "wgmma.mma_async" in source else target.mcpu

@@ -78,6 +78,10 @@ class RegisterTile:
 
         return Sums(acc, at, t.thread_m, t.thread_n // self.wide, self.wide, row_of, column_of)
 
+    def publish(self) -> list:
+        """Nothing: threads read what others have stored."""
+        return []
+
     def multiply(self, acc: emit.Registers, stage: Value) -> list:
         """The terms of a step in shared memory."""
         unroll = min(self.unroll, self.tile.block_k)

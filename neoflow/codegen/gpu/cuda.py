@@ -12,6 +12,7 @@ import tvm
 from tvm import tirx
 
 from neoflow.codegen.gpu.kernel import Lowered
+from neoflow.codegen.gpu.wgmma import functions
 from neoflow.target import Target
 
 HERE = Path(__file__).parent
@@ -53,8 +54,13 @@ def cuda_source(kernels: Sequence[Lowered], target: Target) -> str:
     text = _BOUNDS.sub(r"__launch_bounds__(\1, 1)", text[text.index(_FIRST) :])
     half = _HALF if "half" in text else ""
     device = (HERE / "device.cuh").read_text() if any(name in text for name in _OF_DEVICE) else ""
-    return f"{half}{(HERE / 'math.cuh').read_text()}\n{device}{text}"
+    return f"{half}{(HERE / 'math.cuh').read_text()}\n{device}{_guarded(functions(text))}{text}"
 
 
-_OF_DEVICE = ("nf_cp_async", "nf_ldmatrix", "nf_mma")
+def _guarded(text: str) -> str:
+    """Instructions, to which an emulator gives a meaning of its own."""
+    return f"#ifndef NEOFLOW_EMULATED\n{text}#endif\n" if text else ""
+
+
+_OF_DEVICE = ("nf_cp_async", "nf_ldmatrix", "nf_mma", "nf_wgmma")
 """What `device.cuh` is for."""

@@ -112,4 +112,20 @@ NF_DEVICE void nf_cp_async_wait_all() { asm volatile("cp.async.wait_all;\n" ::: 
 NF_DEVICE void nf_cp_async_commit() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 
 #endif  // sm_80
+
+// ---- wgmma, sm_90a: operands in shared memory, in lines of 128 bytes, named by descriptors --------------------------
+// Sums and instructions are functions of `wgmma.py`, which knows how many there are.
+
+#if __CUDA_ARCH__ >= 900
+
+// Of what is at p: its 128-byte lines with their chunks swizzled, 1024 bytes from 8 lines to the next. panel: bytes from
+// 64 rows to the next where lines are not along K.
+NF_DEVICE unsigned long long nf_wgmma_operand(const void* p, int panel) {
+    unsigned long long start = (nf_shared(p) & 0x3ffff) >> 4, leading = (panel & 0x3ffff) >> 4, stride = 1024 >> 4;
+    return start | leading << 16 | stride << 32 | 1ull << 62;
+}
+// What this thread has stored in shared memory, for instructions that read it by descriptors after a barrier.
+NF_DEVICE void nf_wgmma_publish() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
+
+#endif  // sm_90
 #endif  // NEOFLOW_EMULATED

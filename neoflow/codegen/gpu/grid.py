@@ -12,6 +12,7 @@ import tvm
 from tvm import tirx
 from tvm.tirx import stmt as ts
 
+from neoflow.architectures import ACCESS_BYTES
 from neoflow.codegen.gpu.words import words
 from neoflow.codegen.tir import emit
 
@@ -36,17 +37,17 @@ class Grids:
     scratch: tuple[tirx.Buffer, ...] = ()
 
 
-def shared(size: int, element: str, name: str) -> tirx.Buffer:
-    """A buffer of the threads of a block, aligned to 16 bytes."""
-    return emit.buffer(size, element, name, 16, "shared")
+def shared(size: int, element: str, name: str, alignment: int = ACCESS_BYTES) -> tirx.Buffer:
+    """A buffer of the threads of a block."""
+    return emit.buffer(size, element, name, alignment, "shared")
 
 
-def dynamic(size: int, element: str, name: str) -> tirx.Buffer:
+def dynamic(size: int, element: str, name: str, alignment: int = ACCESS_BYTES) -> tirx.Buffer:
     """The same of any size, which a launch asks for: one piece of memory a kernel, whatever its names.
 
     A source may have one name of only one type.
     """
-    return emit.buffer(size, element, f"{name}_{element}", 16, "shared.dyn")
+    return emit.buffer(size, element, f"{name}_{element}", alignment, "shared.dyn")
 
 
 def called(name: str, *args: Value) -> ts.Stmt:

@@ -24,12 +24,16 @@ from neoflow.codegen.tir import emit
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Operands with their places and accesses; the steps of a part of K: from `first` on, `length` of them."""
+    """Operands with their places and accesses; the steps of a part of K: from `first` on, `length` of them.
+
+    publish: what is done before a barrier after which others multiply what was stored.
+    """
 
     operands: Sequence[tuple[Operand, Place, list[Slot]]]
     stages: int
     first: Value
     length: int | Value
+    publish: Callable[[], list]
 
     def begin(self) -> list:
         """What is done before the first step."""
@@ -43,8 +47,8 @@ class Pipeline:
         """A step; `multiply(stage)` is of what lies in a stage."""
         if self.stages == 1:
             stage = emit.integer(0)
-            return [*self._through(step, stage), barrier(), *multiply(stage), barrier()]
-        out: list = [*self._wait(), barrier()]
+            return [*self._through(step, stage), *self.publish(), barrier(), *multiply(stage), barrier()]
+        out: list = [*self._wait(), *self.publish(), barrier()]
         ahead = emit.bind(out, step + emit.integer(self.stages - 1), "ahead")
         into = self._stage(out, ahead)
         held = {id(o): o.registers() for o, _, _ in self.operands if not o.is_copied}

@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from neoflow.codegen.gpu.compilers import FLAGS
+from neoflow.codegen.gpu.compilers import FLAGS, machine_of
 from neoflow.errors import CodegenError
 from neoflow.target import Target
 
@@ -62,7 +62,7 @@ def resources(source: str, target: Target) -> dict[str, Resources]:
     with tempfile.TemporaryDirectory(prefix="neoflow-") as folder:
         given, made = Path(folder, f"kernel.{suffix}"), Path(folder, "kernel.cubin")
         given.write_text(source)
-        whole = [*command, f"-arch={target.mcpu}", "-o", str(made), str(given)]
+        whole = [*command, f"-arch={machine_of(source, target)}", "-o", str(made), str(given)]
         done = subprocess.run(whole, capture_output=True, text=True)
     if done.returncode:
         raise CodegenError(f"{command[0]} does not compile a kernel for {target.mcpu}:\n{done.stderr[-2000:]}")

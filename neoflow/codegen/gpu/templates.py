@@ -12,6 +12,7 @@ from neoflow.codegen.gpu.reduction import lower_reduction
 from neoflow.codegen.gpu.rows import lower_rows
 from neoflow.codegen.gpu.scatter import lower_scatter
 from neoflow.codegen.gpu.tensor_core import lower_tensor_core
+from neoflow.codegen.gpu.wgmma import lower_wgmma
 from neoflow.codegen.tir.frame import Buffers, Frame
 from neoflow.loops import Schedule
 from neoflow.loops.problem import NestProblem
@@ -32,6 +33,7 @@ LOWERINGS: dict[str, Lowering] = {
     "gpu_scatter": lower_scatter,
     "gpu_map": _of_nest(lower_map),
     "gpu_tensor_core": lower_tensor_core,
+    "gpu_wgmma": lower_wgmma,
     "gpu_contraction": lower_contraction,
     "gpu_reduction": _of_nest(lower_reduction),
 }

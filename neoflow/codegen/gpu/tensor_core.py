@@ -85,6 +85,10 @@ class Fragments:
 
         return Sums(acc, at, 2 * t.fragments_m, halves, 2, row_of, column_of)
 
+    def publish(self) -> list:
+        """Nothing: threads read what others have stored."""
+        return []
+
     def multiply(self, acc: emit.Registers, stage: Value) -> list:
         """The terms of a step in shared memory."""
         return emit.loop(self._steps, lambda n: self._terms(acc, stage, n * emit.integer(self.tile.terms)), "k")

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from tvm import tirx
 
+from neoflow.architectures import ACCESS_BYTES
 from neoflow.codegen.gpu.blocks import Blocks
 from neoflow.codegen.gpu.grid import Grid, Grids, Value, dynamic, shared
 from neoflow.codegen.gpu.layouts import Layout
@@ -27,9 +28,11 @@ from neoflow.loops.sides import Contraction, size
 
 
 class Core(Protocol):
-    """What multiplies. begin: a thread's sums, with statements that are added. multiply: the terms of a stage."""
+    """What multiplies. begin: a thread's sums, with statements that are added. publish: what a thread does before the
+    barrier after which others multiply what it has stored. multiply: the terms of a stage."""
 
     def begin(self, out: list, thread: Value) -> Sums: ...
+    def publish(self) -> list: ...
     def multiply(self, acc: emit.Registers, stage: Value) -> list: ...
 
 
@@ -42,12 +45,12 @@ class Places:
     dynamic_bytes: int
 
 
-def places(left: Layout, right: Layout, element: str, tile: AnyTile) -> Places:
+def places(left: Layout, right: Layout, element: str, tile: AnyTile, alignment: int = ACCESS_BYTES) -> Places:
     """Both sides of a stage side by side."""
     stride = left.elements + right.elements
     nbytes = tile.stages * stride * tile.element_bytes
     is_dynamic = nbytes > STATIC_BYTES
-    memory = (dynamic if is_dynamic else shared)(tile.stages * stride, element, "tiles")
+    memory = (dynamic if is_dynamic else shared)(tile.stages * stride, element, "tiles", alignment)
     return Places(Place(memory, 0, stride), Place(memory, left.elements, stride), nbytes if is_dynamic else 0)
 
 
@@ -97,7 +100,7 @@ class Tiled:
         begun = [(o, place, o.begin(out, thread, first, at.env)) for o, place, first in starts]
         first_step = emit.bind(out, at.part * emit.integer(self.steps_each), "first")
         length = self._length(first_step)
-        pipeline = Pipeline(begun, self.tile.stages, first_step, length)
+        pipeline = Pipeline(begun, self.tile.stages, first_step, length, self.core.publish)
         sums = self.core.begin(out, thread)
 
         def leaf(acc: emit.Registers, step: list[Value]) -> list:

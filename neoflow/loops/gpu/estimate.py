@@ -17,7 +17,7 @@ from typing import Any
 from neoflow.architectures import Architecture, architecture
 from neoflow.errors import ScheduleError
 from neoflow.expr import dtype as dt
-from neoflow.loops.gpu import contraction, map, reduction, rows, scatter, tensor_core
+from neoflow.loops.gpu import contraction, map, reduction, rows, scatter, tensor_core, wgmma
 from neoflow.loops.gpu.fragments import peak_share
 from neoflow.loops.gpu.occupancy import Block, Occupancy, occupancy
 from neoflow.loops.knob import Chosen
@@ -115,6 +115,7 @@ FORMS: dict[str, Form] = {
         lambda a: a.tensor_flops,
         lambda p, k: peak_share(dt.itemsize(tensor_core.element(p, k))),
     ),
+    "gpu_wgmma": Form(wgmma.block, wgmma.measures, TILE_WARPS, lambda a: a.tensor_flops),
     "gpu_contraction": Form(contraction.block, contraction.measures, TILE_WARPS, lambda a: a.flops),
 }
 """By template."""

@@ -33,20 +33,21 @@ from neoflow.target import Target
 from neoflow.verdict import Verdict
 
 
-def _narrow_splits(p: NestProblem, k: Chosen) -> tuple[int, ...]:
+def narrow_splits(p: NestProblem, k: Chosen) -> tuple[int, ...]:
     """The ways to divide the factors after which both sides are narrow."""
     found = splits_of(p, k)
     key = ("narrow splits", k["fuse"])
     return p.memo.once(key, lambda: tuple(n for n, c in enumerate(found) if narrow_sides(c) is not None))
 
 
-def _types(p: NestProblem) -> set[str]:
+def types(p: NestProblem) -> set[str]:
+    """What may be multiplied, by the ways to divide the factors."""
     found = (narrow_sides(c) for c in splits_of(p, {"fuse": p.all_fused}))
     return {n[0] for n in found if n is not None}
 
 
 def fits(p: NestProblem) -> Verdict:
-    if _types(p):
+    if types(p):
         return Verdict(True, "a sum of products of narrow floats, or floats rounded to TF32, with two sides")
     reason = "it is no sum of products whose two sides are narrow floats, or rounded to TF32"
     return Verdict(False, f"tensor cores do not fit: {reason}")
@@ -58,7 +59,7 @@ def fits_target(p: NestProblem, target: Target) -> Verdict:
         return Verdict(False, f"tensor cores are programmed in CUDA C++, not for {target}")
     a = architecture(target)
     for dtype, is_there in (("bfloat16", a.has_bfloat16), (TF32, a.has_tf32)):
-        if dtype in _types(p) and not is_there:
+        if dtype in types(p) and not is_there:
             return Verdict(False, f"the tensor cores of {target.mcpu} have no {dtype}")
     return Verdict(True, "its tensor cores have the type")
 
@@ -129,7 +130,7 @@ def measures(p: NestProblem, target: Target, k: Chosen) -> Measures:
 
 
 KNOBS: tuple[Knob[NestProblem], ...] = (
-    *side_knobs(_narrow_splits),
+    *side_knobs(narrow_splits),
     *tile_knobs(FAMILY),
     *operand_knobs(FAMILY),
     *result_knobs(FAMILY),

@@ -33,6 +33,12 @@ void emu_copy_wait(unsigned groups_left, int open_too);
 // Registers of the lanes of a warp; `kind` numbers the element type (enum Element).
 void emu_ldmatrix(unsigned* registers, const void* row, int matrices, int transposed);
 void emu_mma(float* d, const unsigned* a, const unsigned* b, int k, int kind);
+// Of warpgroups: `sums` are n / 8 times 4 registers; what is multiplied is there after the wait.
+unsigned long long emu_wgmma_operand(const void* p, int panel);
+void emu_wgmma_publish();
+void emu_wgmma_fence();
+void emu_wgmma(float* const* sums, int n, unsigned long long a, unsigned long long b, int kind, int turned_a, int turned_b);
+void emu_wgmma_wait();
 void emu_read(const void* address, unsigned long bytes);  // of memory, by library code
 void emu_write(const void* address, unsigned long bytes);
 void emu_misaligned(const void* address, int multiple);

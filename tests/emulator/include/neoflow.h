@@ -29,6 +29,9 @@ EMU_INLINE void nf_mma_m16n8k16_bf16(float* d, const void* a, const void* b) { e
 EMU_INLINE void nf_mma_m16n8k4_tf32(float* d, const void* a, const void* b) { emu_mma(d, (unsigned*)a, (unsigned*)b, 4, ELEMENT_TF32); }
 EMU_INLINE void nf_mma_m16n8k8_tf32(float* d, const void* a, const void* b) { emu_mma(d, (unsigned*)a, (unsigned*)b, 8, ELEMENT_TF32); }
 
+EMU_INLINE unsigned long long nf_wgmma_operand(const void* p, int panel) { return emu_wgmma_operand(p, panel); }
+EMU_INLINE void nf_wgmma_publish() { emu_wgmma_publish(); }
+
 // To nearest, halves away from zero.
 EMU_INLINE float nf_tf32(float v) {
     unsigned bits = __float_as_uint(v);

@@ -133,6 +133,7 @@ void block_threads(unsigned count) {
         Thread& t = threads[i];
         t.number = i, t.lane = i % WARP, t.warp = &warps[i / WARP], t.state = FRESH, t.line = 0;
         t.index = index;
+        t.products.clear(), t.fenced = t.unpublished = false;
         if (++index.x == block.x) {
             index.x = 0;
             if (++index.y == block.y) index.y = 0, ++index.z;
@@ -142,7 +143,7 @@ void block_threads(unsigned count) {
         ready[i] = i;
     }
     ready_begin = 0, ready_count = count;
-    machine.threads = count, machine.done = 0, machine.at_barrier = 0, machine.counting = 0;
+    machine.threads = count, machine.done = 0, machine.at_barrier = 0, machine.counting = 0, machine.unpublished = false;
     free_stacks = stacks;
 }
 
@@ -222,7 +223,8 @@ void release_barrier() {
                   first->index.y, first->index.z, first->line);
     }
     ++machine.epoch;
-    machine.at_barrier = 0;
+    machine.at_barrier = 0, machine.unpublished = false;
+    for (unsigned i = 0; i < machine.threads; ++i) machine.unpublished |= threads[i].unpublished;
     machine.counted = machine.counting, machine.counting = 0;
     for (unsigned i = 0; i < machine.threads; ++i)
         if (threads[i].state == AT_BARRIER) {

@@ -39,6 +39,15 @@ struct Copy {
     unsigned bytes;
 };
 
+struct Product {  // of a warpgroup: begun, not waited for
+    std::vector<float*> sums;   // of 4 each
+    std::vector<float> before;  // their values, where this one is the first to change them
+    const char* window;
+    uint64_t a, b;  // descriptors
+    int n, kind;
+    bool turned_a, turned_b;
+};
+
 enum State : uint8_t { FRESH, READY, AT_BARRIER, IN_WARP, DONE };
 
 struct Warp;
@@ -67,6 +76,9 @@ struct Thread {
     uint32_t known[WARP];  // once the warp's time has begun: accesses of a lane before this time of the warp happened before what comes now
     std::vector<Copy> open;                  // copies of no group yet
     std::vector<std::vector<Copy>> groups;   // oldest first
+    std::vector<Product> products;           // oldest first
+    const char* window;                      // of the shared memory that its last descriptor names
+    bool fenced, unpublished;                // its sums for products; what it has stored for descriptors
 };
 
 struct Warp {
@@ -83,6 +95,7 @@ struct Machine {
     uint32_t epoch, block_start, launch_start;  // an epoch ends at a barrier; numbers are never used again
     // the block
     unsigned threads, done, at_barrier;
+    bool unpublished;  // at the last barrier, of some thread
     int counting, counted;  // what __syncthreads_count counts, and counted
     Thread* current;
     Report report;
@@ -123,6 +136,7 @@ enum Flag : uint32_t {
 enum Access { READ, WRITE, UPDATE, COPY_BEGINS, COPY_ENDS };
 
 void touch(Thread* thread, const void* address, size_t bytes, Access access, const void* pc);
+double decode(const void* at, int kind);  // of an element type
 void aligned(Thread* thread, const void* address, size_t bytes, const void* pc);
 
 inline bool in_arena(const void* address);

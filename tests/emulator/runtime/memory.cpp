@@ -175,6 +175,7 @@ void touch(Thread* thread, const void* address, size_t bytes, Access access, con
     Record* r = &shadows[a.shift][offset >> a.shift];
     size_t step = size_t(1) << a.shift;
     bool shared = offset < GLOBAL;
+    if (thread && shared && access != READ && access != COPY_BEGINS) thread->unpublished = true;
     Touch t{thread, pc, (uint64_t)address, shared, shared ? machine.block_start : machine.launch_start};
     for (size_t done = 0; done < bytes; done += step, ++r, t.address += step) granule(t, *r, access, *a.floor);
 }

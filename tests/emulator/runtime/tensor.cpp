@@ -10,7 +10,7 @@
 
 namespace emu {
 
-static double decode(const void* at, int kind) {
+double decode(const void* at, int kind) {
     uint16_t half;
     uint32_t bits;
     float f;
