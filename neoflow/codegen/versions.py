@@ -40,6 +40,11 @@ OWN: dict[str, tuple[str, ...]] = {
         *(f"loops/gpu/{n}.py" for n in ("fragments", "narrow", "tensor_core")),
         "codegen/gpu/tensor_core.py",
     ),
+    "gpu_wgmma": (
+        *_GPU_TILED,
+        *(f"loops/gpu/{n}.py" for n in ("fragments", "narrow", "tensor_core", "wgmma")),
+        "codegen/gpu/wgmma.py",
+    ),
     "gpu_reduction": (*_GPU_REDUCTION, *_GPU_TEAM),
     "gpu_map": (
         *("loops/map.py", "loops/gpu/map.py", "loops/gpu/turn.py", "loops/gpu/blocks.py"),

@@ -58,7 +58,7 @@ EDITS = (
     ("loops/nest.py", "\nEDITED = 1\n", set()),
     ("codegen/cpu/map.py", "\nEDITED = 1\n", {"map", "rows"}),
     ("loops/contraction.py", "\nEDITED = 1\n", {"contraction"}),
-    ("codegen/gpu/tiled.py", "\nEDITED = 1\n", {"gpu_contraction", "gpu_tensor_core"}),
+    ("codegen/gpu/tiled.py", "\nEDITED = 1\n", {"gpu_contraction", "gpu_tensor_core", "gpu_wgmma"}),
     ("codegen/versions.py", "\nEDITED = 1\n", set()),
 )
 PROGRAM = """
