@@ -53,7 +53,8 @@ def test_several_warpgroups_and_panels(along):
 @pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
 def test_random_schedules_by_warpgroups(dtype):
     """Convolutions, capsules, their gradients, what is computed where it is loaded."""
-    for seed, (name, subgraph) in enumerate(narrow_forms(dtype).items()):
+    for seed, name in enumerate(("turned 0", "inner batch 0", "convolution 0", "capsules 0", "capsules 1")):
+        subgraph = narrow_forms(dtype)[name]
         problem = problem_of(subgraph)
         if not TEMPLATES["gpu_wgmma"].fits_target(problem, HOPPER).ok:
             continue
