@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from neoflow.architectures import WARP
-from neoflow.codegen.gpu.grid import Grids, Value, called
-from neoflow.codegen.gpu.layouts import BANKED, divided
+from neoflow.codegen.gpu.grid import Grids, Value, called, divided
+from neoflow.codegen.gpu.layouts import BANKED
 from neoflow.codegen.gpu.operands import Place
 from neoflow.codegen.gpu.results import Sums
 from neoflow.codegen.gpu.tiled import Places, Tiled, places

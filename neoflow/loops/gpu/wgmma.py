@@ -21,8 +21,10 @@ from functools import lru_cache
 from neoflow.architectures import ARCHITECTURES, WARP, Architecture, architecture
 from neoflow.loops.gpu import operands, tensor_core
 from neoflow.loops.gpu.family import Family, side_knobs, tile_knobs
+from neoflow.loops.gpu.limits import SPARE, room
 from neoflow.loops.gpu.moves import measures_by, operand_knobs, result_knobs
-from neoflow.loops.gpu.tile import FMAS, SPARE, STAGES, AnyTile, room, runs
+from neoflow.loops.gpu.occupancy import Block
+from neoflow.loops.gpu.tile import FMAS, STAGES, AnyTile, block_of, runs
 from neoflow.loops.knob import Chosen, Knob
 from neoflow.loops.problem import Measures, NestProblem
 from neoflow.target import Target
@@ -132,6 +134,11 @@ def tile_of(p: NestProblem, target: Target, k: Chosen) -> WarpgroupTile:
     found = FAMILY.tile(p, target, k)
     assert isinstance(found, WarpgroupTile)
     return found
+
+
+def block(p: NestProblem, target: Target, k: Chosen) -> Block:
+    """What a block takes."""
+    return block_of(tile_of(p, target, k))
 
 
 def measures(p: NestProblem, target: Target, k: Chosen) -> Measures:
