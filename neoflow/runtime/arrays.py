@@ -22,7 +22,7 @@ import numpy as np
 from neoflow import dtype as dt
 from neoflow.errors import Location, RuntimeFault
 
-_REACHED = (1, 3, 11, 13)
+HOSTS = (1, 3, 11, 13)
 """Types of devices, of `dlpack.h`, whose memory a CPU reads: its own, and what is pinned or managed for a GPU's."""
 _DEVICES = {2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm", 14: "oneapi", 15: "webgpu"}
 
@@ -54,7 +54,7 @@ def _foreign(value: Any, what: str, where: Location | None) -> np.ndarray:
         return np.asarray(value)
     if hasattr(value, "__dlpack_device__"):
         kind, number = value.__dlpack_device__()
-        if int(kind) not in _REACHED:
+        if int(kind) not in HOSTS:
             device = f"{_DEVICES.get(int(kind), f'type {int(kind)}')}:{int(number)}"
             raise RuntimeFault(f"{what}: the {_kind(value)} is on device {device}; bring it to the CPU first", where)
     array = np.from_dlpack(value)

@@ -92,6 +92,8 @@ class Executor:
         updated: Sequence[int] = (),
     ):
         self._updated = updated
+        self.followers: Sequence[int] = ()
+        """streams of other libraries that wait for the runs from now on"""
         self._ended = 0
         """runs that a GPU has made although an index was out of range: nothing ends them there"""
         self.device, self._threads = device, threads
@@ -164,13 +166,13 @@ class Executor:
     def run_beside(self, meanwhile: Callable[[], None]) -> None:
         """Run all calls, and `meanwhile()` after they were launched."""
         self._clear()
-        self.device.launch(self._laid.recording)
+        self.device.launch(self._laid.recording, self.followers)
         meanwhile()
         self._judge()
 
     def _launch(self, recording: Recording) -> None:
         self._clear()
-        self.device.launch(recording)
+        self.device.launch(recording, self.followers)
         self._judge()
 
     def _clear(self) -> None:

@@ -4,7 +4,7 @@
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from itertools import chain, count
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from neoflow.errors import RuntimeFault
 from neoflow.package import gpu as packages
 from neoflow.runtime.device.cuda import Cuda, Gpu
 from tests.emulator.machine import MEMORY, Program
-from tests.emulator.streams import MAIN, UPLOADS, Streams
+from tests.emulator.streams import MAIN, OTHERS, UPLOADS, Streams
 
 
 def _bytes(host: int, nbytes: int) -> np.ndarray:
@@ -23,15 +23,21 @@ def _bytes(host: int, nbytes: int) -> np.ndarray:
 
 class EmulatedDriver:
     """See `neoflow.runtime.device.cuda.Driver`. calls: what was asked for, by name; limit: bytes of its memory.
-    late_uploads: they are done as late as they may be, and not as early."""
+    late_uploads, late_others: they are done as late as they may be, and not as early; of other libraries, all streams
+    are one."""
 
     def __init__(
-        self, checked: bool = True, limit: int = 4 << 30, architecture: str = "sm_80", late_uploads: bool = True
+        self,
+        checked: bool = True,
+        limit: int = 4 << 30,
+        architecture: str = "sm_80",
+        late_uploads: bool = True,
+        late_others: bool = True,
     ):
         self.gpu = Gpu("emulator", architecture, 4, limit, 13000)
         self.checked, self.calls, self.used = checked, list[str](), 0
-        self.streams = Streams(late_uploads)
-        self.stream, self.followed = 0x7F00, list[int]()
+        self.streams = Streams(late_uploads, late_others)
+        self.stream, self.followed, self.led = 0x7F00, list[int](), list[int]()
         self._buffers: dict[int, object] = {}
         self._pinned: dict[int, np.ndarray] = {}
         self._handles: dict[int, object] = {}
@@ -115,13 +121,16 @@ class EmulatedDriver:
         self.calls.append("graph")
         return self._handle(actions)
 
+    def drop_graph(self) -> None:
+        self._capturing = None
+
     def run_graph(self, graph: int) -> None:
         self.calls.append("run")
         for action in self._handles[graph]:
             self.streams.put(MAIN, action)
 
-    def launches(self, graph: int) -> Iterator[object]:
-        return map(self.run_graph, (graph,))
+    def launches(self, graph: int, followers: Sequence[int] = ()) -> Iterator[object]:
+        return chain(map(self.run_graph, (graph,)), map(self.lead, followers))
 
     def judge(self, launched: object) -> None:
         if isinstance(launched, RuntimeFault):
@@ -131,8 +140,24 @@ class EmulatedDriver:
         del self._handles[graph]
 
     def event(self) -> int:
+        return self._handle(self._now())
+
+    def _now(self) -> tuple[float, int]:
         self._clock += 1e-6
-        return self._handle((self._clock, self.streams.moment(MAIN)))
+        return self._clock, self.streams.moment(MAIN)
+
+    def events(self, count: int) -> list[int]:
+        return [self._handle(None) for _ in range(count)]
+
+    def mark(self, event: int) -> None:
+        assert self._capturing is not None
+        self._capturing.append(lambda: self._handles.update({event: self._now()}))
+
+    def is_over(self, event: int) -> bool:
+        return self.streams.is_done(MAIN, self._handles[event][1])
+
+    def wait_for(self, event: int) -> None:
+        self.streams.run(MAIN, self._handles[event][1])
 
     def seconds(self, first: int, last: int) -> float:
         self.streams.finish()
@@ -148,6 +173,12 @@ class EmulatedDriver:
     def follow(self, stream: int) -> None:
         self.calls.append("follow")
         self.followed.append(stream)
+        self.streams.wait(MAIN, OTHERS, self.streams.moment(OTHERS))
+
+    def lead(self, stream: int) -> None:
+        self.calls.append("lead")
+        self.led.append(stream)
+        self.streams.wait(OTHERS, MAIN, self.streams.moment(MAIN))
 
     def pinned(self, nbytes: int) -> int:
         content = np.full(nbytes, 0xAA, np.uint8)

@@ -26,9 +26,11 @@ class Api:
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR=1,
         CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT=2,
     )
+    CUevent_record_flags = SimpleNamespace(CU_EVENT_RECORD_EXTERNAL=1)
+    CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL=1)
 
     def __init__(self):
-        self.failing, self.missing, self.calls = {}, set(), []
+        self.failing, self.missing, self.calls, self.given, self.giving = {}, set(), [], [], {}
         for handle in ("CUstream", "CUevent", "CUmodule", "CUfunction", "CUgraphExec"):
             setattr(self, handle, int)
 
@@ -38,12 +40,13 @@ class Api:
 
         def call(*arguments):
             self.calls.append((name, threading.get_ident()))
+            self.given.append((name, *arguments))
             if name in self.missing:
                 raise RuntimeError(f'Function "{name}" not found')
             if name in self.failing:
                 return (Code(self.failing[name], 1),)
             found = {"cuDeviceGetName": b"board\0", "cuGetErrorString": b"words of the driver"}.get(name, 8)
-            return (Code(), found)
+            return (Code(), self.giving[name]() if name in self.giving else found)
 
         return call
 
@@ -128,3 +131,67 @@ def test_every_thread_has_the_context(api):
     driver.synchronize()
     names = [name for name, _ in api.calls]
     assert names == ["cuCtxSetCurrent", "cuStreamSynchronize", "cuStreamSynchronize", "cuStreamSynchronize"]
+
+
+def test_other_streams_wait_for_a_graph_with_nothing_in_between(api):
+    driver = CudaDriver()
+    for item in driver.launches(5, (7, 9)):
+        driver.judge(item)
+    assert api.given[-4:] == [
+        ("cuGraphLaunch", 5, 8),
+        ("cuEventRecord", 8, 8),
+        ("cuStreamWaitEvent", 7, 8, 0),
+        ("cuStreamWaitEvent", 9, 8, 0),
+    ]
+    before = len(api.given)
+    driver.run_graph(5)
+    assert [name for name, *_ in api.given[before:]] == ["cuGraphLaunch"]
+    api.failing["cuStreamWaitEvent"] = "CUDA_ERROR_INVALID_HANDLE"
+    launched = list(driver.launches(5, (7,)))
+    driver.judge(launched[0])
+    with pytest.raises(nf.RuntimeFault, match="cuStreamWaitEvent failed: words of the driver"):
+        driver.judge(launched[2])
+
+
+def test_a_stream_leads_and_follows(api):
+    driver = CudaDriver()
+    for call, waiting, other in ((driver.follow, 8, 7), (driver.lead, 7, 8)):
+        call(7)
+        names = ["cuEventCreate", "cuEventRecord", "cuStreamWaitEvent", "cuEventDestroy"]
+        assert [name for name, *_ in api.given[-4:]] == names
+        assert api.given[-3] == ("cuEventRecord", 8, other) and api.given[-2][1] == waiting
+
+
+def test_an_event_says_whether_its_moment_has_come(api):
+    driver = CudaDriver()
+    assert driver.is_over(8)
+    api.failing["cuEventQuery"] = "CUDA_ERROR_NOT_READY"
+    assert not driver.is_over(8)
+    api.failing["cuEventQuery"] = "CUDA_ERROR_INVALID_HANDLE"
+    with pytest.raises(nf.RuntimeFault, match="cuEventQuery failed"):
+        driver.is_over(8)
+
+
+def test_a_graph_is_made_in_a_stream_of_its_own(api):
+    driver = CudaDriver()
+    handles = iter((20, 21))
+    api.giving["cuStreamCreate"] = lambda: next(handles)
+    driver.begin_graph()
+    driver.copy(1, 2, 3)
+    driver.clear(1, 3)
+    driver.mark(4)
+    other = threading.Thread(target=lambda: driver.copy(1, 2, 3))
+    other.start()
+    other.join()
+    driver.end_graph()
+    driver.copy(1, 2, 3)
+    copies = [given[-1] for given in api.given if given[0] == "cuMemcpyDtoDAsync"]
+    assert copies == [20, 8, 8] and ("cuMemsetD8Async", 1, 0, 3, 20) in api.given
+    assert ("cuEventRecordWithFlags", 4, 20, 1) in api.given and ("cuStreamDestroy", 20) in api.given
+    driver.begin_graph()
+    driver.drop_graph()
+    driver.drop_graph()
+    assert [given for given in api.given if given[-1] == 21 and given[0] == "cuStreamDestroy"] == [
+        ("cuStreamDestroy", 21)
+    ]
+    assert ("cuStreamEndCapture", 21) in api.given

@@ -65,8 +65,8 @@ class Recording(Protocol):
         """How often all launches have run, none of them failing."""
         ...
 
-    def run(self) -> None:
-        """Run all launches; they may still run when this returns."""
+    def run(self, followers: Sequence[int] = ()) -> None:
+        """Run all launches; they may still run when this returns. followers: streams of other libraries, which wait."""
         ...
 
     def seconds(self) -> list[float]:
@@ -119,8 +119,8 @@ class Device(Protocol):
         """Make launches ready to run; `timed` ones tell their times, and run one after the other."""
         ...
 
-    def launch(self, recording: Recording) -> None:
-        """Run what was recorded; it may still run when this returns."""
+    def launch(self, recording: Recording, followers: Sequence[int] = ()) -> None:
+        """Run what was recorded; it may still run when this returns. followers: see `Recording.run`."""
         ...
 
     def synchronize(self) -> None:

@@ -81,8 +81,8 @@ class CpuRecording:
         kept = (self._header, regions, phases, table, status, self.times)
         weakref.finalize(self, _leave, team, self._header, kept).atexit = False
 
-    def run(self) -> None:
-        """Run all launches, by the team where some are parallel."""
+    def run(self, followers: Sequence[int] = ()) -> None:
+        """Run all launches, by the team where some are parallel; nobody has to wait for them."""
         self._team.run(self._address, 1 if self._is_serial else self._threads)
 
     @property
@@ -179,7 +179,7 @@ class Cpu:
     ) -> CpuRecording:
         return CpuRecording(launches, table, status.memory, threads, timed, self.team)
 
-    def launch(self, recording: Recording) -> None:
+    def launch(self, recording: Recording, followers: Sequence[int] = ()) -> None:
         recording.run()
 
     def synchronize(self) -> None:

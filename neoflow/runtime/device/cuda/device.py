@@ -132,8 +132,8 @@ class Cuda:
         failing = any(launch.status is not None for launch in launches)
         return CudaRecording(self.driver, launches, table, status if failing else None, timed)
 
-    def launch(self, recording: Recording) -> None:
-        recording.run()
+    def launch(self, recording: Recording, followers: Sequence[int] = ()) -> None:
+        recording.run(followers)
 
     def synchronize(self) -> None:
         """Raises `RuntimeFault` for what has gone wrong on the GPU since."""

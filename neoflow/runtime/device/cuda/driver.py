@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any, Protocol
 
 from neoflow.errors import RuntimeFault
@@ -42,6 +43,10 @@ class Driver(Protocol):
 
     def follow(self, stream: int) -> None:
         """What is put into the stream from now on waits for what another library has put into its own by now."""
+        ...
+
+    def lead(self, stream: int) -> None:
+        """What another library puts into its stream from now on waits for what is in this one by now."""
         ...
 
     def pinned(self, nbytes: int) -> int:
@@ -91,25 +96,46 @@ class Driver(Protocol):
     def launch(self, function: int, blocks: int, threads: int, shared_bytes: int, arguments: Sequence[int]) -> None: ...
 
     def begin_graph(self) -> None:
-        """What is put into the stream from now on is kept, and not done."""
+        """What this thread launches, copies, clears and marks from now on is kept, and not done."""
         ...
 
     def end_graph(self) -> int: ...
 
+    def drop_graph(self) -> None:
+        """What this thread has begun, if it has, is not kept."""
+        ...
+
     def run_graph(self, graph: int) -> None: ...
 
-    def launches(self, graph: int) -> Iterator[Any]:
-        """Runs the graph when it is asked for its one item; what that means `judge` knows."""
+    def launches(self, graph: int, followers: Sequence[int] = ()) -> Iterator[Any]:
+        """Runs the graph when it is asked for its first item, and has other libraries' streams wait for it with the
+        others; what they mean `judge` knows."""
         ...
 
     def judge(self, launched: Any) -> None:
-        """Raises `RuntimeFault` where a launch has failed."""
+        """Raises `RuntimeFault` where what an item stands for has failed."""
         ...
 
     def free_graph(self, graph: int) -> None: ...
 
     def event(self) -> int:
         """A moment in the stream."""
+        ...
+
+    def events(self, count: int) -> list[int]:
+        """So many that have no moment yet."""
+        ...
+
+    def mark(self, event: int) -> None:
+        """Its moment comes here, in every run of the graph that is being made."""
+        ...
+
+    def is_over(self, event: int) -> bool:
+        """Whether its moment has come."""
+        ...
+
+    def wait_for(self, event: int) -> None:
+        """Returns when its moment has come."""
         ...
 
     def seconds(self, first: int, last: int) -> float:
@@ -146,6 +172,7 @@ class CudaDriver:
         self._context = self._do("cuDevicePrimaryCtxRetain", device)
         self._do("cuCtxSetCurrent", self._context)
         self._stream, self._uploads = (self._do("cuStreamCreate", 1) for _ in range(2))  # wait for no legacy stream
+        self._launched = self._do("cuEventCreate", _NO_TIMES)
         kinds = cu.CUdevice_attribute
         major = self._do("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)
         minor = self._do("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device)
@@ -189,6 +216,9 @@ class CudaDriver:
 
     def follow(self, stream: int) -> None:
         self._wait(self._stream, self._cu.CUstream(stream))
+
+    def lead(self, stream: int) -> None:
+        self._wait(self._cu.CUstream(stream), self._stream)
 
     def _wait(self, waiting: Any, other: Any) -> None:
         """One stream for what is in another by now."""
@@ -237,10 +267,10 @@ class CudaDriver:
         self.synchronize()
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
-        self._do("cuMemcpyDtoDAsync", target, source, nbytes, self._stream)
+        self._do("cuMemcpyDtoDAsync", target, source, nbytes, self._graph or self._stream)
 
     def clear(self, target: int, nbytes: int) -> None:
-        self._do("cuMemsetD8Async", target, 0, nbytes, self._stream)
+        self._do("cuMemsetD8Async", target, 0, nbytes, self._graph or self._stream)
 
     def load(self, data: bytes) -> int:
         return int(self._do("cuModuleLoadData", data))
@@ -257,28 +287,50 @@ class CudaDriver:
             kind = self._cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._do("cuFuncSetAttribute", handle, kind, shared_bytes)
         values = (tuple(arguments), (ctypes.c_void_p,) * len(arguments))
-        self._do("cuLaunchKernel", handle, blocks, 1, 1, threads, 1, 1, shared_bytes, self._stream, values, 0)
+        stream = self._graph or self._stream
+        self._do("cuLaunchKernel", handle, blocks, 1, 1, threads, 1, 1, shared_bytes, stream, values, 0)
+
+    @property
+    def _graph(self) -> Any:
+        """The stream of a graph that this thread makes: what other threads do meanwhile is not in it."""
+        return getattr(self._here, "graph", None)
 
     def begin_graph(self) -> None:
         mode = self._cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        self._do("cuStreamBeginCapture", self._stream, mode)
+        self._here.graph = self._do("cuStreamCreate", 1)
+        self._do("cuStreamBeginCapture", self._graph, mode)
 
     def end_graph(self) -> int:
-        graph = self._do("cuStreamEndCapture", self._stream)
+        graph = self._do("cuStreamEndCapture", self._graph)
         ready = self._do("cuGraphInstantiate", graph, 0)
         self._do("cuGraphDestroy", graph)
+        self.drop_graph()
         return int(ready)
+
+    def drop_graph(self) -> None:
+        stream, self._here.graph = self._graph, None
+        if stream is None:
+            return
+        with suppress(RuntimeFault):
+            if int(self._do("cuStreamIsCapturing", stream)):
+                self._do("cuGraphDestroy", self._do("cuStreamEndCapture", stream))
+        self._quietly("cuStreamDestroy", stream)
 
     def run_graph(self, graph: int) -> None:
         for launched in self.launches(graph):
             self.judge(launched)
 
-    def launches(self, graph: int) -> Iterator[Any]:
+    def launches(self, graph: int, followers: Sequence[int] = ()) -> Iterator[Any]:
         self._be_ready()
-        return map(self._cu.cuGraphLaunch, (self._cu.CUgraphExec(graph),), (self._stream,))
+        cu, streams = self._cu, [self._cu.CUstream(f) for f in followers]
+        launched = map(cu.cuGraphLaunch, (cu.CUgraphExec(graph),), (self._stream,))
+        moment = map(cu.cuEventRecord, (self._launched,) * bool(streams), (self._stream,))
+        waits = map(cu.cuStreamWaitEvent, streams, repeat(self._launched), repeat(0))
+        names = chain(("cuGraphLaunch", "cuEventRecord"), repeat("cuStreamWaitEvent"))
+        return zip(names, chain(launched, moment, waits), strict=False)
 
     def judge(self, launched: Any) -> None:
-        self._found("cuGraphLaunch", launched)
+        self._found(*launched)
 
     def free_graph(self, graph: int) -> None:
         self._quietly("cuGraphExecDestroy", self._cu.CUgraphExec(graph))
@@ -288,8 +340,26 @@ class CudaDriver:
         self._do("cuEventRecord", found, self._stream)
         return int(found)
 
+    def events(self, count: int) -> list[int]:
+        return [int(self._do("cuEventCreate", 0)) for _ in range(count)]
+
+    def mark(self, event: int) -> None:
+        kind = self._cu.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL
+        self._do("cuEventRecordWithFlags", self._cu.CUevent(event), self._graph, int(kind))
+
+    def is_over(self, event: int) -> bool:
+        self._be_ready()
+        given = self._cu.cuEventQuery(self._cu.CUevent(event))
+        if int(given[0]) and given[0].name == _NOT_YET:
+            return False
+        self._found("cuEventQuery", given)
+        return True
+
+    def wait_for(self, event: int) -> None:
+        self._do("cuEventSynchronize", self._cu.CUevent(event))
+
     def seconds(self, first: int, last: int) -> float:
-        self._do("cuEventSynchronize", self._cu.CUevent(last))
+        self.wait_for(last)
         return float(self._do("cuEventElapsedTime", self._cu.CUevent(first), self._cu.CUevent(last))) / 1e3
 
     def free_event(self, event: int) -> None:
@@ -303,6 +373,7 @@ _ASKED_SHARED_BYTES = 48 << 10
 """More dynamic shared memory than this must be asked for."""
 _NO_TIMES = 2
 """Of an event: it orders, and tells no time."""
+_NOT_YET = "CUDA_ERROR_NOT_READY"
 _STICKY = "; nothing runs on the GPU any more in this process: start it again"
 _TOO_OLD = "; the driver is older than the compiler: update it, or install an older nvcc"
 _ADVICE = {

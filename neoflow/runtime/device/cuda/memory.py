@@ -14,6 +14,7 @@ from neoflow import dtype as dt
 from neoflow.errors import RuntimeFault
 from neoflow.runtime.device.cuda.dlpack import CUDA, Foreign, exported
 from neoflow.runtime.device.cuda.driver import Driver
+from neoflow.runtime.device.cuda.libraries import LEGACY
 
 ALIGNMENT = 256
 
@@ -21,7 +22,7 @@ ALIGNMENT = 256
 class Block:
     """Bytes of a GPU; freed with its last holder, once what was launched before has ended.
 
-    readers: streams of other libraries that may still read it.
+    readers: streams of other libraries that may still use it.
     """
 
     def __init__(self, driver: Driver, nbytes: int):
@@ -29,12 +30,25 @@ class Block:
         self.readers: set[int] = set()
         weakref.finalize(self, driver.free, self.address).atexit = False
 
+    def follow_readers(self) -> None:
+        """What is put into the stream from now on waits for them."""
+        for stream in self.readers:
+            self.driver.follow(stream)
+
 
 class Borrowed(Block):
     """Another library's memory, given back to it with the last holder."""
 
     def __init__(self, driver: Driver, memory: Foreign):
         self.driver, self.address, self.memory, self.readers = driver, memory.address, memory, set()
+
+
+class Moment:
+    """A moment in the stream: now."""
+
+    def __init__(self, driver: Driver):
+        self.event = driver.event()
+        weakref.finalize(self, driver.free_event, self.event).atexit = False
 
 
 class Pinned:
@@ -81,6 +95,7 @@ class DeviceArray:
         if copy is False:
             raise ValueError("what is on a GPU is an array of NumPy only as a copy")
         array = np.empty(self.shape, dt.NUMPY[self.dtype])
+        self.block.follow_readers()
         self.block.driver.to_host(array.ctypes.data, self.address, self.nbytes)
         return array if dtype is None else array.astype(dtype, copy=False)
 
@@ -88,7 +103,8 @@ class DeviceArray:
         return CUDA, self.block.driver.gpu.ordinal
 
     def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
-        """A capsule of this memory. stream: the one it will be used in; -1: it is not waited for.
+        """A capsule of this memory. stream: the one it will be used in, which waits for what is under way here, and the
+        host does not; -1: nobody waits.
 
         Raises `BufferError` for a copy, or another device.
         """
@@ -96,13 +112,9 @@ class DeviceArray:
         if options.get("copy") or place not in (None, self.__dlpack_device__()):
             raise BufferError("memory on a GPU is given as it is and where it is")
         if stream != -1:
-            self.block.driver.synchronize()
+            self.block.driver.lead(stream or LEGACY)
             self.block.readers.add(stream or LEGACY)
         return exported(self.address, self.shape, self.dtype, self.block.driver.gpu.ordinal, self)
-
-
-LEGACY = 1
-"""The stream of those who name none."""
 
 
 def allocated(driver: Driver, shape: tuple[int, ...], dtype: str) -> DeviceArray:

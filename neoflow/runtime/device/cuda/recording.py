@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from neoflow.errors import RuntimeFault
 from neoflow.runtime.device import Launch, Status
 from neoflow.runtime.device.cuda.driver import Driver
+from neoflow.runtime.device.cuda.libraries import HOST
 
 COPY = 0
 """Stands for the address of a function that copies."""
@@ -20,7 +22,7 @@ GRAPHS = 8
 
 
 class CudaRecording:
-    """Launches in order. A timed one is not captured: an event stands between its launches."""
+    """Launches in order. In the graph of timed ones an event stands between each two."""
 
     def __init__(
         self, driver: Driver, launches: Sequence[Launch], table: np.ndarray, status: Status | None, timed: bool
@@ -31,57 +33,57 @@ class CudaRecording:
         self._driver, self._launches, self._timed = driver, launches, timed
         self._graphs: dict[bytes, _Graph] = {}
         """by what the table holds, the one used last at the end"""
-        self._events: list[int] = []
+        self._events = driver.events(len(launches) + 1) if timed else []
+        weakref.finalize(self, _forgotten, driver, self._events).atexit = False
 
-    def run(self) -> None:
-        """Run all launches; they may still run when this returns."""
-        if self._timed:
-            self._run_timed()
-        else:
-            addresses = self.table.tobytes()
-            graph = self._graphs.pop(addresses, None) or self._capture()
-            self._graphs[addresses] = graph
-            counted, launched = self._counted = (self.runs, deque())
-            launched.extend(self._driver.launches(graph.handle))  # and is counted, with no bytecode in between
-            try:
-                self._driver.judge(launched[0])
-            except RuntimeFault:
-                self._counted = (counted, deque())
-                raise
+    def run(self, followers: Sequence[int] = ()) -> None:
+        """Run all launches; they may still run when this returns. Streams of other libraries that follow them wait."""
+        addresses = self.table.tobytes()
+        graph = self._graphs.pop(addresses, None) or self._capture()
+        self._graphs[addresses] = graph
+        launches = self._driver.launches(graph.handle, [f for f in followers if f != HOST])
+        counted, launched = self._counted = (self.runs, deque())
+        launched.extend(launches)  # it is launched, waited for and counted with no bytecode in between
+        try:
+            self._driver.judge(launched[0])
+        except RuntimeFault:
+            self._counted = (counted, deque())
+            raise
+        for waiting in list(launched)[1:]:
+            self._driver.judge(waiting)
+        if HOST in followers:
+            self._driver.synchronize()
 
     @property
     def runs(self) -> int:
         """How often all launches were put into the stream; there they run to their end."""
         counted, launched = self._counted
-        return counted + len(launched)
+        return counted + bool(launched)
 
     def _capture(self) -> _Graph:
         driver = self._driver
         while len(self._graphs) >= GRAPHS:
             del self._graphs[next(iter(self._graphs))]
-        driver.begin_graph()
         try:
+            driver.begin_graph()
             self._clear()
-            for launch in self._launches:
+            for n, launch in enumerate(self._launches):
+                self._mark(n)
                 self._put(launch)
-        finally:
-            handle = driver.end_graph()
-        return _Graph(driver, handle)
-
-    def _run_timed(self) -> None:
-        driver = self._driver
-        for event in self._events:
-            driver.free_event(event)
-        self._clear()
-        self._events = [driver.event()]
-        for launch in self._launches:
-            self._put(launch)
-            self._events.append(driver.event())
-        self._counted = (self.runs + 1, deque())
+            self._mark(len(self._launches))
+            return _Graph(driver, driver.end_graph())
+        except BaseException:
+            driver.drop_graph()
+            raise
 
     def _clear(self) -> None:
         if self.status is not None:
             self._driver.clear(self.status.memory.address, self.status.memory.nbytes)
+
+    def _mark(self, number: int) -> None:
+        """Before the launch of this number, or after the last one; where they are timed."""
+        if self._timed:
+            self._driver.mark(self._events[number])
 
     def _put(self, launch: Launch) -> None:
         """One launch into the stream."""
@@ -108,6 +110,12 @@ class _Graph:
         weakref.finalize(self, _freed, driver, handle).atexit = False
 
 
-def _freed(driver: Any, handle: int) -> None:
-    driver.synchronize()
+def _freed(driver: Driver, handle: int) -> None:
+    with suppress(RuntimeFault):  # of a GPU that runs nothing any more
+        driver.synchronize()
     driver.free_graph(handle)
+
+
+def _forgotten(driver: Driver, events: Sequence[int]) -> None:
+    for event in events:
+        driver.free_event(event)
