@@ -11,6 +11,7 @@ import numpy as np
 from neoflow.expr.interp import evaluate
 from neoflow.expr.tensor import Parameter, Placeholder, Tensor, topological
 from neoflow.runtime.store import STORE
+from neoflow.train.feed import as_array
 
 LARGEST = 3.0e38
 """A loss beyond it counts as infinite."""
@@ -19,7 +20,7 @@ LARGEST = 3.0e38
 def diagnose(step: int, value: float, loss: Tensor, inputs: Sequence[Placeholder], arrays: Sequence[Any]) -> str:
     """The first tensor, in order of computation, that is not finite; found with NumPy."""
     head = f"step {step}: the loss is {value}"
-    feeds: dict[Tensor, Any] = dict(zip(inputs, map(np.asarray, arrays), strict=True))
+    feeds: dict[Tensor, Any] = dict(zip(inputs, map(as_array, arrays), strict=True))
     order = topological([loss])
     feeds.update({p: STORE.get(p) for p in order if isinstance(p, Parameter)})
     given = [t for t in order if t in feeds]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,14 @@ from neoflow.errors import ConfigError, RuntimeFault, shown
 from neoflow.expr import dtype as dt
 from neoflow.expr.tensor import Placeholder, Tensor, topological
 from neoflow.runtime.function import Function
-from neoflow.train.feed import Batch, Data, Fed, Feed, as_array, is_array, iterate, on_host, said_samples
+from neoflow.train.ahead import Call, called
+from neoflow.train.feed import Batch, Data, Fed, Feed, divisible, is_array, iterate, said_samples
 from neoflow.train.samples import Counted, sample_dimensions
 
 
-def judge(function: Function, names: Sequence[str], feed: Feed, data: Data) -> dict[str, float]:
+def judge(
+    function: Function, names: Sequence[str], feed: Feed, data: Data, looks_ahead: bool = False
+) -> dict[str, float]:
     """Means over all samples of what `function` gives, by name.
 
     Its last input may be the weights of samples. Where it has none, values of rank 0 are means over a whole batch, so
@@ -26,11 +29,16 @@ def judge(function: Function, names: Sequence[str], feed: Feed, data: Data) -> d
     is_weighted = len(function.inputs) > len(feed.inputs)
     totals = {n: [0.0, 0.0] for n in names}
     partial: dict[str, float] = {}
-    for batch in iterate(data, feed.size):
-        valid = said_samples(batch, len(feed.inputs))
-        fed = feed.prepare(batch if valid is None else batch[:-1], valid)
-        weights = [feed.weights(fed).astype(dt.NUMPY[function.inputs[-1].dtype])] if is_weighted else []
-        for name, result in zip(names, on_host(function(*fed.arrays, *weights)), strict=True):
+
+    def calls() -> Iterator[Call]:
+        for batch in iterate(data, feed.size):
+            valid = said_samples(batch, len(feed.inputs))
+            fed = feed.prepare(batch if valid is None else batch[:-1], valid)
+            weights = [feed.weights(fed).astype(dt.NUMPY[function.inputs[-1].dtype])] if is_weighted else []
+            yield Call(fed, (*fed.arrays, *weights))
+
+    for fed, results in called(function, calls(), looks_ahead):
+        for name, result in zip(names, results, strict=True):
             share = fed.valid / feed.size
             if result.ndim:
                 totals[name][0] += float(result[: fed.valid].sum(dtype=np.float64))
@@ -66,14 +74,14 @@ class Outputs:
         """Batches for the inputs that are needed, each with how many of its samples count, where some do not."""
         if is_array(data) or (isinstance(data, tuple) and all(is_array(a) for a in data)):
             arrays = data if isinstance(data, tuple) else (data,)
-            yield from ((b, None) for b in self._split([as_array(a) for a in arrays]))
+            yield from ((b, None) for b in self._split([divisible(a) for a in arrays]))
             return
         if not isinstance(data, (Dataset, Text)) and not callable(data) and not hasattr(data, "__iter__"):
             raise RuntimeFault(f"{shown(data)} is neither an array nor batches")
         for batch in iterate(data, self.feed.size):
             yield self._chosen((batch,) if is_array(batch) else batch)
 
-    def _split(self, arrays: Sequence[np.ndarray]) -> Iterable[Batch]:
+    def _split(self, arrays: Sequence[Any]) -> Iterable[Batch]:
         if len(arrays) != len(self.feed.inputs):
             names = ", ".join(t.name for t in self.feed.inputs)
             raise RuntimeFault(f"there are {len(arrays)} arrays for {len(self.feed.inputs)} inputs ({names})")
@@ -89,9 +97,9 @@ class Outputs:
             part = slice(start, start + self.feed.size)
             yield tuple(a if d is None else a[(slice(None),) * d + (part,)] for a, d in zip(arrays, axes, strict=True))
 
-    def _fits(self, t: Placeholder, array: np.ndarray) -> bool:
-        if array.ndim != t.rank:
-            raise RuntimeFault(f"input {t.name} has shape {t.shape}, the array {array.shape}", t.where)
+    def _fits(self, t: Placeholder, array: Any) -> bool:
+        if len(array.shape) != t.rank:
+            raise RuntimeFault(f"input {t.name} has shape {t.shape}, the array {tuple(array.shape)}", t.where)
         return True
 
     def _chosen(self, batch: Batch) -> tuple[Batch, int | None]:
@@ -104,12 +112,13 @@ class Outputs:
         named = dict(zip(self.whole.inputs, batch, strict=False))
         return [named[t] for t in self.feed.inputs], valid
 
-    def run(self, function: Function, data: Any) -> list[np.ndarray]:
+    def run(self, function: Function, data: Any, looks_ahead: bool = False) -> list[np.ndarray]:
         """Each output for all samples, joined."""
         parts: list[list[np.ndarray]] = [[] for _ in self.outputs]
-        for batch, valid in self.batches(data):
-            fed = self.feed.prepare(batch, valid)
-            for part, where, result in zip(parts, self.counted, on_host(function(*fed.arrays)), strict=True):
+        prepared = (self.feed.prepare(batch, valid) for batch, valid in self.batches(data))
+        calls = (Call(fed, fed.arrays) for fed in prepared)
+        for fed, results in called(function, calls, looks_ahead):
+            for part, where, result in zip(parts, self.counted, results, strict=True):
                 part.append(_valid(result, where, fed))
         if not parts[0]:
             raise RuntimeFault("there is no sample to predict")

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from neoflow import pipeline
 from neoflow.data import Batches, Dataset, Text, padded_batches
 from neoflow.errors import ConfigError, RuntimeFault, shown
 from neoflow.expr.tensor import Placeholder
+from neoflow.runtime.device.cuda.dlpack import CUDA
 
 Batch = Sequence[Any]
 """The arrays of one step, in the order of `inputs`; in an evaluation, also how many of its samples count."""
@@ -82,11 +84,22 @@ def make_feed(inputs: Sequence[Placeholder], size: int, axis: int | Mapping[Plac
     return Feed(tuple(inputs), size, axes)
 
 
+def is_on_gpu(value: Any) -> bool:
+    return hasattr(value, "__dlpack_device__") and int(value.__dlpack_device__()[0]) == CUDA
+
+
 def as_array(value: Any) -> np.ndarray:
-    """`value` as NumPy sees it: an array, something with DLPack, or nested lists."""
+    """`value` as NumPy sees it: an array, something with DLPack, of a GPU its copy, or nested lists."""
+    if is_on_gpu(value):
+        return np.asarray(pipeline.gpu().adopted(value))
     if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
     return np.asarray(value)
+
+
+def divisible(value: Any) -> Any:
+    """`value`, or `value` as an array, so that its parts are where it is."""
+    return value if is_on_gpu(value) and hasattr(value, "__getitem__") else as_array(value)
 
 
 def on_host(results: Sequence[Any]) -> list[np.ndarray]:

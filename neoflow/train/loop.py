@@ -123,7 +123,7 @@ class Loop:
             done = self.trainer.run_step(window.batches, lr, partial(self._count, window), look)
             yield StepRecord(at.step, at.epoch, done.values, lr, time.perf_counter() - began, done.samples)
 
-    def _count(self, window: Window, done: Stepped) -> None:
+    def _count(self, window: Window[Batch], done: Stepped) -> None:
         """Move the position past a step that was made from these batches."""
         at, weight = self.trainer.position, done.samples / self.trainer.batch
         after = replace(

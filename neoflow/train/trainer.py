@@ -280,7 +280,7 @@ class Trainer:
         how many of its samples count. Where samples are mixed in another way than by sums (a maximum over the batch),
         values of rank 0 are means over whole batches, and an incomplete one counts only where there is no other.
         """
-        return judge(self._judged(training), ("loss", *self.evaluation), self.feed, batches)
+        return judge(self._judged(training), ("loss", *self.evaluation), self.feed, batches, self.looks_ahead)
 
     @overload
     def predict(self, outputs: Tensor, data: Any) -> np.ndarray: ...
@@ -300,7 +300,7 @@ class Trainer:
             names = ", ".join(t.name for t in wanted)
             made = Program(asked.outputs, asked.feed.inputs)
             self._predicted[wanted] = asked, self._function(f"prediction {len(self._predicted)}: {names}", lambda: made)
-        results = Outputs.run(*self._predicted[wanted], data)
+        results = Outputs.run(*self._predicted[wanted], data, self.looks_ahead)
         return results[0] if isinstance(outputs, Tensor) else results
 
     # ---- checkpoints -----------------------------------------------------------------------------------------------

@@ -1,16 +1,14 @@
 """Memory of a GPU, which is the emulator, from and to another library by DLPack: no copies, and in the right order."""
 
-import ctypes
 import gc
 
 import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow.expr import dtype as dt
 from neoflow.runtime.device.cuda import DeviceArray, dlpack
 from tests.emulator.driver import emulated
-from tests.emulator.machine import MEMORY
+from tests.runtime.foreign import Tensor
 
 pytestmark = pytest.mark.tvm
 
@@ -18,36 +16,6 @@ pytestmark = pytest.mark.tvm
 @pytest.fixture
 def gpu(monkeypatch):
     return emulated(monkeypatch)
-
-
-class Tensor:
-    """Another library's tensor: memory of the emulator of its own. streams: those that it was told."""
-
-    def __init__(self, array, shift=0, strides=None, shape=None, place=(dlpack.CUDA, 0)):
-        array = np.asarray(array)
-        self.shape, self.strides = array.shape if shape is None else shape, strides
-        self.dtype, self.place, self.streams, self.released = dt.NAMES[array.dtype], place, [], 0
-        self.buffer = MEMORY.allocate(array.nbytes + 16)
-        self.address = self.buffer.address + shift
-        MEMORY.write(self.address, array)
-        self._kept = []
-
-    def __dlpack_device__(self):
-        return self.place
-
-    def __dlpack__(self, *, stream=None):
-        self.streams.append(stream)
-        rank = len(self.shape)
-        strides = None if self.strides is None else (ctypes.c_int64 * rank)(*self.strides)
-        extents, deleter = (ctypes.c_int64 * rank)(*self.shape), dlpack._Deleter(self._release)
-        kind = dlpack.KINDS[self.dtype]
-        tensor = dlpack.Tensor(self.address - 16, *self.place, rank, *kind, extents, strides, 16)
-        managed = dlpack.Managed(tensor, None, ctypes.cast(deleter, ctypes.c_void_p))
-        self._kept.append((managed, extents, strides, deleter))
-        return dlpack._new(ctypes.addressof(managed), b"dltensor", None)
-
-    def _release(self, _):
-        self.released += 1
 
 
 def taken(capsule):

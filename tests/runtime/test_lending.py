@@ -13,46 +13,16 @@ from neoflow.runtime.transfer import ADDRESSES, MOST_LENT, SPARES
 from tests.emulator.driver import EmulatedDriver, emulated
 from tests.emulator.machine import MEMORY
 from tests.emulator.streams import OTHERS
-from tests.runtime.test_dlpack import Tensor
+from tests.runtime.foreign import STREAM, Jax, Tensor, Torch, known
 
 pytestmark = pytest.mark.tvm
-STREAM = 7
 WHEN = pytest.mark.parametrize("late", [True, False])
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
-class Torch(Tensor):
-    """A tensor of a library that tells its stream, and does there what it does."""
-
-    def __init__(self, gpu, array):
-        super().__init__(array)
-        self.gpu = gpu
-
-    def __dlpack__(self, *, stream=None):
-        self.gpu.driver.follow(STREAM)  # as PyTorch does it: the stream that is named waits for its own
-        return super().__dlpack__(stream=stream)
-
-    def fill(self, array):
-        """Overwritten when its library's stream comes to it."""
-        self.gpu.driver.streams.put(OTHERS, lambda: MEMORY.write(self.address, array))
-
-
-Torch.__module__ = "torch.of_this_test"
-
-
-class Jax(Tensor):
-    """An array that nobody overwrites."""
-
-
-Jax.__module__ = "jaxlib.of_this_test"
-
-
 @pytest.fixture(autouse=True)
-def known(monkeypatch):
-    """The libraries, as far as they are asked."""
-    torch = SimpleNamespace(cuda=SimpleNamespace(current_stream=lambda n: SimpleNamespace(cuda_stream=STREAM + n)))
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setitem(sys.modules, "jaxlib", SimpleNamespace())
+def libraries_known(monkeypatch):
+    known(monkeypatch)
 
 
 def doubled():
