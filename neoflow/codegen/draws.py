@@ -126,6 +126,16 @@ def _with_ends(values: np.ndarray, low: int, high: int, rng: np.random.Generator
     return flat.reshape(values.shape)
 
 
+@dataclass(frozen=True)
+class Outside:
+    """Arrays that are refused for one integer, at `place` of `tensor`, which may have a value of `range`."""
+
+    feeds: Feeds
+    tensor: Placeholder
+    place: int
+    range: Range
+
+
 class Inputs:
     """The inputs of a program of `outputs`: what may be fed, and draws of it."""
 
@@ -164,7 +174,7 @@ class Inputs:
         start = self._start(rng)
         return {t: self._array(t, draw, start.get(t), rng) for t in self.inputs}
 
-    def faults(self, rng: np.random.Generator) -> Iterator[Feeds]:
+    def faults(self, rng: np.random.Generator) -> Iterator[Outside]:
         """Arrays with one integer that leads outside, for each end of each range and far away."""
         for t, found in self.ranges.items():
             if dt.is_float(t.dtype):
@@ -175,10 +185,25 @@ class Inputs:
                     continue
                 for _ in range(3):  # the place may be one that nothing reads
                     feeds = self.draw(DRAWS[0], rng)
-                    feeds[t].reshape(-1)[rng.integers(t.size)] = value
+                    place = int(rng.integers(t.size))
+                    feeds[t].reshape(-1)[place] = value
                     if not self.accepts(feeds):
-                        yield feeds
+                        yield Outside(feeds, t, place, found)
                         break
+
+    def is_needed(self, outside: Outside) -> bool:
+        """Whether the integer decides what comes out. A kernel computes no element of a tensor between, if nobody reads
+        it, and `evaluate` does."""
+        found = []
+        for value in (outside.range.low, outside.range.high):
+            feeds = {t: a.copy() for t, a in outside.feeds.items()}
+            feeds[outside.tensor].reshape(-1)[outside.place] = value
+            try:
+                found.append(evaluate(list(self.outputs), feeds))
+            except RuntimeFault:
+                return True
+        low, high = (b"".join(a.tobytes() for a in arrays) for arrays in found)
+        return outside.range.low == outside.range.high or low != high
 
     def _array(self, t: Placeholder, draw: Draw, found: Range | None, rng: np.random.Generator) -> np.ndarray:
         if found is not None:

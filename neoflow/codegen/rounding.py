@@ -74,10 +74,11 @@ MOST_TERMS = 16
 """Terms of what a selection is wrong by that are kept apart, so that sums of them stay contractions."""
 
 
-def error_bounds(roots: Sequence[Tensor], is_whole: bool = False) -> list[Tensor | None]:
+def error_bounds(roots: Sequence[Tensor], is_whole: bool = False, with_classes: bool = False) -> list[Tensor | None]:
     """For each root the tensor of its bounds, or None where it is exact.
 
     is_whole: every float input holds integers, so that sums and products of them are exact while they are small.
+    with_classes: a doubt also where an infinity is multiplied by what may vanish; such bounds take longer to evaluate.
     """
     errors: dict[Tensor, Tensor | None] = {}
     whole: set[Tensor] = set()
@@ -87,7 +88,7 @@ def error_bounds(roots: Sequence[Tensor], is_whole: bool = False) -> list[Tensor
             if is_whole or not dt.is_float(t.dtype):
                 whole.add(t)
             continue
-        body = _Body(t, errors, whole)
+        body = _Body(t, errors, whole, with_classes)
         errors[t] = body.tensor()
         if not dt.is_float(t.dtype) or body.whole.has(body.body):
             whole.add(t)
@@ -111,8 +112,8 @@ class Spread:
 class _Body:
     """The bounds of one tensor, from those of what it reads."""
 
-    def __init__(self, t: Compute, errors: dict[Tensor, Tensor | None], whole: set[Tensor]):
-        self.t = t
+    def __init__(self, t: Compute, errors: dict[Tensor, Tensor | None], whole: set[Tensor], with_classes: bool = False):
+        self.t, self.with_classes = t, with_classes
         self.memo: dict[Expr, Expr | None] = {}
         self.spreads: dict[Expr, Spread] = {}
         self.magnitudes: dict[Expr, Expr] = {}
@@ -268,7 +269,7 @@ class _Body:
             case Apply(fn="neg" | "abs" | "relu"):
                 return self.spread(e.args[0])
             case Apply(fn="mul"):
-                return self._product(_factors(e))
+                return self._product(e, _factors(e))
             case Apply():
                 return Spread(self._function(e), FUNCTIONS[e.fn].error or 0)
         raise TypeError(type(e).__name__)
@@ -299,7 +300,7 @@ class _Body:
             terms = self._present(self.error(e.cond), *chosen)
         return Spread(terms, max(then.roundings, other.roundings), reach)
 
-    def _product(self, factors: list[Expr]) -> Spread:
+    def _product(self, e: Expr, factors: list[Expr]) -> Spread:
         sizes, errors = [self.magnitude(f) for f in factors], [self.error(f) for f in factors]
         terms = []
         for n, error in enumerate(errors):
@@ -311,12 +312,27 @@ class _Body:
                 if m != n:
                     term = mul(term, add(size, grown) if m < n and grown is not None else size)
             terms.append(term)
+        if self.with_classes:
+            terms.append(self._vanishing(e, factors, errors))
         reach = None
         if len(factors) > 2:
             reach = larger(sizes[0], const(1.0))
             for size in sizes[1:]:
                 reach = mul(reach, larger(size, const(1.0)))
         return Spread(tuple(terms), len(factors) - 1, reach)
+
+    def _vanishing(self, e: Expr, factors: list[Expr], errors: list[Expr | None]) -> Expr:
+        """A doubt where an infinity meets what may be 0: a factor within its error, or a product of small ones."""
+        sizes = [size_of(wide(f)) for f in factors]
+        is_infinite = upto(DOUBT, larger(*sizes))
+        least = Apply("minimum", (sizes[0], const(1.0)))
+        for size in sizes[1:]:
+            least = Apply("mul", (least, Apply("minimum", (size, const(1.0)))))
+        doubt = both(upto(DOUBT, size_of(wide(e))), upto(least, const(computed_in(e.dtype).tiny)))
+        for size, error in zip(sizes, errors, strict=True):
+            if error is not None:
+                doubt = Apply("or", (doubt, both(upto(size, error), is_infinite)))
+        return Select(doubt, DOUBT, ZERO)
 
     def _function(self, e: Apply) -> tuple[Expr, ...]:
         args, errors = [wide(a) for a in e.args], [self.error(a) for a in e.args]

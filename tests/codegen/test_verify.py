@@ -188,7 +188,42 @@ def test_a_value_unwritten_is_caught_where_the_reference_is_nan():
     refused(relu, lambda i, o: o[0].__setitem__(i[0] <= 0, np.nan), "= nan, NumPy 0.0")
 
 
+def test_an_infinity_times_what_vanishes_has_no_class():
+    """0.5 / x and y * y / 2 leave float32, in which 0 times an infinity is NaN; where they do not, nothing is NaN."""
+    product = subgraph_of((0.5 / x) * (y * y * 0.5), [x, y])
+    seen = []
+
+    def spoil(inputs, outputs):
+        a, b = (i.astype(np.float64) for i in inputs)
+        exact = (0.5 / a) * (b * b * 0.5)
+        seen.append(np.isnan(outputs[0]) & np.isinf(exact))
+
+    with np.errstate(all="ignore"):
+        verify(product, numpy_kernel(product, spoil))
+    assert np.any(seen)
+    refused(TWICE, where(np.isinf, np.nan), "= nan, NumPy -?inf")
+
+
 # ------------------------------------------------------------------------------------------------------ indices
+
+
+@pytest.mark.parametrize("is_checked", [True, False])
+def test_an_index_that_nobody_needs_may_be_outside(is_checked):
+    """Of a tensor between that is written out nowhere, a kernel computes what is read."""
+    found = nf.compute((6, 4), lambda i, j: table[ids[i] - 1, j])
+    rows = subgraph_of(nf.compute((3, 4), lambda i, j: found[i + i // 2, j]), [table, ids])
+
+    def run(arrays):
+        needed = np.int64(arrays[1])[[0, 1, 3]] - 1
+        if is_checked and ((needed < 0) | (needed >= 5)).any():
+            raise RuntimeFault("an index leaves its tensor")
+        arrays[2][...] = np.take(arrays[0].reshape(5, 4), needed, axis=0, mode="clip").reshape(-1)
+
+    if is_checked:
+        assert verify(rows, run).faults > 0
+    else:
+        with pytest.raises(CodegenError, match="does not refuse an index that leaves its tensor, on draw 'outside'"):
+            verify(rows, run)
 
 
 @pytest.mark.parametrize("mode", ["clip", "wrap"])
