@@ -78,7 +78,8 @@ def error_bounds(roots: Sequence[Tensor], is_whole: bool = False, with_classes: 
     """For each root the tensor of its bounds, or None where it is exact.
 
     is_whole: every float input holds integers, so that sums and products of them are exact while they are small.
-    with_classes: a doubt also where an infinity is multiplied by what may vanish; such bounds take longer to evaluate.
+    with_classes: a doubt also where an infinity is multiplied by what may vanish, and room for what does vanish in
+    float64; such bounds take longer to evaluate.
     """
     errors: dict[Tensor, Tensor | None] = {}
     whole: set[Tensor] = set()
@@ -224,8 +225,11 @@ class _Body:
         tiny: Expr = const(how.points * form.tiny)
         if how.reach is not None:
             tiny = add(tiny, mul(reach, form.tiny))
-        own = add(mul(size, how.roundings * form.eps), tiny)
-        own = Select(upto(reach, const(form.whole)), ZERO, own) if is_whole else Select(below(ZERO, size), own, ZERO)
+        own: Expr = add(mul(size, how.roundings * form.eps), tiny)
+        if is_whole:
+            own = Select(upto(reach, const(form.whole)), ZERO, own)
+        elif not self.with_classes:  # in float64 `size` may have vanished itself
+            own = Select(below(ZERO, size), own, ZERO)
         total = own if error is None else add(error, own)
         return Select(upto(add(reach, total), const(form.largest)), total, DOUBT)
 
