@@ -137,6 +137,16 @@ def gather():
     return ids, table, normal((5, 2))
 
 
+def test_a_condition_on_one_factor_hides_no_nan_of_another():
+    """A NaN times the 0 that is chosen is NaN, also where sums of products are matrix products."""
+    x, r = nf.placeholder((1,), name="x"), nf.axis(3, "r")
+    first = nf.select(0 - r >= 0, x[0 - r], 0.0)
+    second = nf.select((4 * r - 1 >= 0) & (4 * r - 1 < 1), x[4 * r - 1], 0.0)
+    y = nf.compute((1,), lambda i: nf.sum(first * second, axis=[r]))
+    for value, wanted in ((np.nan, np.nan), (np.inf, np.nan), (2.0, 0.0)):
+        np.testing.assert_array_equal(evaluate([y], {x: np.array([value], np.float32)})[0], [wanted])
+
+
 def test_a_data_dependent_index_outside_is_a_clear_error():
     ids, table, values = gather()
     y = nf.compute((3, 2), lambda b, h: table[ids[b], h], name="y")

@@ -287,6 +287,8 @@ class Body:
         arrays = []
         for (factor, inside), conditions in zip(product.factors, home, strict=True):
             array = yield self.walk(factor, inside)
+            if conditions and array.dtype.kind == "f" and not np.isfinite(array).all():
+                return (yield from self._direct(e, dims, body, guards))  # another factor's condition hides no NaN
             for cond, positive, outside in conditions:
                 holds = yield self.walk(cond, outside)
                 array = np.where(holds if positive else ~holds, array, np.zeros((), array.dtype))
