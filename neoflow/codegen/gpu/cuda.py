@@ -17,10 +17,9 @@ from neoflow.target import Target
 
 HERE = Path(__file__).parent
 _FIRST = 'extern "C" __global__'
-SMALL = (32, 64, 128, 256)
-"""Threads of blocks for which a processor is asked to hold one at least: without a number of blocks ptxas spills rather
-than give a thread more than 168 registers, of 256 threads more than 80."""
-_BOUNDS = re.compile(rf"__launch_bounds__\(({'|'.join(map(str, SMALL))})\)")
+_BOUNDS = re.compile(r"__launch_bounds__\((32|64|128|256)\)")
+"""Without a number of blocks ptxas spills rather than give a thread of a small block more than 168 registers, of 256
+threads more than 80; of PTX by LLVM, more than 80 of 256 threads are those of more loads at a time, and spill."""
 _HALF = """#include <cuda_fp16.h>
 struct __align__(8) half4 {
   half x, y, z, w;

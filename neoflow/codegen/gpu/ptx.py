@@ -14,7 +14,7 @@ from pathlib import Path
 import tvm
 import tvm_ffi
 
-from neoflow.codegen.gpu.cuda import HERE, SMALL, lowered_module, tvm_target
+from neoflow.codegen.gpu.cuda import HERE, lowered_module, tvm_target
 from neoflow.codegen.gpu.kernel import Lowered
 from neoflow.errors import CodegenError
 from neoflow.target import Target
@@ -38,8 +38,7 @@ def ptx_source(kernels: Sequence[Lowered], target: Target) -> str:
 def _entry(name: str, parameters: str, threads: dict[str, int]) -> str:
     if name not in threads:
         return f".visible .func {name}(\n{parameters}\n)"
-    bounds = f".maxntid {threads[name]}" + ("\n.minnctapersm 1" if threads[name] in SMALL else "")
-    return f".visible .entry {name}(\n{parameters}\n)\n{bounds}"
+    return f".visible .entry {name}(\n{parameters}\n)\n.maxntid {threads[name]}"
 
 
 def _defined(text: str) -> str:
