@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from neoflow import pipeline
+from neoflow import devices
 from neoflow.data import Batches, Dataset, Text, padded_batches
 from neoflow.errors import ConfigError, RuntimeFault, shown
 from neoflow.expr.tensor import Placeholder
@@ -91,7 +91,7 @@ def is_on_gpu(value: Any) -> bool:
 def as_array(value: Any) -> np.ndarray:
     """`value` as NumPy sees it: an array, something with DLPack, of a GPU its copy, or nested lists."""
     if is_on_gpu(value):
-        return np.asarray(pipeline.gpu().adopted(value))
+        return np.asarray(devices.gpu().adopted(value))
     if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
     return np.asarray(value)

@@ -286,7 +286,8 @@ class Scalars(Chance):
             e, bound = self.expression(inner, depth - 1)
         if op == "prod":
             e, bound = 1.0 + e * round(0.3 / max(bound, 0.3), 3), 1.3
-        bound = bound**trips if op == "prod" else bound * trips if op == "sum" else bound
+        powers = 1.3 ** min(trips, 1000)  # of more factors a float64 has no bound
+        bound = powers if op == "prod" else bound * trips if op == "sum" else bound
         return self.settled((dsl.reduction(op, e, bound_axes), bound))
 
 
