@@ -27,10 +27,13 @@ LEAST_BLOCKS = 5
 
 
 def compiled(
-    roots: Sequence[Tensor], inputs: Sequence[Tensor], updates: dict[Tensor, Tensor] | None = None
+    roots: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    updates: dict[Tensor, Tensor] | None = None,
+    precision: str = "fp32",
 ) -> Compiled:
     """A program for this machine's GPU."""
-    return compile_program(list(roots), list(inputs), updates, TARGET)
+    return compile_program(list(roots), list(inputs), updates, TARGET, precision)
 
 
 def place_of(program: Compiled) -> Cuda:

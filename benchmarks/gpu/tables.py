@@ -10,6 +10,8 @@ from benchmarks.gpu.rows import Figures, Row
 
 COMMAND = "python -m benchmarks.gpu"
 ROW = "| {} |"
+ALIKE = {"fp32": 1e-4, "tf32": 5e-3, "bf16": 5e-2, "fp16": 5e-3}
+"""How far losses may be apart, by precision: roundings of the operands, through a model."""
 
 
 def line(*cells: str) -> str:
@@ -84,14 +86,15 @@ def stepped(rows: Mapping[str, Row]) -> list[str]:
     heads = ["model", f"{steps.OURS} ms", *(f"{n} ms" for n in others), "eager / ours", "best / ours", ""]
     lines = [line(*heads), "|---|" + "--:|" * (len(heads) - 2) + "---|"]
     ratios: list[tuple[float, float]] = []
-    for model, batch in steps.MODELS:
-        key = f"c/{model} b{batch}"
+    for model, batch, precision in steps.STEPS:
+        name = steps.title(model, batch, precision)
+        key = f"c/{name}"
         found = {who: rows[f"{key}/{who}"] for who in (steps.OURS, *others) if f"{key}/{who}" in rows}
         seconds = {who: row.figures["seconds"] for who, row in found.items() if "seconds" in row.figures}
         losses = [row.figures["loss"] for row in found.values() if "loss" in row.figures]
         cells = [f"{1e3 * seconds[who]:.3f}" if who in seconds else "-" for who in (steps.OURS, *others)]
         said = [f"{who}: {row.said.replace('|', '/')}" for who, row in found.items() if row.said]
-        if losses and not max(losses) - min(losses) <= 1e-4 * abs(losses[0]):
+        if losses and not max(losses) - min(losses) <= ALIKE[precision] * abs(losses[0]):
             said.append(f"WRONG: losses from {min(losses)} to {max(losses)}")
         if not found:
             said = [missing(f"{key}/", None)]
@@ -99,14 +102,16 @@ def stepped(rows: Mapping[str, Row]) -> list[str]:
         pair = ["-", "-"]
         if steps.OURS in seconds and "eager" in seconds and best is not None:
             both = seconds["eager"] / seconds[steps.OURS], best / seconds[steps.OURS]
-            ratios.append(both)
+            ratios += [both] if precision == "fp32" else []
             pair = [f"{r:.2f}" for r in both]
-        lines.append(line(f"{model} b{batch}", *cells, *pair, "; ".join(said)))
+        lines.append(line(name, *cells, *pair, "; ".join(said)))
     means = [math.exp(sum(map(math.log, r)) / len(r)) for r in zip(*ratios, strict=True)]
     goals = (steps.OF_EAGER, steps.OF_BEST)
     wanted = [f"{goal:g}, half {goal / 2:g}" for goal in goals]
     words = ", ".join(reached(m, g) for m, g in zip(means, goals, strict=False)) or "not measured"
-    lines.append(line("geometric mean", *["-"] * (1 + len(others)), *[f"{m:.2f}" for m in means or []] or "--", words))
+    lines.append(
+        line("geometric mean, float32", *["-"] * (1 + len(others)), *[f"{m:.2f}" for m in means or []] or "--", words)
+    )
     lines.append(line("goal", *["-"] * (1 + len(others)), *wanted, ""))
     return lines
 

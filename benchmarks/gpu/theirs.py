@@ -1,4 +1,4 @@
-"""PyTorch on the GPU: eager, captured as a CUDA graph, compiled; always without TF32, as neoflow computes."""
+"""PyTorch on the GPU: eager, captured as a CUDA graph, compiled; in TF32 or narrow types where neoflow's row is."""
 
 from __future__ import annotations
 
@@ -24,33 +24,42 @@ class Absent(Exception):
     """There is no PyTorch on a GPU."""
 
 
-def torch() -> Any:
-    """The module, set as an expert would: no TF32, cuDNN's fastest algorithms. Raises `Absent`."""
+def module() -> Any:
+    """PyTorch. Raises `Absent`."""
     if importlib.util.find_spec("torch") is None:
         raise Absent(ABSENT)
-    import torch as module
+    import torch as found
 
-    if not module.cuda.is_available():
+    if not found.cuda.is_available():
         raise Absent(ABSENT)
-    module.backends.cuda.matmul.allow_tf32 = False
-    module.backends.cudnn.allow_tf32 = False
-    module.backends.cudnn.benchmark = True
-    return module
+    return found
+
+
+def torch(tf32: bool = False) -> Any:
+    """PyTorch as an expert sets it: TF32 where a row asks for it, cuDNN's fastest algorithms. Raises `Absent`.
+
+    By the older names of these settings: torch.compile reads them, and refuses a mixture of both.
+    """
+    found = module()
+    found.backends.cuda.matmul.allow_tf32 = tf32
+    found.backends.cudnn.allow_tf32 = tf32
+    found.backends.cudnn.benchmark = True
+    return found
 
 
 def on_gpu() -> AbstractContextManager:
     """What makes tensors makes them there."""
-    return torch().device(DEVICE)
+    return module().device(DEVICE)
 
 
 def tensor(array: np.ndarray) -> Any:
     """A copy of an array on the GPU."""
-    return torch().from_numpy(np.ascontiguousarray(array)).to(DEVICE)
+    return module().from_numpy(np.ascontiguousarray(array)).to(DEVICE)
 
 
 def seconds_of(run: Run, setting: Setting) -> float:
     """Of a call, by the GPU's own clock."""
-    cuda = torch().cuda
+    cuda = module().cuda
 
     def block(runs: int) -> float:
         first, last = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
@@ -65,8 +74,8 @@ def seconds_of(run: Run, setting: Setting) -> float:
 
 
 def captured(run: Run) -> Run:
-    """The same work as one CUDA graph."""
-    cuda = torch().cuda
+    """The same work as one CUDA graph, after runs in another stream: what they set up is no part of it."""
+    cuda = module().cuda
     stream = cuda.Stream()
     stream.wait_stream(cuda.current_stream())
     with cuda.stream(stream):
@@ -94,23 +103,37 @@ CONTENDERS: dict[str, Callable[[Run], Run]] = {
 """How a step is run; those of `COMPILED` have their loss compiled before."""
 
 
-def step_of(model: Model, name: str, contender: str) -> tuple[float, Run]:
-    """The first loss, and a step of SGD by the model's peer, from the model's parameters, as a contender runs it."""
-    module = torch()
+def step_of(model: Model, name: str, contender: str, precision: str = "fp32") -> tuple[float, Run]:
+    """The first loss, and a step of SGD by the model's peer, from the model's parameters, as a contender runs it.
+
+    The forward pass is in autocast where the precision is a narrow type; what it casts is kept for the whole pass
+    (weights are cast once), but in a CUDA graph, into which nothing may come that was made before.
+    """
+    found = torch(precision == "tf32")
     with on_gpu():
         peer: Any = find_peer("torch", name, model.values())
-        x, labels = map(tensor, model.example())
-        tensors = list(peer.tensors.values())
-        if contender in COMPILED:
-            peer.objective = module.compile(peer.objective, mode=COMPILED[contender])
+    x, labels = map(tensor, model.example())
+    tensors = list(peer.tensors.values())
+    objective = peer.objective
+    if contender in COMPILED:
+        for t in (x, labels, *tensors):  # they stay where they are: a CUDA graph need not copy them first
+            found._dynamo.mark_static_address(t)
+        objective = found.compile(objective, mode=COMPILED[contender])
+    narrow = {"bf16": found.bfloat16, "fp16": found.float16}.get(precision)
+    keeps = CONTENDERS[contender] is not captured
 
-        def step() -> Any:
-            with module.device(DEVICE):
-                loss = peer.objective(x, labels)
-            gradients = module.autograd.grad(loss, tensors)
-            with module.no_grad():
-                module._foreach_add_(tensors, gradients, alpha=-RATE)
-            return loss
+    def step() -> Any:
+        if contender in COMPILED:  # the graph of the step before is done with its memory
+            found.compiler.cudagraph_mark_step_begin()
+        if narrow is None:
+            loss = objective(x, labels)
+        else:
+            with found.autocast(DEVICE, dtype=narrow, cache_enabled=keeps):
+                loss = objective(x, labels)
+        gradients = found.autograd.grad(loss, tensors)
+        with found.no_grad():
+            found._foreach_add_(tensors, gradients, alpha=-RATE)
+        return loss
 
-        first = float(step().item())
-        return first, CONTENDERS[contender](step)
+    first = float(step().item())
+    return first, CONTENDERS[contender](step)

@@ -76,7 +76,7 @@ def first_layer(x: Tensor, w: Tensor, bias: Tensor, side: int) -> Tensor:
 
 def routing(u_hat: Tensor, rounds: int = 3) -> Tensor:
     """Dynamic routing with gradients through all rounds: u_hat [N, B, K, D] -> v [B, K, D]."""
-    logits = torch.zeros(())
+    logits = u_hat.new_zeros(())
     for r in range(rounds):
         if r == 0:
             s = u_hat.sum(0) / u_hat.shape[2]  # softmax of zeros

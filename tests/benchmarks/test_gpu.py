@@ -133,14 +133,14 @@ def test_goals_stand_beside_what_was_measured():
 def test_every_row_is_in_the_results():
     text = PATH.read_text()
     assert [t.key for t in TASKS if t.piece != "c" and t.key != kernels.CEILINGS and f"| {t.name} |" not in text] == []
-    assert all(f"| {name} b{batch} |" in text for name, batch in steps.MODELS)
+    assert all(f"| {steps.title(*step)} |" in text for step in steps.STEPS)
     assert json.loads(json.dumps([t.key for t in TASKS])) == list(dict.fromkeys(t.key for t in TASKS))
 
 
 @pytest.mark.torch
 def test_peers_compute_the_same(monkeypatch):
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(theirs, "torch", lambda: torch)
+    monkeypatch.setattr(theirs, "module", lambda: torch)
     monkeypatch.setattr(theirs, "DEVICE", "cpu")
     for case in kernels.CASES:
         roots, inputs, arrays = case.program(dry=True)
@@ -156,10 +156,14 @@ def test_peers_compute_the_same(monkeypatch):
 @pytest.mark.torch
 def test_a_step_of_a_peer(monkeypatch):
     torch = pytest.importorskip("torch")
-    assert torch.cuda.is_available() or steps.peer("mi_lstm_mnist", 2, "eager", Setting()).said == theirs.ABSENT
-    monkeypatch.setattr(theirs, "torch", lambda: torch)
+    assert torch.cuda.is_available() or steps.peer("mi_lstm_mnist", 2, "fp32", "eager", Setting()).said == theirs.ABSENT
+    monkeypatch.setattr(theirs, "module", lambda: torch)
     monkeypatch.setattr(theirs, "DEVICE", "cpu")
     model = build_model("mi_lstm_mnist", 2, steps=2, inputs=3, hidden=4)
-    loss, step = theirs.step_of(model, "mi_lstm_mnist", "eager")
     (wanted,) = nf.evaluate([model.loss], {**dict(zip(model.inputs, model.example(), strict=True)), **model.initial()})
-    assert loss == pytest.approx(float(wanted), rel=1e-5) and step().item() < loss
+    for precision in ("fp32", "tf32", "bf16"):
+        loss, step = theirs.step_of(model, "mi_lstm_mnist", "eager", precision)
+        near = 1e-2 if precision == "bf16" else 1e-5
+        assert loss == pytest.approx(float(wanted), rel=near) and step().item() < loss
+        assert torch.backends.cuda.matmul.allow_tf32 == (precision == "tf32")
+    theirs.torch()
