@@ -193,7 +193,9 @@ class Inputs:
 
     def is_needed(self, outside: Outside) -> bool:
         """Whether the integer decides what comes out. A kernel computes no element of a tensor between, if nobody reads
-        it, and `evaluate` does."""
+        it, and `evaluate` does. Of one that has no other value to try, whether an output reads it."""
+        if outside.range.low == outside.range.high:
+            return any(outside.tensor in t.inputs for t in self.outputs if isinstance(t, Compute))
         found = []
         for value in (outside.range.low, outside.range.high):
             feeds = {t: a.copy() for t, a in outside.feeds.items()}
@@ -203,7 +205,7 @@ class Inputs:
             except RuntimeFault:
                 return True
         low, high = (b"".join(a.tobytes() for a in arrays) for arrays in found)
-        return outside.range.low == outside.range.high or low != high
+        return low != high
 
     def _array(self, t: Placeholder, draw: Draw, found: Range | None, rng: np.random.Generator) -> np.ndarray:
         if found is not None:
