@@ -104,7 +104,8 @@ class _Lowering:
             if not isinstance(node, Read) or not node.indices or node.slot not in self.between:
                 return None
             source = self.between[node.slot]
-            slot = Slot(node.slot, (self._size(source),), node.dtype)
+            written = self._size(source) - stride(source) + source.size  # a read that may leave it is guarded
+            slot = Slot(node.slot, (written,), node.dtype)
             return Read(slot, (self._address(node.indices[0], source),))
 
         [(number, address, value)] = nest.outputs

@@ -16,7 +16,7 @@ from neoflow.loops.gpu.rows import PLACES
 from neoflow.nn import functional as F
 from tests.codegen.gpu.running import all_verified, run_gpu
 from tests.codegen.kernels import subgraph_of
-from tests.loops.programs import named_cases, subgraphs
+from tests.loops.programs import named_cases, random_subgraphs, subgraphs
 
 pytestmark = [pytest.mark.tvm, pytest.mark.skipif(shutil.which("g++") is None, reason="the emulator needs g++")]
 AMPERE, TURING = gpu_target("cuda", "sm_80"), gpu_target("cuda", "sm_75")
