@@ -58,6 +58,8 @@ IN_PLACE_BYTES, IN_PLACE_TILES = 1 << 21, 200
 cores) and so many passes over it, from which the stride of its rows costs more than packing. Fitted."""
 PANEL_CACHE_SHARE = 2
 """A panel takes at most this part of the level-2 cache: the other half is for rows and results."""
+PACKING_TASKS, PACKED_POINTS = 1, 16
+"""Tasks of packing for each task that is wanted, and points of K from which a part of a panel is one."""
 MOST_TILES_A_BLOCK, BLOCKS_A_TASK = 8, 4
 """Row tiles that are one block at most, and blocks that are left for each task that is wanted. Fitted."""
 
@@ -71,8 +73,9 @@ LATENCY = 4.0
 PACK_ELEMENT, PACK_CHUNK, PACK_LANES = 1.5, 2.0, 4
 """Cycles of packing an element by itself and a vector at once; the side with M is computed so many at a time.
 Fitted."""
-WRITE_CHUNK, WRITE_PIECE = 2.0, 12.0
-"""Cycles of writing a vector of an output, and for each piece of a row: short ones far apart miss the cache. Fitted."""
+WRITE_CHUNK, WRITE_PIECE, TURNED_LANES = 2.0, 12.0, 4
+"""Cycles of writing a vector of an output, and for each piece of a row: short ones far apart miss the cache; elements
+of an output that is turned written in as much time as one by itself. Fitted."""
 
 # --- what is written out
 

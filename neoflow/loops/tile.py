@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Expr, Read, postorder
+from neoflow.expr.ir import Axis, Expr, Read, postorder
 from neoflow.loops import costs
 from neoflow.loops.knob import Chosen
 from neoflow.loops.nest import Nest, input_reads, stride
@@ -84,6 +84,12 @@ class Sides:
     def written_nodes(self) -> int:
         return sum(1 for value in self.written for _ in postorder(value))
 
+    def can_be_turned(self, axis: Axis) -> bool:
+        """Whether every output is contiguous along an axis of M and can be computed in lanes along it."""
+        if one_lane(self.written, axis, True) is not None:
+            return False
+        return all(stride(address, axis) == 1 for _, address, _ in self.nest.outputs)
+
     def in_place(self, lanes: int) -> Read | None:
         """The side with N, where vectors of it lie in its memory as they are."""
         return vector_read(self.c.right, self.c.n, lanes, self.element)
@@ -128,9 +134,13 @@ class Pieces:
     tiles: int
     panels: int
 
-    def owners(self, order: str) -> int:
-        """Tasks for one part of K, row tiles not taken together."""
-        return self.batch * (self.panels if order == "panels" else self.tiles)
+    def owners(self, by_panels: bool) -> int:
+        """Tasks for one part of K that own a panel, or a row tile, each."""
+        return self.batch * (self.panels if by_panels else self.tiles)
+
+    def blocks(self, k: Chosen) -> int:
+        """Blocks of row tiles times groups of panels."""
+        return math.ceil(self.tiles / int(k["tiles"])) * math.ceil(self.panels / int(k["panels"]))
 
 
 def pieces(p: NestProblem, k: Chosen) -> Pieces:
@@ -140,6 +150,11 @@ def pieces(p: NestProblem, k: Chosen) -> Pieces:
     tiles = size(c.m[:position]) * math.ceil(c.m[position].extent / count)
     panels = math.ceil(n / (int(k["lanes"]) * int(k["vectors"])))
     return Pieces(size(c.batch), size(c.m), n, size(c.k), count * size(c.m[position + 1 :]), tiles, panels)
+
+
+def wanted_tasks(target: Target, k: Chosen) -> int:
+    """Tasks that keep every thread busy."""
+    return costs.CONTRACTION_TASKS * target.threads if k["parallel"] else 1
 
 
 def estimated_cycles(p: NestProblem, target: Target, k: Chosen) -> float:
@@ -159,7 +174,8 @@ def estimated_cycles(p: NestProblem, target: Target, k: Chosen) -> float:
     a_point = costs.PACK_ELEMENT + left_work / costs.PACK_LANES
     pack_left = cut.batch * cut.k * cut.m * a_point if k["pack"] else 0.0
     is_contiguous = stride(s.nest.outputs[0][1], s.c.n[-1]) == 1
-    a_point = costs.WRITE_CHUNK / chunk if is_contiguous else costs.WRITE_CHUNK
+    is_turned = not is_contiguous and s.can_be_turned(s.c.m[-1])
+    a_point = costs.WRITE_CHUNK / (chunk if is_contiguous else costs.TURNED_LANES if is_turned else 1)
     write = cut.batch * cut.m * cut.n * a_point * written_work
     write += cut.batch * cut.m * cut.panels * costs.WRITE_PIECE  # a piece of a row each
     return multiply + pack_right + pack_left + write
@@ -173,7 +189,9 @@ def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
     read = nbytes(r for e in (s.c.left, s.c.right, *s.written) for r in input_reads(e))
     written = points * sum(dt.itemsize(e.dtype) for e in s.written)
     tile = cut.rows + int(k["lanes"]) * int(k["vectors"])
-    tasks = math.ceil(cut.owners(str(k["order"])) * splits / int(k["tiles"]))
+    tasks = cut.batch * splits * cut.blocks(k)
     held = cut.rows * int(k["vectors"])
     work = s.c.flops + points * written_work
-    return Measures(points, cut.k, work, read, written, tasks, held, size_each * tile * cut.k / splits)
+    return Measures(
+        points, cut.k, work, read, written, tasks, held, size_each * tile * cut.k / (splits * int(k["passes"]))
+    )

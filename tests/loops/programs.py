@@ -106,14 +106,30 @@ OPERATORS = (
 )
 
 
-def named_cases(dtype: str = "float32") -> Iterator[Case]:
-    """The kernels of operators and their gradients."""
+def rows_of_products(a: Tensor, b: Tensor) -> Tensor:
+    return nf.expr("y[g,m,n] = sum(a[g,m,k] * b[g,k,n])", a=a, b=b)
+
+
+CUT = (
+    ("odd product", ((61, 97), (97, 83)), product),
+    ("rows of products", ((5, 19, 45), (5, 45, 67)), rows_of_products),
+    ("neighbouring rows", ((2, 5, 10, 11), (33, 5, 3, 3)), lambda x, w: nf.relu(F.conv2d(x, w))),
+    ("two rows of a tile", ((3, 6, 7, 7), (37, 6, 1, 1)), F.conv2d),
+    ("groups", ((2, 12, 9, 10), (24, 4, 3, 3)), lambda x, w: F.conv2d(x, w, padding=1, groups=3)),
+)
+"""Contractions of sizes that no tile divides."""
+
+
+def named_cases(dtype: str = "float32", operators: tuple = OPERATORS) -> Iterator[Case]:
+    """The kernels of operators and their gradients; beside those of all, a lookup."""
     rng = np.random.default_rng(0)
-    for name, shapes, function in OPERATORS:
+    for name, shapes, function in operators:
         inputs = [nf.placeholder(s, dtype, name=f"x{n}") for n, s in enumerate(shapes)]
         y = function(*inputs)
         feeds: dict[Tensor, np.ndarray] = {x: rng.standard_normal(x.shape).astype(dtype) for x in inputs}
         yield from cases(name, [y, *nf.vjp(nf.sum(y * y), inputs)], feeds)
+    if operators is not OPERATORS:
+        return
     ids, table = nf.placeholder((50,), "int64", name="ids"), nf.placeholder((11, 19), dtype, name="table")
     rows = nf.compute((50, 19), lambda i, h: nf.exp(table[ids[i], h]))
     feeds = {ids: rng.integers(0, 11, 50), table: rng.standard_normal((11, 19)).astype(dtype)}

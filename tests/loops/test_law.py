@@ -1,5 +1,7 @@
 """Whatever the declaration calls legal computes what the interpreter does."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
@@ -9,10 +11,12 @@ from neoflow.codegen.cpu.templates import LOWERINGS
 from neoflow.codegen.gpu.templates import LOWERINGS as GPU_LOWERINGS
 from neoflow.errors import CodegenError, ScheduleError
 from neoflow.loops import TEMPLATES, Schedule, complete, default_schedule, legal, problem_of, space
+from neoflow.loops.space import Space
+from neoflow.nn import functional as F
 from neoflow.runtime.device.cpu import empty
 from neoflow.target import Target
 from tests.codegen.kernels import TARGET, loaded
-from tests.loops.programs import Case, cases, named_cases, product, random_cases
+from tests.loops.programs import CUT, Case, cases, named_cases, product, random_cases, subgraphs
 
 pytestmark = pytest.mark.tvm
 TWO = Target("cpu", TARGET.mcpu, 2, TARGET.vector_bytes, TARGET.l2_bytes, TARGET.fma_units)
@@ -74,6 +78,75 @@ def test_sampled_schedules_of_named_kernels():
 
 def test_sampled_schedules_of_random_programs():
     assert check([(c, sampled(c, 3, seed)) for seed in range(5) for c in random_cases(seed)]) >= 30
+
+
+def cuts(dtype: str = "float32") -> Iterator[Case]:
+    """Contractions of sizes that no tile divides, one for each way to pack and to write."""
+    for case in named_cases(dtype, CUT):
+        if "contraction" in space(problem_of(case.subgraph), TWO).templates:
+            yield case
+
+
+def cut_at_random(case: Case, count: int, seed: int) -> list[Schedule]:
+    """Schedules of the contraction template, the knobs that cut tasks and K away from their defaults."""
+    rng, problem = np.random.default_rng(seed), problem_of(case.subgraph)
+    everything = Space(problem, TWO, ("contraction",))
+    return list(dict.fromkeys(everything.sample(rng) for _ in range(count)))
+
+
+def test_sampled_cuts_of_contractions():
+    assert check([(c, cut_at_random(c, 1, n)) for n, c in enumerate(cuts())]) >= 12
+
+
+@pytest.mark.slow
+def test_many_sampled_cuts_of_contractions():
+    count = check([(c, cut_at_random(c, 30, n)) for n, c in enumerate(cuts())])
+    count += check([(c, cut_at_random(c, 15, n)) for n, c in enumerate(cuts("float64"))])
+    assert count >= 500
+
+
+WAYS = (
+    {"order": "tiles", "pack": True, "passes": 4, "tiles": 2, "panels": 2, "inner": "panels", "ahead": True},
+    {"order": "panels", "pack_panels": True, "passes": 3, "tiles": 2, "panels": 2, "prefetch": 8},
+    {"order": "tiles", "pack": True, "run": True, "turn_rows": True, "tile_rows": 7, "tiles": 3, "panels": 2},
+    {"order": "panels", "pack": True, "run": True, "turn_rows": True, "tile_rows": 18, "vectors": 1, "pack_parts": 5},
+)
+
+
+@pytest.mark.parametrize("knobs", WAYS, ids=lambda knobs: "-".join(knobs))
+def test_ways_through_a_product(knobs):
+    for name in ("odd product", "rows of products"):
+        case = next(c for c in cuts() if c.name == name)
+        problem = problem_of(case.subgraph)
+        schedule = complete("contraction", problem, TWO, {"side": "right", "vectors": 2, "parallel": True, **knobs})
+        assert legal(problem, schedule, TWO).ok, legal(problem, schedule, TWO).reason
+        check([(case, [schedule])])
+
+
+@pytest.mark.parametrize(("lanes", "rows"), [(1, 7), (4, 20), (24, 4), (16, 20), (32, 7)])
+def test_tiles_written_in_vectors_along_rows(lanes, rows):
+    """Lines of 4 or 7 rows, one or two in a tile; squares of 24 lanes had gone beyond the panel."""
+    x, w, b = nf.placeholder((2, 5, 9, 9)), nf.placeholder((37, 5, 3, 3)), nf.placeholder((37,))
+    y = nf.relu(F.conv2d(x, w, b))
+    rng = np.random.default_rng(0)
+    feeds = {t: rng.standard_normal(t.shape).astype(np.float32) for t in (x, w, b)}
+    [case] = cases("rows", [y], feeds)
+    problem, knobs = problem_of(case.subgraph), {"side": "right", "lanes": lanes, "vectors": 2, "tile_rows": rows}
+    schedule = complete("contraction", problem, TWO, {**knobs, "parallel": False, "splits": 1, "store": "turned"})
+    assert legal(problem, schedule, TWO).ok
+    check([(case, [schedule])])
+
+
+def test_steps_backwards_are_added_once():
+    """The gradient of a convolution reads backwards along its window: no address is computed in the innermost loop."""
+    x, w, g = nf.placeholder((2, 32, 20, 20)), nf.placeholder((8, 32, 3, 3)), nf.placeholder((2, 8, 18, 18))
+    (dx,) = nf.vjp(F.conv2d(x, w), [x], g)
+    found = [s for s in subgraphs([dx], [w, g]) if "contraction" in space(problem_of(s), TWO).templates]
+    problem = problem_of(found[0])
+    schedule = complete("contraction", problem, TWO, {"side": "right", "lanes": 16, "vectors": 2, "pack": False})
+    code = codegen.source([codegen.lower(found[0], schedule, TWO, "k")], TWO, "asm")
+    body = code[: code.rindex("vfmadd")].splitlines()
+    assert sum("movslq" in line for line in body) < sum("vbroadcastss" in line for line in body) / 4
 
 
 @pytest.mark.slow

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tvm import tirx
-
+from neoflow.codegen.cpu.blocks import Blocks, Some
 from neoflow.codegen.cpu.entry import forget_registers
 from neoflow.codegen.cpu.operands import PanelOperand, RowOperand
-from neoflow.codegen.cpu.parts import Env
+from neoflow.codegen.cpu.parts import Env, Parts, Span
+from neoflow.codegen.cpu.passes import Passes
 from neoflow.codegen.cpu.results import Results
 from neoflow.codegen.cpu.tiling import Panel, Rows, tiling_of
 from neoflow.codegen.tir import emit
@@ -38,94 +38,119 @@ def lower_contraction(problem: NestProblem, schedule: Schedule, buffers: Buffers
 class _Lowering:
     def __init__(self, frame: Frame, schedule: Schedule, c: Contraction, element: str):
         self.frame, self.c, self.element = frame, c, element
-        self.parallel, self.by_panels = bool(schedule["parallel"]), schedule["order"] == "panels"
-        self.tiles_a_block, self.unroll = int(schedule["tiles"]), int(schedule["unroll"])
+        self.parallel, self.unroll = bool(schedule["parallel"]), int(schedule["unroll"])
+        self.distance = int(schedule["prefetch"])
+        self.by_panels, self.inner = schedule["order"] == "panels", schedule["inner"]
         self.tiling = tiling_of(c, schedule)
         self.row_tiles, self.panels, self.parts = self.tiling.row_tiles, self.tiling.panels, self.tiling.parts
-        owned_tiles = None if self.by_panels else self.tiles_a_block
-        self.left = RowOperand(frame, c.left, self.tiling, element, schedule, owned_tiles)
-        self.right = PanelOperand(frame, c.right, self.tiling, element, schedule, shared=not self.by_panels)
-        self.results = Results(frame, self.tiling, element, schedule["store"] == "registers")
+        self.blocks = Blocks(-6, self.row_tiles.count, int(schedule["tiles"]))
+        self.groups = Blocks(-9, self.panels.count, int(schedule["panels"]))
+        ahead = bool(schedule["ahead"])
+        owned = None if self.by_panels or ahead else self.blocks.longest
+        self.left = RowOperand(frame, c.left, self.tiling, element, schedule, owned)
+        self.right = PanelOperand(frame, c.right, self.tiling, element, schedule, shared=ahead or not self.by_panels)
+        self.packing = Parts(c.k, math.ceil(c.k[0].extent / int(schedule["pack_parts"])))
+        self.passes = Passes(self.tiling, element, self.blocks, self.groups)
+        self.results = Results(frame, self.tiling, element, str(schedule["store"]))
 
     def phases(self) -> Phases:
         found: list[Phase] = []
-        if self.by_panels:
-            if self.left.is_packed:
-                found.append(self._tasks([*self.c.batch, self.row_tiles.axis], self.left.pack_shared))
-            found.append(self._tasks(self._in_output_order(self.panels.axis, self.c.n), self._panel_task))
-        else:
-            if self.right.is_packed:
-                found.append(self._tasks([*self.c.batch, self.panels.axis], self.right.pack_shared))
-            found.append(self._tasks(self._in_output_order(self._block_axis, self.c.m), self._block_task))
+        pieces, operands = [self.packing.axis], (self.left, self.right)
+        if self.left.is_packed and self.left.is_shared:
+            found.append(self._tasks([*self.c.batch, self.row_tiles.axis, *pieces], self._pack_left))
+        if self.right.is_packed and self.right.is_shared:
+            found.append(self._tasks([*self.c.batch, self.panels.axis, *pieces], self._pack_right))
+        found.append(self._tasks(self._task_order(), self._task))
         if self.results.is_partial:
             found.append(self._tasks([*self.c.batch, *self.c.m], self.results.combine))
-        packed = [Scratch(o.buffer, o.is_shared) for o in (self.left, self.right) if o.is_packed]
-        return Phases(tuple(found), (*packed, *self.results.scratch))
-
-    # --- tasks
+        packed = [Scratch(o.buffer, o.is_shared) for o in operands if o.is_packed]
+        return Phases(tuple(found), (*packed, *self.passes.scratch, *self.results.scratch))
 
     def _tasks(self, dimensions: list[Axis], body: Callable[[Env], list]) -> Phase:
         total = math.prod(a.extent for a in dimensions)
         return Phase(total, lambda t: points(dimensions, t, body), self.parallel)
 
-    def _in_output_order(self, owner: Axis, axes: tuple[Axis, ...]) -> list[Axis]:
-        """Task dimensions such that consecutive tasks write near each other; parts of K outside, they share nothing."""
+    # --- packing for all tasks
+
+    def _pack_left(self, env: Env) -> list:
+        return self.left.pack_shared(env, self.packing.part(env))
+
+    def _pack_right(self, env: Env) -> list:
+        return self.right.pack_shared(env, self.packing.part(env))
+
+    # --- tasks
+
+    def _task_order(self) -> list[Axis]:
+        """Task dimensions such that consecutive tasks write near each other; parts of K outside, they share nothing.
+
+        The blocks of the side that tasks pack are outside of those of the other one.
+        """
         address = self.frame.nest.outputs[0][1]
-        steps = [(max(stride(address, a) or 0 for a in axes), 1, owner)]
+        outer, other, axes = self.blocks.axis, self.groups.axis, self.c.m
+        if self.by_panels:
+            outer, other, axes = other, outer, self.c.n
+        steps = [(max(stride(address, a) or 0 for a in axes), 1, outer)]
         steps += [(stride(address, a) or 0, 0, a) for a in self.c.batch]
-        return [self.parts.axis, *(a for _, _, a in sorted(steps, key=lambda s: (-s[0], s[1])))]
+        parts = [] if self.passes.count > 1 else [self.parts.axis]
+        return [*parts, *(a for _, _, a in sorted(steps, key=lambda s: (-s[0], s[1]))), other]
 
-    @property
-    def _block_axis(self) -> Axis:
-        """The blocks of row tiles as a dimension of tasks."""
-        return Axis(-6, math.ceil(self.row_tiles.count / self.tiles_a_block), "block")
-
-    def _panel_task(self, env: Env) -> list:
-        """A task that owns a panel: packs it, then goes through every row tile."""
-        span = self.parts.part(env)
-
-        def body(panel: Panel) -> list:
-            def tile(t: Value) -> list:
-                def run(at: Env, rows: Rows) -> list:
-                    left = self.left.base(env, t) + self.parts.skipped(span, len(rows))
-                    return self._tile({**env, **at}, rows, panel, left, emit.integer(0))
-
-                return self.row_tiles.each(t, run)
-
-            packed = self.right.pack(env, panel, emit.integer(0), span) if self.right.is_packed else []
-            return packed + emit.loop(self.row_tiles.count, tile, "t")
-
-        return self.panels.each(env[self.panels.axis], body)
-
-    def _block_task(self, env: Env) -> list:
-        """A task that owns a block of row tiles: packs them, then goes through every panel."""
-        span, tile_size = self.parts.part(env), emit.integer(self.parts.points * len(self.row_tiles.whole))
-        first = env[self._block_axis] * emit.integer(self.tiles_a_block)
-        count: int | Value = self.tiles_a_block
-        if self.row_tiles.count % self.tiles_a_block:
-            count = tirx.Min(emit.integer(self.tiles_a_block), emit.integer(self.row_tiles.count) - first)
-
-        def each_tile(body: Callable[[Env, Rows, Value], list]) -> list:
-            """`body(env, rows, where the tile is packed)` for each tile of the block."""
-
-            def tile(t: Value) -> list:
-                return self.row_tiles.each(first + t, lambda at, rows: body({**env, **at}, rows, t * tile_size))
-
-            return emit.loop(count, tile, "t")
-
-        def panel_loop(panel: Panel) -> list:
-            right = self.right.base(env, panel) + self.parts.skipped(span, panel.width)
-            return each_tile(lambda at, rows, left: self._tile(at, rows, panel, left, right))
-
+    def _task(self, env: Env) -> list:
+        """A block of row tiles times a group of panels, in passes over K."""
         out: list = []
-        if self.left.is_packed:
-            out += each_tile(lambda at, rows, left: self.left.pack(at, rows, left, span))
-        return out + emit.loop(self.panels.count, lambda number: self.panels.each(number, panel_loop), "n")
+        tiles, panels = self.blocks.at(out, env), self.groups.at(out, env)
+
+        def one_pass(number: Value) -> list:
+            at = {**env, self.parts.axis: number} if self.passes.count > 1 else env
+            return self._pass(at, self.parts.part(at), tiles, panels)
+
+        return out + emit.loop(self.passes.count, one_pass, "pass")
+
+    def _pass(self, env: Env, span: Span, tiles: Some, panels: Some) -> list:
+        """What the task packs of a block of K, and its tiles."""
+        own_left = self.left.is_packed and not self.left.is_shared
+        own_right = self.right.is_packed and not self.right.is_shared
+
+        def tile(number: Value, panel: Panel, place: Value) -> list:
+            def run(at: Env, rows: Rows) -> list:
+                left = self.left.begin(env, span, tiles.first + number, number, rows)
+                right = self.right.begin(env, span, panel)
+                sums = (place * emit.integer(self.blocks.longest) + number) * emit.integer(self.passes.size)
+                return self._tile({**env, **at}, rows, panel, left, right, sums)
+
+            return self.row_tiles.each(tiles.first + number, run)
+
+        def each_panel(place: Value, body: Callable[[Panel], list]) -> list:
+            return self.panels.each(panels.first + place, body)
+
+        def through_tiles(place: Value) -> list:
+            def body(panel: Panel) -> list:
+                packed = self.right.pack(env, panel, emit.integer(0), span) if own_right else []
+                return packed + emit.loop(tiles.count, lambda t: tile(t, panel, place), "t")
+
+            return each_panel(place, body)
+
+        def through_panels(number: Value) -> list:
+            def body(place: Value) -> list:
+                return each_panel(place, lambda panel: tile(number, panel, place))
+
+            return emit.loop(panels.count, body, "n")
+
+        def pack(number: Value) -> list:
+            def run(at: Env, rows: Rows) -> list:
+                base = self.left.begin(env, span, tiles.first + number, number, rows)
+                return self.left.pack({**env, **at}, rows, base, span)
+
+            return self.row_tiles.each(tiles.first + number, run)
+
+        out = emit.loop(tiles.count, pack, "t") if own_left else []
+        if self.inner == "tiles":
+            return out + emit.loop(panels.count, through_tiles, "n")
+        return out + emit.loop(tiles.count, through_panels, "t")
 
     # --- the register tile
 
-    def _tile(self, env: Env, rows: Rows, panel: Panel, left: Value, right: Value) -> list:
-        """One tile of the output: `left` and `right` are where the operands are packed."""
+    def _tile(self, env: Env, rows: Rows, panel: Panel, left: Value, right: Value, sums: Value) -> list:
+        """One tile of the output: `left` and `right` are where the operands are packed, `sums` where it waits."""
         acc = emit.Registers(len(rows) * panel.vectors, self.element, self.panels.lanes)
         out = [forget_registers(), *cleared(acc)]
         right, left = emit.bind(out, right, "right"), emit.bind(out, left, "left")
@@ -133,6 +158,9 @@ class _Lowering:
 
         def step(to: emit.Registers, e: Env, k: Value) -> list:
             body: list = []
+            if self.distance > 1:
+                body += self.left.prefetched(rows, left, k + emit.integer(self.distance))
+                body += self.right.prefetched(panel, right, k + emit.integer(self.distance))
             vectors = [emit.bind(body, read_right(body, e, k, v), "b") for v in range(panel.vectors)]
             for r in range(len(rows)):
                 a = emit.bind(body, emit.widen(read_left(body, e, k, r), acc.lanes), "a")
@@ -141,4 +169,4 @@ class _Lowering:
             return body
 
         out += self.parts.added(env, self.parts.part(env), acc, step, self.unroll)
-        return out + self.results.store(env, rows, panel, acc)
+        return out + self.passes.after(env, acc, sums, self.results.store(env, rows, panel, acc))

@@ -11,16 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tvm import tirx
+
 from neoflow.codegen.cpu.parts import Env, Run, Span
 from neoflow.codegen.cpu.tiling import Panel, Rows, Tiling, lanes_left
-from neoflow.codegen.cpu.transpose import turned_block
+from neoflow.codegen.cpu.transpose import turned, turned_block
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Frame
 from neoflow.expr import affine
+from neoflow.expr.dtype import itemsize
 from neoflow.expr.ir import Axis, Expr, Read
-from neoflow.loops.contraction import LEAST_TURNED
 from neoflow.loops.costs import MANY_CHUNKS
 from neoflow.loops.nest import stride
+from neoflow.loops.operands import LEAST_TURNED
 from neoflow.loops.problem import is_turnable
 from neoflow.loops.schedule import Schedule
 from neoflow.loops.sides import contiguous_run, direct_read, size, vector_read
@@ -28,6 +31,9 @@ from neoflow.loops.sides import contiguous_run, direct_read, size, vector_read
 Value = emit.Value
 Reader = Callable[[list, Env, Value, int], Value]
 """Takes the statements to add to, the axes' values, the point of K and the row, or the vector of the panel."""
+
+LINE_BYTES = 64
+"""a line of the cache, on every x86-64 processor"""
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class PanelOperand:
         self.turn, self.pack_loop = bool(schedule["turn"]), bool(schedule["pack_loop"])
         pack = bool(schedule["pack_panels"])
         self.in_place = None if pack else vector_read(side, tiling.panels.n, tiling.panels.lanes, element)
-        self.all_k = size(tiling.parts.k)
+        self.all_k, self.item_bytes = size(tiling.parts.k), itemsize(element)
         every, one = size(tiling.batch) * self.all_k * self.panels.padded, tiling.parts.points * self.panels.width
         self.buffer = emit.buffer(every if shared else one, element, "panels", 64)
 
@@ -77,9 +83,10 @@ class PanelOperand:
         bases = [_base(statements, side, {**env, **place}, k_axes) for place in places.values()]
 
         def read(out: list, e: Env, _: Value, vector: int) -> Value:
-            index = emit.ramp(_along(side, bases[vector], e, k_axes), 1, panel.lanes)
+            there, index = _place(out, source, side, _along(side, bases[vector], e, k_axes))
+            lanes = emit.ramp(index, 1, panel.lanes)
             mask = lanes_left(panel.valid - vector * panel.lanes, panel.lanes)
-            return emit.load(source, index) if mask is None else emit.masked_load(out, source, index, mask)
+            return emit.load(there, lanes) if mask is None else emit.masked_load(out, there, lanes, mask)
 
         return read
 
@@ -91,10 +98,23 @@ class PanelOperand:
         batch = self.tiling.batch_number(env) * emit.integer(self.all_k * self.panels.padded)
         return batch + panel.number * emit.integer(self.all_k * self.panels.width)
 
-    def pack_shared(self, env: Env) -> list:
-        """The task of packing one of all panels."""
-        number, whole = env[self.panels.axis], self.tiling.parts.whole
-        return self.panels.each(number, lambda panel: self.pack(env, panel, self.base(env, panel), whole))
+    def prefetched(self, panel: Panel, base: Value, k: Value) -> list:
+        """Fetches a point of K of the panel packed at `base`; of one read in place nothing."""
+        if not self.is_packed:
+            return []
+        begins = range(0, panel.width, max(1, LINE_BYTES // self.item_bytes))
+        return [emit.prefetch(self.buffer, base + k * emit.integer(panel.width) + emit.integer(b)) for b in begins]
+
+    def begin(self, env: Env, span: Span, panel: Panel) -> Value:
+        """Where the span of the panel is packed."""
+        return (
+            self.base(env, panel) + self.tiling.parts.skipped(span, panel.width) if self.is_shared else emit.integer(0)
+        )
+
+    def pack_shared(self, env: Env, span: Span) -> list:
+        """The task of packing the span of one of all panels."""
+        number = env[self.panels.axis]
+        return self.panels.each(number, lambda panel: self.pack(env, panel, self.begin(env, span, panel), span))
 
     def pack(self, env: Env, panel: Panel, base: Value, span: Span) -> list:
         """The span of a panel, to `base`."""
@@ -190,9 +210,10 @@ class RowOperand:
     def __init__(self, frame: Frame, side: Expr, tiling: Tiling, element: str, schedule: Schedule, tiles: int | None):
         """tiles: how many a task packs for itself; None when all of them are packed before."""
         self.is_shared = tiles is None
-        self.frame, self.side, self.tiling = frame, side, tiling
+        self.frame, self.side, self.tiling, self.element = frame, side, tiling, element
         self.run = self._contiguous_run(frame.target.lanes(element)) if schedule["run"] else None
-        self.all_k = size(tiling.parts.k)
+        self.turned = direct_read(side, element) if schedule["turn_rows"] else None
+        self.all_k, self.item_bytes = size(tiling.parts.k), itemsize(element)
         self.in_place = None if schedule["pack"] else direct_read(side, element)
         every = size(tiling.batch) * tiling.row_tiles.count * self.all_k
         points = every if tiles is None else tiles * tiling.parts.points
@@ -208,11 +229,27 @@ class RowOperand:
         flat = self.tiling.batch_number(env) * emit.integer(tiles.count) + number
         return flat * emit.integer(self.all_k * len(tiles.whole))
 
-    def pack_shared(self, env: Env) -> list:
-        """The task of packing one of all row tiles."""
-        number, whole = env[self.tiling.row_tiles.axis], self.tiling.parts.whole
-        base = self.base(env, number)
-        return self.tiling.row_tiles.each(number, lambda at, rows: self.pack({**env, **at}, rows, base, whole))
+    def prefetched(self, rows: Rows, base: Value, k: Value) -> list:
+        """Fetches a point of K of the tile packed at `base`; of one read in place nothing."""
+        if not self.is_packed:
+            return []
+        begins = range(0, len(rows), max(1, LINE_BYTES // self.item_bytes))
+        return [emit.prefetch(self.buffer, base + k * emit.integer(len(rows)) + emit.integer(b)) for b in begins]
+
+    def begin(self, env: Env, span: Span, number: Value, own: Value, rows: Rows) -> Value:
+        """Where the span of row tile `number` is packed, `own` its number among those of the task."""
+        if self.is_shared:
+            return self.base(env, number) + self.tiling.parts.skipped(span, len(rows))
+        return own * emit.integer(self.tiling.parts.points * len(self.tiling.row_tiles.whole))
+
+    def pack_shared(self, env: Env, span: Span) -> list:
+        """The task of packing the span of one of all row tiles."""
+        number = env[self.tiling.row_tiles.axis]
+
+        def pack(at: Env, rows: Rows) -> list:
+            return self.pack({**env, **at}, rows, self.begin(env, span, number, emit.integer(0), rows), span)
+
+        return self.tiling.row_tiles.each(number, pack)
 
     def pack(self, env: Env, rows: Rows, base: Value, span: Span) -> list:
         """The span of a row tile, to `base`."""
@@ -225,10 +262,34 @@ class RowOperand:
             return parts.each_point(env, span, point)
 
         def block(e: Env, k: Value) -> list:
+            if self.turned is not None:
+                return self._turn(e, rows, self.turned, run, base + k * count)
             step = run.step * len(rows)
             return rows.each(e, lambda at, r: self._store(at, base + k * count + r, run.along, run.lanes, step))
 
         return parts.each_block(env, span, run, block, point)
+
+    def _turn(self, env: Env, rows: Rows, side: Read, run: Run, index: Value) -> list:
+        """A block of the run at every row, to `index`: squares of it turned in registers, a vector of rows each."""
+        out: list = []
+        terms, _ = affine.linear(side.indices[0])
+        moves = [sum(terms.get(a, 0) * n for a, n in offset.items()) for offset in rows.offsets()]
+        ev = self.frame.evaluator(env)
+        first = ev.index(side.indices[0])
+        out += ev.statements
+        source, first = self.frame.inputs[side.slot], emit.bind(out, first, "base")
+        zero = emit.splat(0.0, self.element, run.lanes)
+        for begin in range(0, len(rows), run.lanes):
+            some = [
+                emit.bind(out, emit.load(source, emit.ramp(first + emit.integer(move), 1, run.lanes)))
+                for move in moves[begin : begin + run.lanes]
+            ]
+            mask = lanes_left(len(some), run.lanes)
+            for n, vector in enumerate(turned([*some, *[zero] * (run.lanes - len(some))], out)):
+                at = emit.ramp(index + emit.integer(n * run.step * len(rows) + begin), 1, run.lanes)
+                store = emit.store(self.buffer, at, vector)
+                out.append(store if mask is None else emit.masked_store(self.buffer, at, vector, mask))
+        return out
 
     def _store(self, env: Env, index: Value, along: Axis | None = None, lanes: int = 1, step: int = 1) -> list:
         """The side at `lanes` points along an axis, `step` elements apart from `index` on."""
@@ -252,7 +313,25 @@ class RowOperand:
         source, k_axes = self.frame.inputs[side.slot], self.tiling.parts.k
         base = _base(statements, side, env, k_axes)
         moves = [sum(terms.get(a, 0) * n for a, n in offset.items()) for offset in rows.offsets()]
-        return lambda _, e, __, r: emit.load(source, _along(side, base, e, k_axes) + emit.integer(moves[r]))
+        there: list[tuple[tirx.Buffer, Value]] = []
+
+        def read(out: list, e: Env, _: Value, r: int) -> Value:
+            if r == 0:
+                there[:] = [_place(out, source, side, _along(side, base, e, k_axes))]
+            [(held, index)] = there
+            return emit.load(held, index + emit.integer(moves[r]))
+
+        return read
+
+
+def _place(statements: list, source: tirx.Buffer, side: Read, address: Value) -> tuple[tirx.Buffer, Value]:
+    """Where an address of a linear read is: a buffer and an index.
+
+    LLVM takes sums with negative steps for ones that may wrap around, and adds anew for each load: they are added once.
+    """
+    if all(step >= 0 for step in affine.over_axes(affine.linear(side.indices[0])).values()):
+        return source, address
+    return emit.view(statements, source, address), emit.integer(0)
 
 
 def _base(statements: list, read: Read, env: Env, k_axes: Sequence[Axis]) -> Value:

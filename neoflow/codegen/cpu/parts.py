@@ -76,11 +76,6 @@ class Parts:
         """The parts as a dimension of tasks."""
         return Axis(-2, self.count, "part")
 
-    @property
-    def whole(self) -> Span:
-        """All of K."""
-        return Span(emit.integer(0), self.k[0].extent)
-
     def part(self, env: Env) -> Span:
         """The part that a task works on."""
         start, extent = env.get(self.axis, emit.integer(0)) * emit.integer(self.length), self.k[0].extent

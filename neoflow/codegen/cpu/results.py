@@ -8,6 +8,7 @@ from tvm import tirx
 
 from neoflow.codegen.cpu.parts import Env, flat_number
 from neoflow.codegen.cpu.tiling import Panel, Rows, Tiling, lanes_left
+from neoflow.codegen.cpu.turned import TurnedRows
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.blocks import Loop, cleared, in_blocks
 from neoflow.codegen.tir.frame import Frame
@@ -21,12 +22,13 @@ Value = emit.Value
 class Results:
     """The sums of a contraction, [part][batch][M][N padded to a vector] where they are partial."""
 
-    def __init__(self, frame: Frame, tiling: Tiling, element: str, from_registers: bool):
-        """from_registers: the outputs are written out for every vector of a tile, which is a vector of each output."""
-        self.from_registers = from_registers
+    def __init__(self, frame: Frame, tiling: Tiling, element: str, way: str):
+        """way: "registers", the outputs are written out for every vector of a tile, which is a vector of each output;
+        "stack", through a copy of the tile in memory; "turned", in vectors along M from such a copy."""
+        self.way = way
         self.frame, self.tiling, self.panels, self.element = frame, tiling, tiling.panels, element
         self.row_axes = (*tiling.batch, *tiling.row_tiles.whole.m)
-        self.is_partial = tiling.parts.count > 1
+        self.is_partial = tiling.parts.count > 1 and not tiling.in_passes
         sums = tiling.parts.count * size(self.row_axes) * self.panels.padded
         self.partial = emit.buffer(sums, element, "partial", 64)
         self.row = emit.buffer(self.panels.padded, element, "row", 64)
@@ -40,8 +42,10 @@ class Results:
         """What the registers of the tile at `env` hold: row after row, the vectors of the panel."""
         if self.is_partial:
             return self._store_partial(env, rows, panel, acc)
-        if self.from_registers:
+        if self.way == "registers":
             return self._store_registers(env, rows, panel, acc)
+        if self.way == "turned":
+            return TurnedRows(self.frame, self.panels, rows, self.element).store(env, panel, acc)
         return self._store_through_stack(env, rows, panel, acc)
 
     # --- outputs

@@ -24,21 +24,25 @@ Value = emit.Value
 
 
 def tiling_of(c: Contraction, schedule: Schedule) -> Tiling:
-    """The contraction cut by the knobs lanes, vectors, rows and splits."""
+    """The contraction cut by the knobs lanes, vectors, rows, splits and passes."""
     lanes, vectors, limit = int(schedule["lanes"]), int(schedule["vectors"]), int(schedule["tile_rows"])
-    rows = Rows(c.m, *row_box(c.m, limit))
-    part = math.ceil(c.k[0].extent / int(schedule["splits"]))
-    return Tiling(c.batch, RowTiles(rows), Panels(c.n, vectors, lanes), Parts(c.k, part))
+    rows, passes = Rows(c.m, *row_box(c.m, limit)), int(schedule["passes"])
+    part = math.ceil(c.k[0].extent / max(int(schedule["splits"]), passes))
+    return Tiling(c.batch, RowTiles(rows), Panels(c.n, vectors, lanes), Parts(c.k, part), passes > 1)
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """A contraction in pieces: each point of the batch has all of the row tiles, panels and parts."""
+    """A contraction in pieces: each point of the batch has all of the row tiles, panels and parts.
+
+    in_passes: a task goes through all parts, one after the other; else each is a task.
+    """
 
     batch: tuple[Axis, ...]
     row_tiles: RowTiles
     panels: Panels
     parts: Parts
+    in_passes: bool = False
 
     def batch_number(self, env: Env) -> Value:
         return flat_number(emit.integer(0), self.batch, env)

@@ -19,7 +19,12 @@ def turned_block(source: tirx.Buffer, base: Value, step: int, lanes: int, statem
         emit.bind(statements, emit.load(source, emit.ramp(base + emit.integer(n * step), 1, lanes)))
         for n in range(lanes)
     ]
-    distance = 1
+    return turned(rows, statements)
+
+
+def turned(rows: list[Value], statements: list) -> list[Value]:
+    """As many vectors as they have lanes, turned: lane n of vector i is lane i of row n."""
+    lanes, distance = len(rows), 1
     while distance < lanes:
         mixed = list(rows)
         for n in range(lanes):

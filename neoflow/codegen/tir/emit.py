@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import tvm
 from tvm import tirx
+from tvm.ir import PointerType, PrimType
 from tvm.tirx import stmt as ts
 
 from neoflow.code import Fault
@@ -91,6 +92,21 @@ def load(source: tirx.Buffer, index: Value) -> Value:
 
 def store(target: tirx.Buffer, index: Value, value: Value) -> ts.Stmt:
     return ts.BufferStore(target, value, [index])
+
+
+def view(statements: list, source: tirx.Buffer, index: Value) -> tirx.Buffer:
+    """What `source` holds from `index` on, by an address that is computed here; nothing may write it meanwhile."""
+    element = str(source.ty.dtype)
+    place = tirx.Var(f"at_{source.name}", PointerType(PrimType(element)))
+    found = buffer(1, element, source.name)
+    statements += [ts.Bind(place, tirx.address_of(load(source, index))), ts.DeclBuffer(found, data=place)]
+    return found
+
+
+def prefetch(source: tirx.Buffer, index: Value) -> ts.Stmt:
+    """What lies there is brought into the nearest cache; the place may be outside of the buffer."""
+    place = tirx.address_of(load(source, index))
+    return ts.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch.p0", place, integer(0), integer(3), integer(1)))
 
 
 def masked_load(statements: list, source: tirx.Buffer, index: Value, mask: Value) -> Value:

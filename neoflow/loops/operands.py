@@ -1,0 +1,160 @@
+"""Knobs of the `contraction` template: how the two sides are packed, and by whom."""
+
+from __future__ import annotations
+
+from neoflow.loops import costs
+from neoflow.loops.knob import FLAG, NUMBER, Chosen, Knob, Range, flags, one, up_to
+from neoflow.loops.problem import NestProblem, is_turnable
+from neoflow.loops.sides import block_lanes, contiguous_run, size
+from neoflow.loops.tile import pieces, sides, wanted_tasks
+from neoflow.target import Target
+
+LEAST_TURNED = 4
+"""Lanes of a square from which turning it in registers takes fewer instructions than gathering."""
+
+
+# --- the side with M
+
+
+def _pack(p: NestProblem, _: Target, k: Chosen) -> Range:
+    if sides(p, k).left_read is not None:
+        return Range((False, True), "")
+    return one(True, "the side with M is not one read at linear addresses of what is computed with")
+
+
+def _usual_pack(p: NestProblem, _: Target, k: Chosen) -> bool:
+    cut = pieces(p, k)
+    return sides(p, k).left_read is None or (cut.panels >= costs.REPACKED_PANELS and cut.tiles > 1)
+
+
+def _run(p: NestProblem, target: Target, k: Chosen) -> Range:
+    s = sides(p, k)
+    if not k["pack"]:
+        return one(False, "the side with M is not packed")
+    if s.left_lanes is not None:
+        return one(False, s.left_lanes)
+    along = contiguous_run(s.c.left, s.c.k, target.lanes(s.element))
+    return flags(along is not None, "the side with M is not contiguous along an axis of K that fills half a vector")
+
+
+def _turn_rows(p: NestProblem, target: Target, k: Chosen) -> Range:
+    s = sides(p, k)
+    if not k["run"] or s.left_read is None:
+        return one(False, "the side with M is not packed from one read in vectors along K")
+    place = contiguous_run(s.c.left, s.c.k, target.lanes(s.element))
+    lanes = 1 if place is None else block_lanes(s.c.k[place], target.lanes(s.element))
+    return flags(lanes >= LEAST_TURNED, f"squares of {lanes} are too small")
+
+
+PACK: Knob[NestProblem] = Knob("pack", FLAG, "the side with M is packed", _pack, _usual_pack)
+RUN: Knob[NestProblem] = Knob(
+    "run", FLAG, "it is packed in vectors along K", _run, lambda p, t, k: _run(p, t, k).values[-1]
+)
+TURN_ROWS: Knob[NestProblem] = Knob(
+    "turn_rows",
+    FLAG,
+    "it is packed in squares turned in registers",
+    _turn_rows,
+    lambda p, t, k: _turn_rows(p, t, k).values[-1],
+)
+
+
+# --- the side with N
+
+
+def _pack_panels(p: NestProblem, _: Target, k: Chosen) -> Range:
+    if sides(p, k).in_place(int(k["lanes"])) is not None:
+        return Range((False, True), "")
+    return one(True, "the side with N is not one read whose vectors lie in memory as they are")
+
+
+def is_kept(p: NestProblem, k: Chosen) -> bool:
+    """Whether the side with N, read in place, stays in the caches."""
+    cut = pieces(p, k)
+    is_small = 4 * cut.k * cut.n <= costs.IN_PLACE_BYTES and cut.tiles <= costs.IN_PLACE_TILES
+    return is_small and sides(p, k).in_place(int(k["lanes"])) is not None
+
+
+def _usual_pack_panels(p: NestProblem, _: Target, k: Chosen) -> bool:
+    return k["order"] == "panels" or not is_kept(p, k)
+
+
+def _turn(p: NestProblem, _: Target, k: Chosen) -> Range:
+    s, lanes = sides(p, k), int(k["lanes"])
+    read, chunk, n = s.right_read, s.chunk(lanes), size(s.c.n)
+    if not k["pack_panels"] or read is None:
+        return one(False, "the side with N is not packed from one read")
+    width = lanes * int(k["vectors"])
+    valid = [v for v in (width if n >= width else 0, n % width) if v]
+    for axis in s.c.k:
+        block = block_lanes(axis, chunk)
+        if block >= LEAST_TURNED and any(v % block == 0 for v in valid) and is_turnable(read, s.c.n[-1], axis):
+            return flags(True, "")
+    return one(False, "no axis of K has squares of points along which the side with N is contiguous")
+
+
+def _pack_loop(p: NestProblem, _: Target, k: Chosen) -> Range:
+    chunks = int(k["lanes"]) * int(k["vectors"]) // sides(p, k).chunk(int(k["lanes"]))
+    if not k["pack_panels"] or k["turn"]:
+        return one(False, "panels are not packed in chunks")
+    return flags(chunks > costs.MANY_CHUNKS, f"a panel of {chunks} chunks is written out")
+
+
+def _usual_pack_loop(p: NestProblem, target: Target, k: Chosen) -> bool:
+    return bool(_pack_loop(p, target, k).values[-1]) and sides(p, k).right_nodes > costs.LONG
+
+
+PACK_PANELS: Knob[NestProblem] = Knob(
+    "pack_panels", FLAG, "the side with N is packed", _pack_panels, _usual_pack_panels
+)
+TURN: Knob[NestProblem] = Knob(
+    "turn", FLAG, "it is packed in squares turned in registers", _turn, lambda p, t, k: _turn(p, t, k).values[-1]
+)
+PACK_LOOP: Knob[NestProblem] = Knob(
+    "pack_loop", FLAG, "it is packed in a loop over chunks", _pack_loop, _usual_pack_loop
+)
+
+
+# --- by whom
+
+
+def _ahead(_: NestProblem, __: Target, k: Chosen) -> Range:
+    is_packed = bool(k["pack_panels"] if k["order"] == "panels" else k["pack"])
+    return flags(is_packed, "what a task owns is not packed")
+
+
+def _pack_parts(p: NestProblem, _: Target, k: Chosen) -> Range:
+    if not (k["pack"] or k["pack_panels"]):
+        return one(1, "nothing is packed")
+    extent = sides(p, k).c.k[0].extent
+    return up_to(extent, f"the first axis of K has {extent} points")
+
+
+def _usual_pack_parts(p: NestProblem, target: Target, k: Chosen) -> int:
+    """So many that there are tasks enough, each still of several points of K."""
+    cut, extent = pieces(p, k), sides(p, k).c.k[0].extent
+    if not k["parallel"] or not (k["pack"] or k["pack_panels"]):
+        return 1
+    enough = -(-costs.PACKING_TASKS * wanted_tasks(target, k) // cut.owners(str(k["order"]) == "tiles"))
+    points = max(1, cut.k // costs.PACKED_POINTS)
+    return max(1, min(extent, enough, points))
+
+
+AHEAD: Knob[NestProblem] = Knob(
+    "ahead", FLAG, "what a task owns is packed before the tasks, once", _ahead, lambda _, __, ___: False
+)
+PACK_PARTS: Knob[NestProblem] = Knob(
+    "pack_parts", NUMBER, "parts of K that are packed apart before the tasks", _pack_parts, _usual_pack_parts
+)
+
+
+def _prefetch(_: NestProblem, __: Target, k: Chosen) -> Range:
+    if not (k["pack"] or k["pack_panels"]):
+        return one(1, "both sides are read in place")
+    return Range(PREFETCHES, "1 is not at all, and what comes later than 32 points is gone before it is needed")
+
+
+PREFETCHES = (1, 2, 4, 8, 16, 32)
+PREFETCH: Knob[NestProblem] = Knob(
+    "prefetch", NUMBER, "points of K ahead that are fetched", _prefetch, lambda _, __, ___: 1
+)

@@ -1,0 +1,136 @@
+"""Knobs of the `contraction` template: what a task owns, in which pieces it goes through K, how it writes.
+
+A task owns a block of row tiles times a group of panels, of one part of K. With `passes`, it goes through its part of
+K in as many blocks, one after the other, and its sums wait in memory of its thread: what a block needs stays in cache.
+"""
+
+from __future__ import annotations
+
+import math
+
+from neoflow.loops import costs, operands
+from neoflow.loops.knob import FLAG, NUMBER, WORD, Chosen, Knob, Range, flags, one, up_to
+from neoflow.loops.nest import stride
+from neoflow.loops.problem import NestProblem
+from neoflow.loops.tile import pieces, sides, wanted_tasks
+from neoflow.target import Target
+
+ORDERS, INNER, STORES = ("panels", "tiles"), ("tiles", "panels"), ("registers", "stack", "turned")
+MOST_PASSES = 64
+"""Blocks of K at most: each adds once more to a sum."""
+
+
+def _parallel(_: NestProblem, target: Target, __: Chosen) -> Range:
+    return flags(target.threads > 1, "there is one thread")
+
+
+def _is_worth_sharing(p: NestProblem, target: Target, k: Chosen) -> bool:
+    return target.threads > 1 and sides(p, k).c.flops >= costs.PARALLEL_FLOPS
+
+
+# --- what a task owns
+
+
+def _usual_order(p: NestProblem, target: Target, k: Chosen) -> str:
+    """Panels packed by the task that owns them when there are enough tasks, or too much to pack to keep it all."""
+    c, address, cut, wanted = sides(p, k).c, p.fused(k).outputs[0][1], pieces(p, k), wanted_tasks(target, k)
+    few = not k["pack"] or cut.tiles <= costs.OWN_PANEL_TILES
+    by_panels = cut.batch * cut.panels >= wanted and (few or cut.batch * cut.k * cut.n > costs.KEPT_ELEMENTS)
+    # a batch inside the rows: tasks by rows then write one region after the other
+    inner_batch = max((stride(address, a) or 0 for a in c.batch), default=0)
+    is_inside = bool(c.batch) and inner_batch < max(stride(address, a) or 0 for a in c.m)
+    if is_inside and cut.batch * cut.n * cut.k <= costs.INNER_BATCH_ELEMENTS:
+        by_panels = False
+    if operands.is_kept(p, k) and cut.owners(by_panels=False) >= wanted:
+        by_panels = False
+    if not by_panels and k["parallel"] and cut.owners(by_panels=False) < wanted:
+        by_panels = cut.panels > cut.tiles
+    return "panels" if by_panels else "tiles"
+
+
+def _splits(p: NestProblem, _: Target, k: Chosen) -> Range:
+    extent = sides(p, k).c.k[0].extent
+    return up_to(extent, f"the first axis of K has {extent} points")
+
+
+def _usual_splits(p: NestProblem, target: Target, k: Chosen) -> int:
+    cut, wanted = pieces(p, k), wanted_tasks(target, k)
+    tasks = cut.owners(k["order"] == "panels")
+    splits = math.ceil(wanted / tasks) if k["parallel"] and tasks < wanted and cut.k >= costs.SPLIT_K else 1
+    part_bytes = 4 * cut.k * int(k["lanes"]) * int(k["vectors"])
+    splits = max(splits, math.ceil(part_bytes / (target.l2_bytes // costs.PANEL_CACHE_SHARE)))
+    return min(splits, sides(p, k).c.k[0].extent)
+
+
+def _passes(p: NestProblem, _: Target, k: Chosen) -> Range:
+    if int(k["splits"]) > 1:
+        return one(1, "K is in parts already, a task each")
+    extent = min(MOST_PASSES, sides(p, k).c.k[0].extent)
+    return up_to(extent, f"the first axis of K has {sides(p, k).c.k[0].extent} points, and passes are few")
+
+
+def _tiles(p: NestProblem, _: Target, k: Chosen) -> Range:
+    return up_to(pieces(p, k).tiles, f"there are {pieces(p, k).tiles} row tiles")
+
+
+def _usual_tiles(p: NestProblem, target: Target, k: Chosen) -> int:
+    tiles, enough = pieces(p, k).tiles, costs.BLOCKS_A_TASK * wanted_tasks(target, k)
+    if k["order"] == "panels":
+        return tiles
+    if sides(p, k).c.batch or tiles <= enough:
+        return 1
+    return max(1, min(costs.MOST_TILES_A_BLOCK, tiles // enough))
+
+
+def _panels(p: NestProblem, _: Target, k: Chosen) -> Range:
+    return up_to(pieces(p, k).panels, f"there are {pieces(p, k).panels} panels")
+
+
+def _usual_panels(p: NestProblem, _: Target, k: Chosen) -> int:
+    return 1 if k["order"] == "panels" else pieces(p, k).panels
+
+
+def _inner(_: NestProblem, __: Target, k: Chosen) -> Range:
+    if k["order"] == "panels" and k["pack_panels"] and not k["ahead"]:
+        return one("tiles", "a panel that its task packs is gone through at once")
+    return Range(INNER, "row tiles or panels")
+
+
+# --- how it writes
+
+
+def _store(p: NestProblem, _: Target, k: Chosen) -> Range:
+    s, lanes = sides(p, k), int(k["lanes"])
+    if int(k["splits"]) > 1:
+        return one("stack", "partial sums are added row by row, through memory")
+    found = ["stack"]
+    if s.is_written_along_n and s.chunk(lanes) == lanes:
+        found.insert(0, "registers")
+    if s.can_be_turned(s.c.m[-1]):
+        found.append("turned")
+    return Range(tuple(found), "a vector of N is not one of every output, or neighbouring rows are not")
+
+
+def _usual_store(p: NestProblem, target: Target, k: Chosen) -> str:
+    allowed, s = _store(p, target, k), sides(p, k)
+    if "turned" in allowed and not s.is_written_along_n:
+        return "turned"
+    return "registers" if s.written_nodes <= costs.SHORT and "registers" in allowed else "stack"
+
+
+PARALLEL: Knob[NestProblem] = Knob("parallel", FLAG, "threads share the tasks", _parallel, _is_worth_sharing)
+ORDER: Knob[NestProblem] = Knob(
+    "order", WORD, "what a task packs", lambda _, __, ___: Range(ORDERS, "panels or tiles"), _usual_order, ORDERS
+)
+SPLITS: Knob[NestProblem] = Knob("splits", NUMBER, "parts of K that are tasks", _splits, _usual_splits)
+PASSES: Knob[NestProblem] = Knob(
+    "passes", NUMBER, "blocks of K that a task goes through one after the other", _passes, lambda _, __, ___: 1
+)
+TILES: Knob[NestProblem] = Knob("tiles", NUMBER, "row tiles that a task owns", _tiles, _usual_tiles)
+PANELS: Knob[NestProblem] = Knob("panels", NUMBER, "panels that a task owns", _panels, _usual_panels)
+INNERMOST: Knob[NestProblem] = Knob(
+    "inner", WORD, "what a task goes through fastest", _inner, lambda _, __, ___: "tiles", INNER
+)
+STORE: Knob[NestProblem] = Knob(
+    "store", WORD, "how a tile gets from the registers to the outputs", _store, _usual_store, STORES
+)
