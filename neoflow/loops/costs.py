@@ -73,9 +73,9 @@ LATENCY = 4.0
 PACK_ELEMENT, PACK_CHUNK, PACK_LANES = 1.5, 2.0, 4
 """Cycles of packing an element by itself and a vector at once; the side with M is computed so many at a time.
 Fitted."""
-WRITE_CHUNK, WRITE_PIECE, TURNED_LANES = 2.0, 12.0, 4
+WRITE_CHUNK, WRITE_PIECE, TURNED_LANES, TURNED_LINE = 2.0, 12.0, 4, 6
 """Cycles of writing a vector of an output, and for each piece of a row: short ones far apart miss the cache; elements
-of an output that is turned written in as much time as one by itself. Fitted."""
+of an output that is turned written in as much time as one by itself, and its least neighbours that are. Fitted."""
 
 # --- what is written out
 

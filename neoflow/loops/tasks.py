@@ -106,14 +106,14 @@ def _store(p: NestProblem, _: Target, k: Chosen) -> Range:
     found = ["stack"]
     if s.is_written_along_n and s.chunk(lanes) == lanes:
         found.insert(0, "registers")
-    if s.can_be_turned(s.c.m[-1]):
+    if s.is_written_along_m:
         found.append("turned")
     return Range(tuple(found), "a vector of N is not one of every output, or neighbouring rows are not")
 
 
 def _usual_store(p: NestProblem, target: Target, k: Chosen) -> str:
     allowed, s = _store(p, target, k), sides(p, k)
-    if "turned" in allowed and not s.is_written_along_n:
+    if "turned" in allowed and s.is_usually_turned(int(k["tile_rows"])):
         return "turned"
     return "registers" if s.written_nodes <= costs.SHORT and "registers" in allowed else "stack"
 

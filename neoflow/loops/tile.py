@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Axis, Expr, Read, postorder
+from neoflow.expr.ir import Expr, Read, postorder
 from neoflow.loops import costs
 from neoflow.loops.knob import Chosen
 from neoflow.loops.nest import Nest, input_reads, stride
@@ -84,11 +84,19 @@ class Sides:
     def written_nodes(self) -> int:
         return sum(1 for value in self.written for _ in postorder(value))
 
-    def can_be_turned(self, axis: Axis) -> bool:
-        """Whether every output is contiguous along an axis of M and can be computed in lanes along it."""
+    @cached_property
+    def is_written_along_m(self) -> bool:
+        """Whether every output is contiguous along the last axis of M and can be computed in lanes along it."""
+        axis = self.c.m[-1]
         if one_lane(self.written, axis, True) is not None:
             return False
         return all(stride(address, axis) == 1 for _, address, _ in self.nest.outputs)
+
+    def is_usually_turned(self, tile_rows: int) -> bool:
+        """Whether the outputs lie along M, not N, and the lines of a tile there are long enough."""
+        position, steps = row_box(self.c.m, tile_rows)
+        line = steps if position == len(self.c.m) - 1 else self.c.m[-1].extent
+        return line >= costs.TURNED_LINE and self.is_written_along_m and not self.is_written_along_n
 
     def in_place(self, lanes: int) -> Read | None:
         """The side with N, where vectors of it lie in its memory as they are."""
@@ -174,7 +182,7 @@ def estimated_cycles(p: NestProblem, target: Target, k: Chosen) -> float:
     a_point = costs.PACK_ELEMENT + left_work / costs.PACK_LANES
     pack_left = cut.batch * cut.k * cut.m * a_point if k["pack"] else 0.0
     is_contiguous = stride(s.nest.outputs[0][1], s.c.n[-1]) == 1
-    is_turned = not is_contiguous and s.can_be_turned(s.c.m[-1])
+    is_turned = s.is_usually_turned(int(k["tile_rows"]))
     a_point = costs.WRITE_CHUNK / (chunk if is_contiguous else costs.TURNED_LANES if is_turned else 1)
     write = cut.batch * cut.m * cut.n * a_point * written_work
     write += cut.batch * cut.m * cut.panels * costs.WRITE_PIECE  # a piece of a row each
