@@ -341,6 +341,16 @@ def test_lanes_that_are_no_power_of_two():
     k.check(y, [a, b], schedule, scale=8.0)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_a_line_that_ends_in_one_narrow_element(dtype):
+    """LLVM 22 stores 4 bytes under a mask with nothing but the first of 8 lanes: the next line began with a zero."""
+    x, w = p(2, 5, 9, 11, dtype=dtype), p(8, 5, 2, 3, dtype=dtype)
+    y = nf.expr("y[b,o,p,q] = sum(x[b,c,p+r,q+s] * w[o,c,r,s])", x=x, w=w)
+    schedule = k.scheduled(k.subgraph_of([y], [x, w]), side="right", lanes=8, vectors=1, tile_rows=14, store="turned")
+    assert schedule["store"] == "turned" and y.shape[-1] == 9
+    k.check(y, [x, w], schedule, scale=8.0)
+
+
 def test_contraction_with_producers_and_epilogue():
     a, b, bias = p(20, 30), p(30, 40), p(40)
     product = nf.expr("y[i,j] = sum(a[i,k] * b[k,j])", a=nf.relu(a), b=nf.exp(b))

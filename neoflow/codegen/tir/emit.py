@@ -123,6 +123,15 @@ def masked_load(statements: list, source: tirx.Buffer, index: Value, mask: Value
 
 
 def masked_store(target: tirx.Buffer, index: Value, value: Value, mask: Value) -> ts.Stmt:
+    """The lanes of a store that `mask` has.
+
+    The first lane alone is stored as a scalar: LLVM 22 makes 4 bytes of a narrower one, and overwrites its neighbour.
+    """
+    if isinstance(mask, tirx.LT) and isinstance(mask.b, tirx.Broadcast) and isinstance(index, tirx.Ramp):
+        left = mask.b.value
+        if isinstance(left, tirx.IntImm) and left.value == 1:
+            place = Registers(1, element_of(value), lanes_of(value), "alone")
+            return sequence([*place.allocate(), place.put(0, value), store(target, index.base, place.lane(0, 0))])
     return ts.Evaluate(tirx.op.masked_store(target, value, index, mask))
 
 
