@@ -16,7 +16,8 @@ _ROOT = Path(__file__).parents[1]
 
 _TILED = ("loops/sides.py", "loops/tile.py")
 _CONTRACTION = tuple(
-    f"codegen/cpu/{n}.py" for n in ("contraction", "operands", "parts", "results", "tiling", "transpose")
+    f"codegen/cpu/{n}.py"
+    for n in ("blocks", "contraction", "operands", "parts", "passes", "results", "tiling", "transpose", "turned")
 )
 _MAP = ("loops/map.py", "codegen/cpu/map.py", "codegen/cpu/transpose.py")
 _REDUCTION = ("loops/reduction.py", "codegen/cpu/reduction.py")
@@ -29,7 +30,7 @@ _GPU_TEAM = tuple(f"codegen/gpu/{n}.py" for n in ("teams", "terms"))
 _GPU_REDUCTION = ("loops/reduction.py", "loops/gpu/reduction.py", "loops/gpu/blocks.py", "codegen/gpu/reduction.py")
 
 OWN: dict[str, tuple[str, ...]] = {
-    "contraction": ("loops/contraction.py", *_TILED, *_CONTRACTION),
+    "contraction": (*(f"loops/{n}.py" for n in ("contraction", "operands", "tasks")), *_TILED, *_CONTRACTION),
     "reduction": _REDUCTION,
     "map": _MAP,
     "scatter": ("loops/scatter.py", "codegen/cpu/scatter.py"),

@@ -107,8 +107,11 @@ def _again(p: Any, k: Schedule, target: Target, cut: tile.Pieces) -> float:
     """Of the side that every task goes through, what its level-2 cache does not keep from one to the next."""
     element = dt.itemsize(tile.element_of(p))
     by_panels = k["order"] == "panels"
+    is_whole = cut.tiles <= int(k["tiles"]) if by_panels else cut.panels <= int(k["panels"])
+    if not is_whole or int(k["passes"]) > 1 or k["inner"] == "panels":
+        return 0.0  # what a task comes back to is a block of it
     points = size(tile.sides(p, k).c.m) if by_panels else cut.n
-    passes = cut.panels if by_panels else math.ceil(cut.tiles / int(k["tiles"]))
+    passes = math.ceil(cut.panels / int(k["panels"])) if by_panels else math.ceil(cut.tiles / int(k["tiles"]))
     lost = max(0.0, points * cut.k * element / int(k["splits"]) - target.l2_bytes)
     return cut.batch * int(k["splits"]) * max(0, passes - target.threads) * lost
 

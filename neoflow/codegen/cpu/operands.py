@@ -19,7 +19,7 @@ from neoflow.codegen.cpu.transpose import turned, turned_block
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Frame
 from neoflow.expr import affine
-from neoflow.expr.dtype import itemsize
+from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Axis, Expr, Read
 from neoflow.loops.costs import MANY_CHUNKS
 from neoflow.loops.nest import stride
@@ -58,7 +58,7 @@ class PanelOperand:
         self.turn, self.pack_loop = bool(schedule["turn"]), bool(schedule["pack_loop"])
         pack = bool(schedule["pack_panels"])
         self.in_place = None if pack else vector_read(side, tiling.panels.n, tiling.panels.lanes, element)
-        self.all_k, self.item_bytes = size(tiling.parts.k), itemsize(element)
+        self.all_k, self.item_bytes = size(tiling.parts.k), dt.itemsize(element)
         every, one = size(tiling.batch) * self.all_k * self.panels.padded, tiling.parts.points * self.panels.width
         self.buffer = emit.buffer(every if shared else one, element, "panels", 64)
 
@@ -213,7 +213,7 @@ class RowOperand:
         self.frame, self.side, self.tiling, self.element = frame, side, tiling, element
         self.run = self._contiguous_run(frame.target.lanes(element)) if schedule["run"] else None
         self.turned = direct_read(side, element) if schedule["turn_rows"] else None
-        self.all_k, self.item_bytes = size(tiling.parts.k), itemsize(element)
+        self.all_k, self.item_bytes = size(tiling.parts.k), dt.itemsize(element)
         self.in_place = None if schedule["pack"] else direct_read(side, element)
         every = size(tiling.batch) * tiling.row_tiles.count * self.all_k
         points = every if tiles is None else tiles * tiling.parts.points
