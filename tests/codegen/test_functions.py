@@ -16,6 +16,7 @@ TARGET = Target("cpu", "x86-64-v4", 1, 64)
 TAKES = {
     "arith": (*dt.FLOATS, *dt.INTS),
     "real": dt.FLOATS,
+    "single": ("float32",),
     "integer": dt.INTS,
     "compare": (*dt.FLOATS, *dt.INTS, "bool"),
     "logic": ("bool",),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from neoflow.architectures import WARP, architecture
+from neoflow.architectures import REGISTERS_A_THREAD, WARP, architecture
 from neoflow.loops.gpu.tile import AnyTile
 from neoflow.target import Target
 
@@ -26,6 +26,9 @@ WORD_CYCLES = 1.5
 SPLITS = (1, 2, 4, 8, 16, 32, 64)
 MOST_ELEMENTS = (1 << 31) - 1
 """Of a buffer: its addresses are integers of 32 bits."""
+CLEARANCE = 32
+"""Registers of a thread that a tile leaves beside those it is thought to take: operands whose expressions are long take
+more, and a thread without them keeps its sums in memory."""
 LEAST_SPLIT = 64
 """Terms of a part of K, at least."""
 
@@ -86,4 +89,6 @@ def usual_splits(e: Extents, tile: AnyTile, target: Target) -> int:
 
 
 def _is_usual(e: Extents, t: AnyTile, target: Target) -> bool:
-    return t.is_usual and t.stages == (1 if e.k <= t.block_k else t.usual_stages(architecture(target)))
+    a = architecture(target)
+    roomy = t.registers + CLEARANCE <= min(REGISTERS_A_THREAD, a.registers // t.threads)
+    return roomy and t.is_usual and t.stages == (1 if e.k <= t.block_k else t.usual_stages(a))
