@@ -35,6 +35,15 @@ UNROLLED_K = 4
 """Length of the innermost K axis up to which it is written out. Fitted."""
 SHORT_ROW_VECTORS = 12
 """Vectors of neighbouring short rows that are reduced together, of 16 or 32 registers: the body needs some too."""
+WAITED_FOR, PAIRS = 12, 4
+"""Operations of a point of a map from which vectors are two registers, and how many such vectors a row must have: each
+step of a polynomial waits for the one before, and two take turns; 1.05 to 1.2 times as fast for tanh, gelu and exp."""
+WIDE_VECTORS, LONG_SUM = 8, 128
+"""Vectors of a wide row that are summed side by side down so many rows: 512 bytes of each, which memory fetches as one
+stretch; 1.3 times as fast as 256 from the third-level cache. Fitted."""
+FEW_TERMS = 16
+"""Terms of a maximum up to which a core overlaps one output with the next by itself: rows side by side only make more
+streams of memory than it fetches ahead. Fitted to pooling."""
 TILE_ROWS, SPARE_REGISTERS = 14, 2
 """Rows of a register tile at most, and registers left for what is not an accumulator or a vector of the panel: 14 rows
 of 2 vectors and the 2 of the panel are 30 of 32."""

@@ -1,9 +1,11 @@
 """The `map` template: every output at every point, vectors along the last axis.
 
-    for task in parallel(rows x chunks): for block in chunk: for inner: out[row, inner, block*L + 0..L-1] = ...
+    for task in parallel(rows x parts x chunks): for group in chunk: for inner in part: for block in group:
+        out[row, inner, block*L + 0..L-1] = ...
 
-`inner` is the axis along which a transposed read is contiguous: run inside a block, each line of memory that is
-fetched is used up; and `turn` loads squares of lanes x lanes there and turns them in registers.
+A group has `vectors` blocks, written out.  `inner` is the axis along which a transposed read is contiguous: run inside
+a block, each line of memory that is fetched is used up; and `turn` loads squares of lanes x lanes there and turns them
+in registers.  `chunks` of a row and `parts` of the inner axis differ by one step at most.
 """
 
 from __future__ import annotations
@@ -18,6 +20,11 @@ from neoflow.loops.nest import Nest, input_reads, is_data_dependent, stride
 from neoflow.loops.problem import FUSE, Measures, NestProblem, is_turnable, lanes_along, nbytes, usual_lanes
 from neoflow.target import Target
 from neoflow.verdict import Verdict
+
+MOST_VECTORS = 8
+"""Vectors of a row side by side, at most: 512 bytes, or as many independent chains as hide any latency."""
+PARTS_A_THREAD = 8
+"""Parts of an inner axis at most, by threads."""
 
 
 def fits(p: NestProblem) -> Verdict:
@@ -43,8 +50,13 @@ def _lanes(p: NestProblem, target: Target, k: Chosen) -> Range:
 
 
 def _usual_lanes(p: NestProblem, target: Target, k: Chosen) -> int:
-    nest = p.fused(k)
-    return usual_lanes(_last(nest), _lanes(p, target, k), written(nest), target)
+    """A register, or two whose operations are taken in turns, where a long expression is waited for."""
+    nest, allowed = p.fused(k), _lanes(p, target, k)
+    one_register = usual_lanes(_last(nest), allowed, written(nest), target)
+    two, axis = 2 * one_register, _last(nest)
+    if axis is None or one_register == 1 or two not in allowed or axis.extent % two or axis.extent < costs.PAIRS * two:
+        return one_register
+    return two if costs.operations(written(nest)) >= costs.WAITED_FOR else one_register
 
 
 # --- the inner axis
@@ -118,13 +130,31 @@ def _usual_chunks(p: NestProblem, target: Target, k: Chosen) -> int:
     return max(1, min(nest.axes[-1].extent // int(k["lanes"]), math.ceil(tasks / count)))
 
 
+def _parts(p: NestProblem, target: Target, k: Chosen) -> Range:
+    inner = int(k["inner"])
+    if not k["parallel"] or inner < 0:
+        return one(1, "parts are of an inner axis, shared by threads")
+    most = min(p.fused(k).axes[inner].extent, PARTS_A_THREAD * target.threads)
+    return up_to(
+        most, f"the inner axis has {p.fused(k).axes[inner].extent} points, which {target.threads} threads share"
+    )
+
+
+def _vectors(p: NestProblem, _: Target, k: Chosen) -> Range:
+    blocks = p.fused(k).axes[-1].extent // int(k["lanes"]) if p.fused(k).axes else 1
+    most = min(MOST_VECTORS, math.ceil(blocks / int(k["chunks"])))
+    return up_to(
+        most, f"a chunk has {math.ceil(blocks / int(k['chunks']))} whole vectors, a group {MOST_VECTORS} at most"
+    )
+
+
 def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
     nest = p.fused(k)
     points = costs.points(nest.axes)
-    tasks = costs.points(tuple(rows_of(nest, int(k["inner"])))) * int(k["chunks"])
+    tasks = costs.points(tuple(rows_of(nest, int(k["inner"])))) * int(k["chunks"]) * int(k["parts"])
     read = nbytes(r for e in written(nest) for r in input_reads(e))
     stored = points * sum(dt.itemsize(e.dtype) for e in written(nest))
-    held = int(k["lanes"]) if k["turn"] else 1
+    held = int(k["vectors"]) * (int(k["lanes"]) if k["turn"] else 1)
     return Measures(
         points, 1, points * costs.operations(written(nest)), read, stored, tasks, held, (read + stored) / tasks
     )
@@ -137,4 +167,6 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
     Knob("turn", FLAG, "transposed reads are turned in registers", _turn, lambda p, t, k: _turn(p, t, k).values[-1]),
     Knob("parallel", FLAG, "threads share the tasks", _parallel, _is_worth_sharing),
     Knob("chunks", NUMBER, "tasks that share a row", _chunks, _usual_chunks),
+    Knob("parts", NUMBER, "tasks that share the inner axis", _parts, lambda _, __, ___: 1),
+    Knob("vectors", NUMBER, "vectors of a row side by side", _vectors, lambda _, __, ___: 1),
 )

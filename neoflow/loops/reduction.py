@@ -72,7 +72,7 @@ def usual_lane(p: NestProblem, target: Target, k: Chosen) -> str:
         for name, axis in (("output", nest.axes[-1]), ("reduced", reduction.axes[-1])):
             step = stride(read.indices[0], axis)
             width = min(16, axis.extent) / 16
-            score[name] += weight * width * (1.0 if step == 1 else 0.5 if step == 0 else 0.0)
+            score[name] += weight * width * (1.0 if step == 1 else 0.5 if step in (0, 2, 3, 4) else 0.0)
     return "output" if score["output"] >= score["reduced"] else "reduced"
 
 
@@ -115,6 +115,17 @@ def _unroll(p: NestProblem, _: Target, k: Chosen) -> Range:
     return up_to(most, f"the axis of the lanes has {most} vectors that may be reduced side by side")
 
 
+def _usual_unroll(p: NestProblem, target: Target, k: Chosen) -> int:
+    """More of a wide row where a task would read only a piece of it, over and over."""
+    nest, whole = p.fused(k), blocks(p.fused(k), k)
+    is_wide = whole >= costs.WIDE_VECTORS * costs.REDUCTION_TASKS * target.threads
+    is_long = costs.points(reduced(nest).axes) >= costs.LONG_SUM
+    is_read = costs.operations((reduced(nest).body,)) <= costs.LONG
+    if k["lane"] == "output" and is_wide and is_long and is_read:
+        return costs.WIDE_VECTORS
+    return max(1, min(costs.UNROLLED_VECTORS, whole))
+
+
 def _rows(p: NestProblem, _: Target, k: Chosen) -> Range:
     nest = p.fused(k)
     if k["lane"] != "output" or len(nest.axes) < 2:
@@ -124,9 +135,11 @@ def _rows(p: NestProblem, _: Target, k: Chosen) -> Range:
 
 
 def _usual_rows(p: NestProblem, _: Target, k: Chosen) -> int:
-    """A short row leaves registers for its neighbours."""
+    """A short row leaves registers for its neighbours; the largest of a few terms has nothing to wait for."""
     nest = p.fused(k)
     if k["lane"] != "output" or len(nest.axes) < 2:
+        return 1
+    if reduced(nest).op != "sum" and costs.points(reduced(nest).axes) <= costs.FEW_TERMS:
         return 1
     vectors = max(1, math.ceil(nest.axes[-1].extent / int(k["lanes"])))
     extent, most = nest.axes[-2].extent, max(1, costs.SHORT_ROW_VECTORS // vectors)
@@ -195,7 +208,7 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
         NUMBER,
         "vectors side by side along the lanes",
         _unroll,
-        lambda p, _, k: max(1, min(costs.UNROLLED_VECTORS, blocks(p.fused(k), k))),
+        _usual_unroll,
     ),
     Knob("tile_rows", NUMBER, "rows of outputs side by side", _rows, _usual_rows),
     Knob("parallel", FLAG, "threads share the tasks", _parallel, _is_worth_sharing),

@@ -121,7 +121,7 @@ def _is_reused(p: RowProblem, number: int) -> bool:
     return sum(points) > math.prod(definition.shape[rows:]) and not isinstance(definition.body, Read)
 
 
-def _trips(body: Expr) -> int:
+def _trips(body: Expr | None) -> int:
     return math.prod(a.extent for a in body.axes) if isinstance(body, Reduce) else 1
 
 
@@ -154,7 +154,9 @@ def _parallel(_: RowProblem, target: Target, __: Chosen) -> Range:
 
 
 def _is_worth_sharing(p: RowProblem, target: Target, k: Chosen) -> bool:
-    work = costs.points(p.axes) * sum(s.size * costs.operations(_expressions(s)) for s in nests(p, k))
+    work = costs.points(p.axes) * sum(
+        s.size * _trips(s.problem.nest.reduction) * costs.operations(_expressions(s)) for s in nests(p, k)
+    )
     return target.threads > 1 and work >= costs.PARALLEL_WORK
 
 

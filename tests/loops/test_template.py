@@ -272,7 +272,7 @@ def test_what_a_row_kernel_stores_is_a_knob():
             '{"template": "scatter", "knobs": {"lanes": 1, "chunks": true}}',
             "the knob 'chunks' is True, which is no int",
         ),
-        ('{"template": "scatter", "knobs": {"lanes": 1, "chunks": 1, "x": 1}}', "scatter has no knob 'x'"),
+        ('{"template": "scatter", "knobs": {"lanes": 1, "chunks": 1, "zeros": 1, "x": 1}}', "scatter has no knob 'x'"),
         ('{"template": "scatter", "knobs": {"lanes": 1, "chunks": 1}, "inner": 1}', "the inner schedules are"),
     ],
 )

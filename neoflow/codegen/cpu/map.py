@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from tvm import tirx
 
@@ -16,64 +18,148 @@ from neoflow.loops.nest import stride
 from neoflow.loops.schedule import Schedule
 
 Value = emit.Value
+Env = dict[Axis, Value]
 
 
 def lower_map(frame: Frame, schedule: Schedule) -> Phases:
     """One phase."""
-    axes = frame.nest.axes
-    if not axes:
+    frame = replace(frame, is_aligned=True)
+    if not frame.nest.axes:
         return Phases((Phase(1, lambda _: frame.write({})),))
-    lanes, inner, chunks = int(schedule["lanes"]), int(schedule["inner"]), int(schedule["chunks"])
-    strip = Strip(axes[-1], lanes)
-    inside = [axes[inner]] if inner >= 0 else []
-    per_chunk = math.ceil(strip.blocks / chunks) if strip.blocks else 0
-    chunk_axis = Axis(-1, chunks, "chunk")
+    return _Lowering(frame, schedule).phases()
 
-    turned = turned_reads(frame.nest, inner) if schedule["turn"] else []
 
-    def vector(env: dict[Axis, Value], start: Value, mask: Value | None) -> list:
-        here = {**env, strip.axis: start}
-        if not turned or mask is not None:
-            return nested(inside, here, lambda e: frame.write(e, strip.axis, lanes, mask=mask))
-        blocks, left = divmod(inside[0].extent, lanes)
-        body = emit.loop(blocks, lambda b: block(here, b * emit.integer(lanes)), "b")
-        first = emit.integer(blocks * lanes)
+@dataclass(frozen=True)
+class _Parts:
+    """Steps in parts that differ by one at most, the longer ones first: no thread waits for another's last one."""
 
-        def rest(i: Value) -> list:
-            return frame.write({**here, inside[0]: first + i}, strip.axis, lanes)
+    steps: int
+    count: int
 
-        return body + (emit.loop(left, rest, "i") if left else [])
+    def range(self, part: Value) -> tuple[Value, int | Value]:
+        """The first step of a part and how many there are."""
+        least, more = divmod(self.steps, self.count)
+        if not more:
+            return part * emit.integer(least), least
+        first = part * emit.integer(least) + tirx.Min(part, emit.integer(more))
+        return first, tirx.Select(part < emit.integer(more), emit.integer(least + 1), emit.integer(least))
 
-    def block(env: dict[Axis, Value], start: Value) -> list:
+
+class _Lowering:
+    def __init__(self, frame: Frame, schedule: Schedule):
+        axes = frame.nest.axes
+        self.frame, self.is_parallel = frame, bool(schedule["parallel"])
+        self.lanes, self.vectors = int(schedule["lanes"]), int(schedule["vectors"])
+        inner = int(schedule["inner"])
+        self.inner = axes[inner] if inner >= 0 else None
+        self.strip = Strip(axes[-1], self.lanes)
+        self.turned = turned_reads(frame.nest, inner) if schedule["turn"] else []
+        self.chunks = _Parts(self.strip.blocks, int(schedule["chunks"]))
+        self.parts = _Parts(1 if self.inner is None else self.inner.extent, int(schedule["parts"]))
+        self.chunk_axis, self.part_axis = Axis(-1, self.chunks.count, "chunk"), Axis(-2, self.parts.count, "part")
+        self.rows = rows_of(frame.nest, inner)
+
+    def phases(self) -> Phases:
+        dimensions = [*self.rows, self.part_axis, self.chunk_axis]
+        total = math.prod(a.extent for a in dimensions)
+        return Phases((Phase(total, lambda t: points(dimensions, t, self._task), self.is_parallel),))
+
+    def _task(self, env: Env) -> list:
+        first, count = self.chunks.range(env[self.chunk_axis])
+        body: list = []
+        if self.strip.blocks:
+            body += self._blocks(env, first, count)
+        if self.strip.tail:
+            start = emit.integer(self.strip.blocks * self.lanes)
+            last = tirx.EQ(env[self.chunk_axis], emit.integer(self.chunks.count - 1))
+            body += emit.when(last, self._along_inner(env, [start], self.strip.tail_mask()))
+        return body
+
+    def _blocks(self, env: Env, first: Value, count: int | Value) -> list:
+        """Whole vectors: groups of `vectors`, then one after the other."""
+        size = self.vectors
+
+        def start(n: Value) -> Value:
+            return (first + n) * emit.integer(self.lanes)
+
+        def one(n: Value) -> list:
+            return self._along_inner(env, [start(n)])
+
+        if size == 1:
+            return emit.loop(count, one, "block")
+
+        def group(n: Value) -> list:
+            at = n * emit.integer(size)
+            return self._along_inner(env, [start(at + emit.integer(k)) for k in range(size)])
+
+        if isinstance(count, int):
+            groups, left = divmod(count, size)
+            body = emit.loop(groups, group, "group") if groups else []
+            return body + (emit.loop(left, lambda n: one(emit.integer(groups * size) + n), "block") if left else [])
+        body = []
+        length = emit.bind(body, count, "n")
+        groups = emit.bind(body, tirx.truncdiv(length, emit.integer(size)), "groups")
+        done = groups * emit.integer(size)
+        body += emit.loop(groups, group, "group")
+        return body + emit.loop(length - done, lambda n: one(done + n), "block")
+
+    def _along_inner(self, env: Env, starts: list[Value], mask: Value | None = None) -> list:
+        """Vectors that begin at `starts`, at every point of this part of the inner axis."""
+        places = [{**env, self.strip.axis: start} for start in starts]
+
+        def write(more: Env) -> list:
+            return [
+                s for at in places for s in self.frame.write({**at, **more}, self.strip.axis, self.lanes, mask=mask)
+            ]
+
+        inner = self.inner
+        if inner is None:
+            return write({})
+        if not self.turned or mask is not None:
+            if self.parts.count == 1:
+                return nested([inner], {}, write)
+            first, count = self.parts.range(env[self.part_axis])
+            return emit.loop(count, lambda i: write({inner: first + i}), "k")
+        return self._squares(env, inner, places, write)
+
+    def _squares(self, env: Env, inner: Axis, places: list[Env], write: Callable[[Env], list]) -> list:
+        """Squares of lanes x lanes along this part of the inner axis, and what is left of it by points."""
+        first, count = self.parts.range(env[self.part_axis])
+        if isinstance(count, int):
+            blocks, left = divmod(count, self.lanes)
+            body: list = []
+            done: Value = emit.integer(blocks * self.lanes)
+            has_left = left > 0
+        else:
+            body = []
+            length = emit.bind(body, count, "n")
+            blocks = emit.bind(body, tirx.truncdiv(length, emit.integer(self.lanes)), "squares")
+            done, has_left = blocks * emit.integer(self.lanes), True
+            left = length - done
+
+        def squares(b: Value) -> list:
+            start = first + b * emit.integer(self.lanes)
+            return [s for at in places for s in self._square(at, inner, start)]
+
+        if not isinstance(blocks, int) or blocks:
+            body += emit.loop(blocks, squares, "b")
+        if has_left:
+            body += emit.loop(left, lambda i: write({inner: first + done + i}), "i")
+        return body
+
+    def _square(self, env: Env, inner: Axis, start: Value) -> list:
         """lanes x lanes points: the turned reads as vectors, then a row of outputs for each."""
         body: list = []
         vectors: dict[Read, list[Value]] = {}
-        for read in turned:
-            ev = frame.evaluator({**env, inside[0]: start})
+        for read in self.turned:
+            ev = self.frame.evaluator({**env, inner: start})
             base = ev.index(read.indices[0])
             body += ev.statements
-            base, step = emit.bind(body, base, "base"), stride(read.indices[0], strip.axis)
-            source = frame.inputs[read.slot]
-            vectors[read] = turned_block(source, base, int(step or 0), lanes, body)
-        for n in range(lanes):
+            base, step = emit.bind(body, base, "base"), stride(read.indices[0], self.strip.axis)
+            source = self.frame.inputs[read.slot]
+            vectors[read] = turned_block(source, base, int(step or 0), self.lanes, body)
+        for n in range(self.lanes):
             known: dict[Expr, Value] = {read: rows[n] for read, rows in vectors.items()}
-            body += frame.write({**env, inside[0]: start + emit.integer(n)}, strip.axis, lanes, known=known)
+            at = {**env, inner: start + emit.integer(n)}
+            body += self.frame.write(at, self.strip.axis, self.lanes, known=known)
         return body
-
-    def task(env: dict[Axis, Value]) -> list:
-        chunk = env.get(chunk_axis, emit.integer(0))
-        first = chunk * emit.integer(per_chunk)
-        count: int | Value = per_chunk
-        if chunks * per_chunk != strip.blocks:
-            count = tirx.Min(emit.integer(per_chunk), emit.integer(strip.blocks) - first)
-        body: list = []
-        if strip.blocks:
-            body += emit.loop(count, lambda b: vector(env, (first + b) * emit.integer(lanes), None), "block")
-        if strip.tail:
-            start = emit.integer(strip.blocks * lanes)
-            body += emit.when(tirx.EQ(chunk, emit.integer(chunks - 1)), vector(env, start, strip.tail_mask()))
-        return body
-
-    dimensions = [*rows_of(frame.nest, inner), chunk_axis]
-    total = math.prod(a.extent for a in dimensions)
-    return Phases((Phase(total, lambda t: points(dimensions, t, task), bool(schedule["parallel"])),))

@@ -33,7 +33,7 @@ class _Lowering:
     def __init__(self, frame: Frame, schedule: Schedule):
         reduction = frame.nest.reduction
         assert reduction is not None
-        self.frame, self.outputs, self.reduced = frame, frame.nest.axes, reduction.axes
+        self.frame, self.outputs, self.reduced = replace(frame, is_aligned=True), frame.nest.axes, reduction.axes
         self.lanes, self.unroll = int(schedule["lanes"]), int(schedule["unroll"])
         self.rows = int(schedule["tile_rows"])
         self.parallel, self.along_output = bool(schedule["parallel"]), schedule["lane"] == "output"

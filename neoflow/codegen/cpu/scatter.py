@@ -12,25 +12,42 @@ from neoflow.codegen.tir.frame import Buffers, Strip, nested
 from neoflow.codegen.tir.phases import Phase, Phases
 from neoflow.expr.ir import Axis
 from neoflow.loops.nest import ScatterNest
+from neoflow.loops.scatter import ZERO_BLOCK
 from neoflow.loops.schedule import Schedule
 
 Value = emit.Value
 
 
 def lower_scatter(nest: ScatterNest, schedule: Schedule, buffers: Buffers) -> Phases:
-    """One phase."""
-    lanes, chunks, columns = int(schedule["lanes"]), int(schedule["chunks"]), nest.columns
-    inputs, faults = buffers.inputs, buffers.faults
+    """One phase, or one for the zeros and one for what is added."""
+    lanes, chunks, zeros = (int(schedule[name]) for name in ("lanes", "chunks", "zeros"))
+    inputs, faults, columns = buffers.inputs, buffers.faults, nest.columns
     (output,) = buffers.outputs
+    before = () if zeros == 1 else (_zeros_apart(nest, output, zeros),)
     if columns is not None and (lanes > 1 or chunks > 1):
-        return _by_columns(nest, columns, inputs, output, lanes, chunks, faults)
+        adding = _by_columns(nest, columns, inputs, output, lanes, chunks, faults, is_zero=zeros > 1)
+        return Phases((*before, adding))
     zero = _zero(nest.value.dtype)
 
     def all_points(_: Value) -> list:
-        zeros = emit.loop(math.prod(nest.shape), lambda i: [emit.store(output, i, zero)], "zero")
-        return zeros + nested(list(nest.axes), {}, lambda e: _add(nest, inputs, output, e, None, 1, None, faults))
+        size = math.prod(nest.shape)
+        own = [] if before else emit.loop(size, lambda i: [emit.store(output, i, zero)], "zero")
+        return own + nested(list(nest.axes), {}, lambda e: _add(nest, inputs, output, e, None, 1, None, faults))
 
-    return Phases((Phase(1, all_points),))
+    return Phases((*before, Phase(1, all_points)))
+
+
+def _zeros_apart(nest: ScatterNest, output: tirx.Buffer, tasks: int) -> Phase:
+    """The whole output in pieces of whole blocks, the last one with what is left."""
+    size, zero = math.prod(nest.shape), _zero(nest.value.dtype)
+    piece = math.ceil(size / ZERO_BLOCK / tasks) * ZERO_BLOCK
+
+    def task(n: Value) -> list:
+        first = n * emit.integer(piece)
+        length = tirx.Min(emit.integer(piece), emit.integer(size) - first)
+        return emit.loop(length, lambda i: [emit.store(output, first + i, zero)], "zero")
+
+    return Phase(math.ceil(size / piece), task, is_parallel=True)
 
 
 def _zero(dtype: str) -> Value:
@@ -45,8 +62,10 @@ def _by_columns(
     lanes: int,
     chunks: int,
     faults: emit.Faults,
-) -> Phases:
-    """Each task zeroes and sums columns of its own; the last one also takes the tail and columns that get nothing."""
+    is_zero: bool,
+) -> Phase:
+    """Each task sums columns of its own; the last one also takes the tail. Unless the output `is_zero` it writes zeros
+    before, the last one also in columns that get nothing."""
     width = nest.shape[-1]
     strip = Strip(columns, lanes)
     per_chunk = math.ceil(strip.blocks / chunks)
@@ -79,9 +98,10 @@ def _by_columns(
                 body += emit.when(is_last, tail)
             return body
 
-        return emit.loop(math.prod(nest.shape[:-1]), zero_row, "row") + nested(rows, {}, one_row)
+        zeros = [] if is_zero else emit.loop(math.prod(nest.shape[:-1]), zero_row, "row")
+        return zeros + nested(rows, {}, one_row)
 
-    return Phases((Phase(chunks, task, is_parallel=True),))
+    return Phase(chunks, task, is_parallel=True)
 
 
 def _add(

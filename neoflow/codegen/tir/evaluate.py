@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from operator import attrgetter
+from typing import cast
 
 import numpy as np
 import tvm
@@ -19,6 +20,7 @@ from neoflow.code import Fault
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.dialect import dialect
 from neoflow.codegen.tir.functions import apply_function, divide_index
+from neoflow.codegen.tir.strided import Within, is_near, near_load, repeated, repeated_load
 from neoflow.errors import CodegenError
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
@@ -51,7 +53,8 @@ class Evaluator:
     multiple of the lanes where the dialect asks for it.
     given: values known already (the anchor's result).  mask: lanes that exist, when not all do.  faults: where the
     checks of data-dependent indices go; without it there may be none.  instead: by value number, the element that is
-    loaded where a read is not needed, if it is not the first.
+    loaded where a read is not needed, if it is not the first.  is_aligned: whether the start is a multiple of the lanes
+    also where the dialect does not ask for it.
     """
 
     def __init__(
@@ -64,8 +67,9 @@ class Evaluator:
         mask: Guard = None,
         faults: emit.Faults | None = None,
         instead: Mapping[int, Value] | None = None,
+        is_aligned: bool = False,
     ):
-        self._faults, self._instead = faults, instead or {}
+        self._faults, self._instead, self._is_aligned = faults, instead or {}, is_aligned
         self.statements: list = []
         self._buffers = buffers
         self._env = env
@@ -264,15 +268,40 @@ class Evaluator:
         if is_data_dependent(read):
             address = yield self._address(read.source.shape, read.indices, read.slot, guard)
         else:
+            repeats = self._repeated(read)
+            if repeats is not None:
+                return from_storage((yield from self._load_repeated(read, *repeats)), read.dtype)
             address = yield self._index(read.indices[0])
         if guard is self._own:
             kind, lanes, size = emit.element_of(address), emit.lanes_of(address), math.prod(read.source.shape)
             first, behind = emit.splat(0, kind, lanes), emit.splat(size, kind, lanes)
             guard = None if _is_inside(read) else tirx.And(address >= first, address < behind)
+        if dialect().any_address and is_near(address):
+            return from_storage(near_load(self.statements, buffer, address, self._within(read, guard)), read.dtype)
         if self._mask is not None and not self._is_invariant(read):
             guard = self._both(guard, self._mask)
         instead = self._instead.get(read.slot, emit.integer(0))
         return from_storage(self._load(buffer, address, guard, math.prod(read.source.shape), instead), read.dtype)
+
+    def _within(self, read: Read, guard: Guard) -> Within:
+        """Which lanes of a read are there."""
+        there = self._lanes if self._mask is None else _count(self._mask)
+        if guard is None and there is not None:
+            return Within(there)
+        return Within(self._lanes, math.prod(read.source.shape))
+
+    def _repeated(self, read: Read) -> tuple[Expr, int, int] | None:
+        """What `repeated` makes of the address, where the device loads from any."""
+        if self._lane_axis is None or not (self._is_aligned and dialect().any_address and self._lane_axis in read.free):
+            return None
+        address = affine.simplify(read.indices[0])
+        return repeated(address, self._lane_axis, self._lanes) if _is_narrow(address) else None
+
+    def _load_repeated(self, read: Read, rest: Expr, divisor: int, phase: int) -> Walk[Value]:
+        axis = cast(Axis, self._lane_axis)
+        first = (yield self._linear(rest)) + tirx.truncdiv(self._env[axis], emit.integer(divisor))
+        within = self._within(read, None if _is_inside(read) else self._own)
+        return repeated_load(self.statements, self._buffers[read.slot], first, self._lanes, divisor, phase, within)
 
     def _is_invariant(self, read: Read) -> bool:
         return self._lane_axis is None or self._lane_axis not in read.free
@@ -321,6 +350,14 @@ class Evaluator:
                 position = tirx.Cast("int32", wide)
             address = _plus(_times(address, extent), position)
         return address
+
+
+def _count(mask: Value) -> int | None:
+    """How many lanes a mask of the first ones has; None for any other."""
+    match mask:
+        case tirx.LT(a=tirx.Ramp(base=tirx.IntImm(value=0)), b=tirx.Broadcast(value=tirx.IntImm(value=count))):
+            return int(count)
+    return None
 
 
 def _named(value: int | None) -> str:

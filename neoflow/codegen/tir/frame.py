@@ -29,6 +29,8 @@ class Frame:
     """axes bound outside the nest"""
     instead: dict[int, Value] = field(default_factory=dict)
     """what an input is read at where it is not needed, if not at its first element"""
+    is_aligned: bool = False
+    """whether vectors begin at multiples of their lanes"""
 
     def evaluator(
         self,
@@ -38,7 +40,8 @@ class Frame:
         given: dict[Expr, Value] | None = None,
         mask: Value | None = None,
     ) -> Evaluator:
-        return Evaluator(self.inputs, {**self.outer, **env}, lane_axis, lanes, given, mask, self.faults, self.instead)
+        known, rest = {**self.outer, **env}, (self.faults, self.instead, self.is_aligned)
+        return Evaluator(self.inputs, known, lane_axis, lanes, given, mask, *rest)
 
     def write(
         self,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
 from tvm import tirx
 
 from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.dialect import dialect
 from neoflow.codegen.tir.functions import apply_function
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import ARG_REDUCERS, REDUCERS, identity
@@ -103,7 +105,17 @@ class Reducer:
     def _merged(self, old: list[Value], new: list[Value]) -> list[Value]:
         if self._is_arg:
             return self._better(old, new)
+        if self._node.op in ("max", "min") and dt.is_float(self._element) and dialect().any_address:
+            return [self._extreme(old[0], new[0])]
         return [apply_function(REDUCERS[self._node.op].function, [new[0], old[0]], False, [])]
+
+    def _extreme(self, old: Value, new: Value) -> Value:
+        """The larger or smaller, NaN where there is one, in three instructions: of zeros the one that came first.
+
+        A comparison with NaN is false: an old one stays by the first choice, a new one comes by the second.
+        """
+        chosen = tirx.Select(new > old if self._node.op == "max" else new < old, new, old)
+        return tirx.Select(new <= emit.splat(math.inf, self._element, emit.lanes_of(new)), chosen, new)
 
     def _better(self, old: list[Value], new: list[Value]) -> list[Value]:
         """The larger key, of equal ones the first position."""

@@ -1,0 +1,122 @@
+"""Vectors of elements that lie apart, or several times the same, from whole loads and one shuffle.
+
+    a[2 i], i in [0, 16)         two loads of 16 neighbours, of which every second one is kept
+    a[15 - i]                    one load, turned around
+    a[(i + 1) // 2]              9 neighbours in two loads of 8, each kept twice
+
+An address a lane costs a load and an insertion a lane instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from neoflow.codegen.tir import emit
+from neoflow.expr import affine
+from neoflow.expr.ir import Apply, Axis, Const, Expr
+
+Value = emit.Value
+
+FARTHEST = 4
+"""Elements from lane to lane up to which loading all of them costs less than an address a lane."""
+FEWEST = 4
+"""Lanes from which a shuffle pays."""
+
+
+def is_near(address: Value) -> bool:
+    """Whether the address is one of lanes a few elements apart, in either direction."""
+    if not isinstance(address, tirx.Ramp) or emit.lanes_of(address) < FEWEST:
+        return False
+    step = int(address.stride.value)
+    return step not in (0, 1) and abs(step) <= FARTHEST
+
+
+@dataclass(frozen=True)
+class Within:
+    """What of a vector is there: the first lanes, all of them inside of memory; or lanes of which any may be outside.
+
+    lanes: how many there are. size: elements of the memory that no load may leave, where that is to be looked at.
+    """
+
+    lanes: int
+    size: int | None = None
+
+
+def near_load(statements: list, source: tirx.Buffer, address: Value, within: Within) -> Value:
+    """The lanes of an address that `is_near`; those that are not there have values of others."""
+    step, lanes, there = int(address.stride.value), emit.lanes_of(address), within.lanes
+    first = address.base if step > 0 else address.base + emit.integer(step * (there - 1))
+    kept = [abs(step) * n for n in range(there)]
+    kept = kept if step > 0 else kept[::-1]
+    return _kept(statements, source, first, [*kept, *[kept[-1]] * (lanes - there)], within.size)
+
+
+def repeated(address: Expr, axis: Axis, lanes: int) -> tuple[Expr, int, int] | None:
+    """(the rest of it, divisor, phase) of an address with the term (axis + phase) // divisor; None for any other.
+
+    A vector starts at a multiple of its lanes: the lane n has the element (n + phase) // divisor behind the rest.
+    """
+    terms, constant = affine.linear(address)
+    with_axis = [atom for atom in terms if axis in atom.free]
+    if len(with_axis) != 1 or lanes < FEWEST:
+        return None
+    [atom] = with_axis
+    if not isinstance(atom, Apply) or atom.fn != "floordiv" or terms[atom] != 1:
+        return None
+    inside, divisor = atom.args
+    if not isinstance(divisor, Const) or int(divisor.value) < 2 or lanes % int(divisor.value):
+        return None
+    by = int(divisor.value)
+    parts, offset = affine.linear(inside)
+    if set(parts) != {axis} or parts[axis] != 1:
+        return None
+    whole, phase = divmod(offset, by)
+    rest = affine.from_linear(({a: c for a, c in terms.items() if a is not atom}, constant + whole))
+    return affine.simplify(rest), by, phase
+
+
+def repeated_load(
+    statements: list,
+    source: tirx.Buffer,
+    first: Value,
+    lanes: int,
+    divisor: int,
+    phase: int,
+    within: Within,
+) -> Value:
+    """Lane n has source[first + (n + phase) // divisor]; those that are not there have values of others."""
+    kept = [(min(n, within.lanes - 1) + phase) // divisor for n in range(lanes)]
+    return _kept(statements, source, first, kept, within.size)
+
+
+def _kept(statements: list, source: tirx.Buffer, first: Value, kept: Sequence[int], size: int | None) -> Value:
+    """source[first + kept[n]] in lane n, 0 where that is behind or before a size that is given.
+
+    Pieces of one width, a power of two, that begin and end with what is kept: none leaves what lies between.
+    """
+    least = min(kept)
+    first = emit.bind(statements, first + emit.integer(least) if least else first, "first")
+    kept = [place - least for place in kept]
+    span, width = max(kept) + 1, 1
+    while 2 * width <= min(span, len(kept)):
+        width *= 2
+    starts = [*range(0, span - width, width), span - width]
+    pieces = []
+    for start in starts:
+        index = emit.ramp(first + emit.integer(start), 1, width)
+        if size is None:
+            pieces.append(emit.held(statements, emit.load(source, index)))
+            continue
+        place, before = emit.ramp(emit.integer(0), 1, width), emit.integer(-start) - first
+        behind = emit.integer(size - start) - first
+        inside = tirx.And(place >= emit.widen(before, width), place < emit.widen(behind, width))
+        pieces.append(emit.held(statements, emit.masked_load(statements, source, index, inside)))
+    lanes = []
+    for place in kept:
+        piece = min(place // width, len(starts) - 1)
+        lanes.append(emit.integer(piece * width + place - starts[piece]))
+    doubled = pieces * -(-len(lanes) // (width * len(pieces)))  # TVM: no more lanes than the pieces have
+    return tirx.Shuffle(doubled, lanes)

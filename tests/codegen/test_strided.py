@@ -1,0 +1,107 @@
+"""Reads of elements that lie apart, turned around or repeated: right, as whole loads and a shuffle, in memory."""
+
+import numpy as np
+import pytest
+
+import neoflow as nf
+from neoflow import codegen
+from neoflow.loops import complete, problem_of
+from neoflow.nn import functional as F
+from tests.codegen.guarded import fenced
+from tests.codegen.kernels import TARGET, loaded, subgraph_of
+from tests.loops.programs import named_cases
+from tests.loops.test_law import check, sampled
+
+pytestmark = pytest.mark.tvm
+SIZE = 77
+
+
+def strided(step, extent, offset=0):
+    return lambda x: nf.compute((3, extent), lambda i, j: x[i, step * j + offset] * 2.0)
+
+
+def padded(step, extent, offset):
+    """Zero outside of the row."""
+
+    def program(x):
+        def at(i, j):
+            k = step * j + offset
+            return nf.select((k >= 0) & (k < SIZE), x[i, k], 0.5)
+
+        return nf.compute((3, extent), at)
+
+    return program
+
+
+READS = {
+    "every second": strided(2, 38),
+    "every second, from the second": strided(2, 38, 1),
+    "every third": strided(3, 26),
+    "every fourth": strided(4, 20),
+    "every fifth": strided(5, 15),
+    "backwards": strided(-1, SIZE, SIZE - 1),
+    "every second backwards": strided(-2, 39, SIZE - 1),
+    "padded": padded(2, 41, -3),
+    "padded, backwards": padded(-3, 30, SIZE + 4),
+    "twice": lambda x: nf.compute((3, 2 * SIZE), lambda i, j: x[i, j // 2] + 1.0),
+    "twice, from within": lambda x: nf.compute((3, 2 * SIZE - 1), lambda i, j: x[i, (j + 1) // 2] + 1.0),
+    "four times, padded": lambda x: nf.compute(
+        (3, 4 * SIZE + 9), lambda i, j: nf.select((j >= 7) & (j < 4 * SIZE + 7), x[i, (j - 7) // 4], 0.25)
+    ),
+    "three times": lambda x: nf.compute((3, 3 * SIZE), lambda i, j: x[i, j // 3] + 1.0),
+}
+
+
+@pytest.fixture(scope="module")
+def kernels():
+    """By read and lanes: the kernel, what it reads and what it gives."""
+    found, lowered = [], []
+    array = np.random.default_rng(0).standard_normal((3, SIZE)).astype(np.float32)
+    for name, program in READS.items():
+        x = nf.placeholder((3, SIZE), name="x")
+        y = program(x)
+        subgraph = subgraph_of([y], [x])
+        [wanted] = nf.evaluate([y], {x: array})
+        for lanes in dict.fromkeys((4, 8, TARGET.lanes("float32"))):
+            schedule = complete("map", problem_of(subgraph), TARGET, {"lanes": lanes})
+            lowered.append(codegen.lower(subgraph, schedule, TARGET, f"k{len(lowered)}"))
+            found.append((f"{name} by {lanes}", lowered[-1], array, wanted))
+    return list(zip(found, loaded(lowered), strict=True))
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+def test_reads_are_right_and_stay_inside(kernels, at_end):
+    for (name, _, array, wanted), kernel in kernels:
+        place, result = fenced(array, at_end), fenced(np.full_like(wanted, np.nan), at_end)
+        kernel(place, result)
+        np.testing.assert_array_equal(result, wanted, err_msg=name)
+
+
+def test_they_are_shuffles(kernels):
+    wanted = {f"{name} by {TARGET.lanes('float32')}" for name in READS}
+    by_name = {name: lowered.text() for (name, lowered, _, _), _ in kernels if name in wanted}
+    alone = {name.partition(" by ")[0] for name, text in by_name.items() if "Shuffle" not in text}
+    assert alone == {"every fifth", "three times"}, "these are too far apart, or no power of two"
+
+
+def test_the_largest_of_many_with_nan_and_infinities():
+    """NaN is found wherever it stands, also beside infinities; the lowest of all is no neutral element."""
+    x = nf.placeholder((40, 70), name="x")
+    array = np.random.default_rng(1).standard_normal((40, 70)).astype(np.float32)
+    array[3], array[4] = -np.inf, np.inf
+    for row, place in enumerate((0, 15, 16, 69, 33)):
+        array[row, place] = np.nan
+    roots = [f(x, axis=a) for f in (nf.max, nf.min) for a in (0, 1)]
+    for found, wanted in zip(nf.compile(roots, [x])(array), nf.evaluate(roots, {x: array}), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def pooled(window, stride, padding):
+    return lambda x: F.max_pool(x, window, stride, padding)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("window, stride, padding", [(2, 2, 0), (3, 2, 1), (3, 3, 0), (5, 4, 2)])
+def test_sampled_schedules_of_pooling(window, stride, padding):
+    operators = (("pooling", ((2, 3, 23, 37),), pooled(window, stride, padding)),)
+    assert check([(c, sampled(c, 12, n)) for n, c in enumerate(named_cases(operators=operators))]) >= 24
