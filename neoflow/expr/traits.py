@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neoflow import dtype as dt
 from neoflow.expr.functions import FUNCTIONS, REDUCERS
-from neoflow.expr.ir import Apply, Cast, Expr, Reduce, Select, postorder
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Reduce, Select, postorder
 from neoflow.expr.memo import remembered
 
 
@@ -32,3 +32,18 @@ def flops(e: Expr) -> int:
         elif isinstance(node, (Select, Cast)):
             total += 1
     return total
+
+
+MOST_FORMS = 8
+"""Points of an axis that may each have an expression of their own."""
+
+
+@remembered
+def form_axes(e: Expr) -> frozenset[Axis]:
+    """Short axes at whose points the value is computed by another expression each: select(a == 0, ..., select(a == 1, ...)).
+
+    Where such an axis is written out, nothing is chosen, and its points share what they have in common.
+    """
+    conditions = {n.cond for n in postorder(e) if isinstance(n, Select)}
+    equal = [c.args for c in conditions if isinstance(c, Apply) and c.fn == "eq"]
+    return frozenset(a for a, b in equal if isinstance(a, Axis) and isinstance(b, Const) and a.extent <= MOST_FORMS)

@@ -5,17 +5,22 @@
 
 A group has `vectors` blocks, written out.  `inner` is the axis along which a transposed read is contiguous: run inside
 a block, each line of memory that is fetched is used up; and `turn` loads squares of lanes x lanes there and turns them
-in registers.  `chunks` of a row and `parts` of the inner axis differ by one step at most.
+in registers.  `chunks` of a row and `parts` of the inner axis differ by one step at most.  An axis may be written out
+(`unroll`): its points are outputs of their own, which share what they read and compute.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+from dataclasses import replace
 
+from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Axis, Expr, Read
+from neoflow.expr.traits import MOST_FORMS, form_axes
 from neoflow.loops import costs
-from neoflow.loops.knob import FLAG, INDEX, NUMBER, Chosen, Knob, Range, flags, one, up_to
+from neoflow.loops.knob import FLAG, INDEX, MASK, NUMBER, Chosen, Knob, Range, flags, one, up_to
 from neoflow.loops.nest import Nest, input_reads, is_data_dependent, stride
 from neoflow.loops.problem import FUSE, Measures, NestProblem, is_turnable, lanes_along, nbytes, usual_lanes
 from neoflow.target import Target
@@ -38,23 +43,64 @@ def written(nest: Nest) -> tuple[Expr, ...]:
     return tuple(value for _, _, value in nest.outputs)
 
 
+# --- what is written out
+
+
+def _unroll(p: NestProblem, _: Target, k: Chosen) -> Range:
+    short = [n for n, a in enumerate(p.fused(k).axes[:-1]) if a.extent <= MOST_FORMS]
+    masks = [0, *(1 << n for n in short), *(1 << n | 1 << o for n, o in itertools.combinations(short, 2))]
+    return Range(tuple(masks), f"a bit for each axis, none for the last; two of {MOST_FORMS} points each at most")
+
+
+def _usual_unroll(p: NestProblem, _: Target, k: Chosen) -> int:
+    """Axes at whose points something else is computed each: written out, nothing is chosen."""
+    nest = p.fused(k)
+    chosen = frozenset[Axis]().union(*map(form_axes, written(nest)))
+    return sum([1 << n for n, a in enumerate(nest.axes[:-1]) if a in chosen][:2])
+
+
+def written_out(nest: Nest, mask: int) -> Nest:
+    """The nest without the axes of a mask's bits: each output once for each of their points, in their order."""
+    axes = [a for n, a in enumerate(nest.axes) if mask >> n & 1]
+    if not axes:
+        return nest
+    points = [
+        nest.substituted(dict(zip(axes, map(affine.integer, point), strict=True)))
+        for point in itertools.product(*(range(a.extent) for a in axes))
+    ]
+    outputs = tuple((n, address, affine.simplify(value)) for p in points for n, address, value in p.outputs)
+    left = tuple(a for n, a in enumerate(nest.axes) if not mask >> n & 1)
+    return replace(nest, axes=left, outputs=outputs)
+
+
+def _nest(p: NestProblem, k: Chosen) -> Nest:
+    """With its axes fused and written out as the knobs say."""
+    mask = int(k["unroll"])
+    return p.memo.once(("written out", k["fuse"], mask), lambda: written_out(p.fused(k), mask))
+
+
+# --- vectors
+
+
 def _last(nest: Nest) -> Axis | None:
     return nest.axes[-1] if nest.axes else None
 
 
 def _lanes(p: NestProblem, target: Target, k: Chosen) -> Range:
-    nest = p.fused(k)
+    nest = _nest(p, k)
     return p.memo.once(
-        ("map lanes", target, k["fuse"]), lambda: lanes_along(_last(nest), nest.expressions, False, target)
+        ("map lanes", target, k["fuse"], k["unroll"]), lambda: lanes_along(_last(nest), nest.expressions, False, target)
     )
 
 
 def _usual_lanes(p: NestProblem, target: Target, k: Chosen) -> int:
     """A register, or two whose operations are taken in turns, where a long expression is waited for."""
-    nest, allowed = p.fused(k), _lanes(p, target, k)
+    nest, allowed = _nest(p, k), _lanes(p, target, k)
     one_register = usual_lanes(_last(nest), allowed, written(nest), target)
     two, axis = 2 * one_register, _last(nest)
     if axis is None or one_register == 1 or two not in allowed or axis.extent % two or axis.extent < costs.PAIRS * two:
+        return one_register
+    if k["unroll"]:  # many outputs hold many registers
         return one_register
     return two if costs.operations(written(nest)) >= costs.WAITED_FOR else one_register
 
@@ -63,13 +109,13 @@ def _usual_lanes(p: NestProblem, target: Target, k: Chosen) -> int:
 
 
 def _inner(p: NestProblem, _: Target, k: Chosen) -> Range:
-    axes = p.fused(k).axes
+    axes = _nest(p, k).axes
     return Range(range(-1, max(0, len(axes) - 1)), f"the position of an axis before the last of {len(axes)}, or -1")
 
 
 def _transposed_axis(p: NestProblem, _: Target, k: Chosen) -> int:
     """Position of the axis along which a read that strides along the lanes is contiguous, or -1."""
-    nest = p.fused(k)
+    nest = _nest(p, k)
     for e in written(nest) if nest.axes else ():
         for read in input_reads(e):
             if is_data_dependent(read) or stride(read.indices[0], nest.axes[-1]) in (0, 1):
@@ -87,7 +133,7 @@ def turned_reads(nest: Nest, inner: int) -> list[Read]:
 
 
 def _turn(p: NestProblem, _: Target, k: Chosen) -> Range:
-    nest, inner, lanes = p.fused(k), int(k["inner"]), int(k["lanes"])
+    nest, inner, lanes = _nest(p, k), int(k["inner"]), int(k["lanes"])
     if inner < 0 or lanes == 1:
         return one(False, "a square is turned along an inner axis, with lanes")
     if nest.axes[inner].extent < lanes:
@@ -106,11 +152,11 @@ def rows_of(nest: Nest, inner: int) -> list[Axis]:
 
 
 def _parallel(p: NestProblem, target: Target, k: Chosen) -> Range:
-    return flags(target.threads > 1 and bool(p.fused(k).axes), "several threads share several points")
+    return flags(target.threads > 1 and bool(_nest(p, k).axes), "several threads share several points")
 
 
 def _is_worth_sharing(p: NestProblem, target: Target, k: Chosen) -> bool:
-    nest = p.fused(k)
+    nest = _nest(p, k)
     work = costs.points(nest.axes) * costs.operations(written(nest))
     return target.threads > 1 and work >= costs.PARALLEL_WORK and bool(nest.axes)
 
@@ -118,12 +164,12 @@ def _is_worth_sharing(p: NestProblem, target: Target, k: Chosen) -> bool:
 def _chunks(p: NestProblem, _: Target, k: Chosen) -> Range:
     if not k["parallel"]:
         return one(1, "chunks are shared by threads, and there is one")
-    blocks = p.fused(k).axes[-1].extent // int(k["lanes"])
+    blocks = _nest(p, k).axes[-1].extent // int(k["lanes"])
     return up_to(blocks, f"a row is shared in whole vectors, of which it has {blocks}")
 
 
 def _usual_chunks(p: NestProblem, target: Target, k: Chosen) -> int:
-    nest, tasks = p.fused(k), costs.MAP_TASKS * target.threads
+    nest, tasks = _nest(p, k), costs.MAP_TASKS * target.threads
     count = costs.points(tuple(rows_of(nest, int(k["inner"]))))
     if not k["parallel"] or count >= tasks:
         return 1
@@ -134,14 +180,14 @@ def _parts(p: NestProblem, target: Target, k: Chosen) -> Range:
     inner = int(k["inner"])
     if not k["parallel"] or inner < 0:
         return one(1, "parts are of an inner axis, shared by threads")
-    most = min(p.fused(k).axes[inner].extent, PARTS_A_THREAD * target.threads)
+    most = min(_nest(p, k).axes[inner].extent, PARTS_A_THREAD * target.threads)
     return up_to(
-        most, f"the inner axis has {p.fused(k).axes[inner].extent} points, which {target.threads} threads share"
+        most, f"the inner axis has {_nest(p, k).axes[inner].extent} points, which {target.threads} threads share"
     )
 
 
 def _vectors(p: NestProblem, _: Target, k: Chosen) -> Range:
-    blocks = p.fused(k).axes[-1].extent // int(k["lanes"]) if p.fused(k).axes else 1
+    blocks = _nest(p, k).axes[-1].extent // int(k["lanes"]) if _nest(p, k).axes else 1
     most = min(MOST_VECTORS, math.ceil(blocks / int(k["chunks"])))
     return up_to(
         most, f"a chunk has {math.ceil(blocks / int(k['chunks']))} whole vectors, a group {MOST_VECTORS} at most"
@@ -149,7 +195,7 @@ def _vectors(p: NestProblem, _: Target, k: Chosen) -> Range:
 
 
 def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
-    nest = p.fused(k)
+    nest = _nest(p, k)
     points = costs.points(nest.axes)
     tasks = costs.points(tuple(rows_of(nest, int(k["inner"])))) * int(k["chunks"]) * int(k["parts"])
     read = nbytes(r for e in written(nest) for r in input_reads(e))
@@ -162,6 +208,7 @@ def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
 
 KNOBS: tuple[Knob[NestProblem], ...] = (
     FUSE,
+    Knob("unroll", MASK, "which axes are written out", _unroll, _usual_unroll),
     Knob("lanes", NUMBER, "points of the last axis in a vector", _lanes, _usual_lanes),
     Knob("inner", INDEX, "the axis run inside a block, or -1", _inner, _transposed_axis),
     Knob("turn", FLAG, "transposed reads are turned in registers", _turn, lambda p, t, k: _turn(p, t, k).values[-1]),

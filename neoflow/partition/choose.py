@@ -14,10 +14,10 @@ from typing import Any
 from neoflow.architectures import ACCESS_BYTES
 from neoflow.expr import dtype as dt
 from neoflow.expr.tensor import Compute, Tensor
-from neoflow.expr.traits import flops
+from neoflow.expr.traits import flops, form_axes
 from neoflow.graph import LONGEST, contiguous_offset, is_contraction, is_move, operations, points, reads_at_own_point
 from neoflow.partition.copies import instructions
-from neoflow.partition.facts import is_view, reads_columns, reduces
+from neoflow.partition.facts import is_view, reads_across, reads_columns, reduces
 from neoflow.partition.graph_facts import Facts
 from neoflow.partition.kernels import Kernels, Merge
 from neoflow.partition.rules import EPILOGUES, INLINING, ROW_KERNELS, SIBLINGS, VIEWS
@@ -51,6 +51,9 @@ MAX_OUTPUTS = 4
 
 MIN_ROW = 32
 """Elements of a row from which a row kernel pays: a few vectors, beside which their rest and the loop cost little."""
+
+FORMS = 8
+"""Instructions from which expressions that a condition chooses from are better written out than all computed."""
 
 MAX_ROW_BYTES = 1 << 16
 """What lies between the nodes of one row: about the first cache, two of them at most."""
@@ -134,6 +137,24 @@ def _readers_read_more(facts: Facts, state: Storing, t: Compute) -> str | None:
     if readers < 2 or traffic <= TRAFFIC * t.nbytes or is_view(t.definition):
         return None
     return f"{readers} readers would each read {traffic} bytes instead of {t.nbytes}"
+
+
+def _has_forms(facts: Facts, state: Storing, t: Compute) -> str | None:
+    if not _computes_forms(t):
+        return None
+    return "its points have expressions of their own, which are written out where it is stored"
+
+
+def _forms_read_across(facts: Facts, state: Storing, t: Compute) -> str | None:
+    for reader in state.uses(t) if reads_across(t.definition) else ():
+        if isinstance(reader, Compute) and _computes_forms(reader):
+            return f"{reader.name} would go across memory for each of its points"
+    return None
+
+
+def _computes_forms(t: Compute) -> bool:
+    """Whether points of a short axis are computed each by another expression, of more than a read."""
+    return bool(form_axes(t.definition.body)) and instructions(t.definition) >= FORMS
 
 
 def _takes_a_place(facts: Facts, state: Storing, t: Compute) -> str | None:
@@ -255,6 +276,8 @@ OBJECTIONS = (
     Objection(INLINING.name, "a reader reads it often", _reader_repeats),
     Objection(INLINING.name, "several readers repeat its work", _readers_repeat),
     Objection(INLINING.name, "several readers read more than it has", _readers_read_more),
+    Objection(INLINING.name, "its points differ", _has_forms),
+    Objection(INLINING.name, "forms would read across memory", _forms_read_across),
     Objection(INLINING.name, "it takes the place of a contraction", _takes_a_place),
     Objection(INLINING.name, "many nodes", _many_nodes),
     Objection(INLINING.name, "a kernel repeats it at many points", _many_points),

@@ -24,6 +24,15 @@ def compared(definition: Definition) -> frozenset[int]:
 
 
 @remembered
+def reads_across(definition: Definition) -> bool:
+    """Whether neighbours along the last axis read what lies apart in memory."""
+    last = len(definition.shape) - 1
+    return any(
+        a.ident == last for read in definition.reads for index in read.indices[:-1] for a in index.free
+    ) and definition.shape[-1:] != (1,)
+
+
+@remembered
 def is_exact(definition: Definition) -> bool:
     """Whether the value has the same bits however it is compiled."""
     return traits.is_exact(definition.body)

@@ -13,7 +13,7 @@ from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Frame, Strip, nested, points
 from neoflow.codegen.tir.phases import Phase, Phases
 from neoflow.expr.ir import Axis, Expr, Read
-from neoflow.loops.map import rows_of, turned_reads
+from neoflow.loops.map import rows_of, turned_reads, written_out
 from neoflow.loops.nest import stride
 from neoflow.loops.schedule import Schedule
 
@@ -23,8 +23,11 @@ Env = dict[Axis, Value]
 
 def lower_map(frame: Frame, schedule: Schedule) -> Phases:
     """One phase."""
-    frame = replace(frame, is_aligned=True)
-    if not frame.nest.axes:
+    whole = frame.nest
+    nest = written_out(whole, int(schedule["unroll"]))
+    outputs = frame.outputs * (len(nest.outputs) // len(whole.outputs))
+    frame = replace(frame, nest=nest, outputs=outputs, is_aligned=True)
+    if not nest.axes:
         return Phases((Phase(1, lambda _: frame.write({})),))
     return _Lowering(frame, schedule).phases()
 

@@ -1,0 +1,34 @@
+"""Other algorithms for a contraction, as rewrites of the expression: each becomes a few computes in our own language.
+
+A row of `ALGORITHMS` says which contractions it fits, with the reason, builds the small graph, and states how much more
+it rounds. Which one is fastest is measured (`neoflow/choosing.py`); without that a contraction stays as it is written.
+
+form (a contraction as a correlation) · operand (what is read, channels last) · points (the matrices of minimal
+filtering) · winograd · im2col · table (the rows, and the rewrite)
+"""
+
+from neoflow.graph.algorithms.form import Correlation, Window, correlation
+from neoflow.graph.algorithms.table import (
+    ALGORITHMS,
+    BY_NAME,
+    DIRECT,
+    Algorithm,
+    UseAlgorithm,
+    alternatives,
+    replacement,
+    use,
+)
+
+__all__ = [
+    "ALGORITHMS",
+    "BY_NAME",
+    "DIRECT",
+    "Algorithm",
+    "Correlation",
+    "UseAlgorithm",
+    "Window",
+    "alternatives",
+    "correlation",
+    "replacement",
+    "use",
+]

@@ -1,0 +1,124 @@
+"""`ALGORITHMS`: other ways to the value of a contraction, each a small graph of index expressions; and the rewrite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from neoflow.expr import dtype as dt
+from neoflow.expr.tensor import Compute, Definition, Tensor
+from neoflow.graph.algorithms import im2col, winograd
+from neoflow.graph.algorithms.form import Correlation, correlation
+from neoflow.graph.canonical import MergeEqual
+from neoflow.graph.edit import Editor
+from neoflow.graph.engine import Pass, run
+from neoflow.graph.graph import Graph
+from neoflow.graph.rewrite import Derivation, Edit, Match, Rewrite
+from neoflow.verdict import Verdict
+
+DIRECT = "direct"
+"""As it is written."""
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A way to compute a correlation.
+
+    judged: whether it fits one, and why. built: its small graph, for a compute and what that reads. growth: how many
+    times larger than the direct sum's its roundings may be, see `docs/numbers.md`.
+    """
+
+    name: str
+    judged: Callable[[Correlation, Definition], Verdict]
+    built: Callable[[Compute, Sequence[Tensor], Correlation], Tensor]
+    growth: Callable[[Correlation], Fraction]
+
+    def legal(self, definition: Definition) -> Verdict:
+        """Whether it computes what is defined, and why or why not."""
+        form = correlation(definition)
+        return Verdict(False, form) if isinstance(form, str) else self.judged(form, definition)
+
+    def rounding(self, definition: Definition) -> float:
+        """`growth` of a definition it fits."""
+        form = correlation(definition)
+        assert isinstance(form, Correlation)
+        return float(self.growth(form))
+
+
+def _winograd(tile: int) -> Algorithm:
+    return Algorithm(
+        f"winograd {tile}",
+        lambda form, _: winograd.pays(form, tile),
+        lambda t, inputs, form: winograd.build(t, inputs, form, tile),
+        lambda form: winograd.growth(form, tile),
+    )
+
+
+ALGORITHMS: tuple[Algorithm, ...] = (
+    Algorithm(
+        "im2col",
+        lambda form, d: im2col.pays(form, dt.itemsize(d.body.dtype)),
+        im2col.build,
+        lambda _: Fraction(1),
+    ),
+    _winograd(2),
+    _winograd(4),
+)
+"""winograd N: F(N x N, 3 x 3) and, of the gradient of a filter, F(3 x 3, N x N)."""
+
+BY_NAME: Mapping[str, Algorithm] = {a.name: a for a in ALGORITHMS}
+
+
+@dataclass(frozen=True)
+class UseAlgorithm(Rewrite):
+    """A contraction becomes the small graph of an algorithm.
+
+    y[p] = sum[c, r](x[c, p + r] * w[c, r])
+        ->  V = B^T x;  U = G w;  M[a, t] = sum[c](V[a, t, c] * U[a, c]);  y = A^T M
+
+    definitions: those that it is used for; None: all that it fits.
+    """
+
+    name: str
+    definitions: frozenset[str] | None = None
+    """by digest"""
+
+    def match(self, editor: Editor, t: Compute) -> Iterator[Match]:
+        if isinstance(correlation(t.definition), Correlation) and self._is_meant(t.definition):
+            yield Match((t,))
+
+    def legal(self, editor: Editor, match: Match) -> Verdict:
+        return BY_NAME[self.name].legal(match.tensors[0].definition)
+
+    def apply(self, editor: Editor, match: Match) -> Edit:
+        (t,) = match.tensors
+        return {t: replacement(BY_NAME[self.name], t, editor.inputs(t))}
+
+    def _is_meant(self, definition: Definition) -> bool:
+        return self.definitions is None or definition.digest in self.definitions
+
+
+def replacement(algorithm: Algorithm, t: Compute, inputs: Sequence[Tensor]) -> Tensor:
+    """The small graph of a legal algorithm for a compute that reads `inputs`."""
+    form = correlation(t.definition)
+    assert isinstance(form, Correlation)
+    return algorithm.built(t, inputs, form)
+
+
+def alternatives(graph: Graph) -> dict[str, tuple[Algorithm, ...]]:
+    """The algorithms that fit, for the digest of each definition that any fits."""
+    found = {t.definition.digest: tuple(a for a in ALGORITHMS if a.legal(t.definition).ok) for t in graph.nodes}
+    return {digest: fitting for digest, fitting in found.items() if fitting}
+
+
+def use(graph: Graph, chosen: Mapping[str, str]) -> tuple[Graph, Derivation]:
+    """The graph with the definitions of these digests computed by the algorithms of these names.
+
+    To be used behind `PASSES`: what is made is in the form in which kernels are cut.
+    """
+    names = dict.fromkeys(chosen.values())
+    rewrites = tuple(
+        UseAlgorithm(name, frozenset(d for d, n in chosen.items() if n == name)) for name in names if name != DIRECT
+    )
+    return run(graph, Pass("algorithms", rewrites, after=(MergeEqual(),)))
