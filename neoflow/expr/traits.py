@@ -40,7 +40,7 @@ MOST_FORMS = 8
 
 @remembered
 def form_axes(e: Expr) -> frozenset[Axis]:
-    """Short axes at whose points the value is computed by another expression each: select(a == 0, ..., select(a == 1, ...)).
+    """Short axes with another expression at each of their points: select(a == 0, ..., select(a == 1, ..., ...)).
 
     Where such an axis is written out, nothing is chosen, and its points share what they have in common.
     """

@@ -2,8 +2,8 @@
 
     y[b, o, p, q] = sum[c, r, s](x[b, c, p + r, q + s] * w[o, c, r, s])      windows (p, r), (q, s); image x, taps w
 
-Found from the affine indices alone, whatever the order of axes: the gradients of a convolution are correlations too, one
-with reversed taps, the other with few results and many taps.
+Found from the affine indices alone, whatever the order of axes: the gradients of a convolution are correlations too,
+one with reversed taps, the other with few results and many taps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A correlation as a product of matrices: what the windows see, written out.
 
-    y[p] = sum[c, r](x[c, p + r] * w[c, r])    ->    C[p, r, c] = x[c, p + r];   y[p] = sum[r, c](C[p, r, c] * w[c, r])
+y[p] = sum[c, r](x[c, p + r] * w[c, r])    ->    C[p, r, c] = x[c, p + r];   y[p] = sum[r, c](C[p, r, c] * w[c, r])
 """
 
 from __future__ import annotations

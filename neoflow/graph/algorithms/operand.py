@@ -35,7 +35,7 @@ class Operand:
 
     def at(self, place: Mapping[Axis, Expr], limits: Sequence[tuple[Expr, int]]) -> Expr:
         """The element where axes have these values; 0 where one of the limits [0, n) is left."""
-        mapping: dict[Expr, Expr] = dict(place)
+        mapping: dict[Expr, Expr] = {a: e for a, e in place.items()}
         conditions = [affine.simplify(substitute(c, mapping)) for c in self.conditions]
         conditions += [affine.simplify(Apply("lt", (i, affine.integer(n)))) for i, n in limits]
         conditions = [c for c in dict.fromkeys(conditions) if not (isinstance(c, Const) and c.value)]

@@ -77,7 +77,10 @@ def pays(form: Correlation, tile: int) -> Verdict:
 
 def saved(form: Correlation, tile: int) -> float:
     """Products that are left, to those of the direct sum."""
-    left = [math.prod(t.tiles) * t.filtering.length / (t.window.out.extent * t.window.tap.extent) for t in tilings(form, tile)]
+    left = [
+        math.prod(t.tiles) * t.filtering.length / (t.window.out.extent * t.window.tap.extent)
+        for t in tilings(form, tile)
+    ]
     return math.prod(left)
 
 

@@ -1,0 +1,144 @@
+"""Which algorithm a contraction is computed by: the small graph of each that fits, measured as a whole.
+
+What a small graph takes is the sum of what its kernels take, so nothing is kept but trials of kernels: a choice follows
+from the records, is as old as the templates of its kernels, and is made again where these change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from neoflow.expr.replace import replaced
+from neoflow.expr.tensor import Compute, Constant, Placeholder, Tensor
+from neoflow.graph import Graph, is_move, make_graph
+from neoflow.graph.algorithms import DIRECT, Algorithm, alternatives, use
+from neoflow.loops import default_schedule
+from neoflow.partition import Subgraph, partition
+from neoflow.target import Target
+from neoflow.tune.records import Records
+from neoflow.tune.trial import Measure
+
+Cost = Callable[[Subgraph], float | None]
+"""Seconds of a call of a kernel; None: not known."""
+
+ROUNDING = 16.0
+"""How many times larger than the direct sum's roundings may be (`Algorithm.growth`) unless more is asked for:
+F(2x2, 3x3) and the gradient's F(3x3, 2x2) have 7 and 9, F(4x4, 3x3) 256."""
+GAIN = 1.05
+"""How many times as fast as the direct sum an algorithm has to be: below, it is noise."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """name: of the contraction; digest: of its definition. algorithm: what is fastest. seconds: of each that is known,
+    the direct one first; none, where that is not known."""
+
+    name: str
+    digest: str
+    algorithm: str
+    seconds: Mapping[str, float]
+
+    def __str__(self) -> str:
+        times = ", ".join(f"{name} {s * 1e6:.1f} us" for name, s in self.seconds.items())
+        return f"{self.name}: {self.algorithm}" + (f" ({times})" if times else "")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An algorithm for the contractions of a definition, and the small graph that it makes of one of them."""
+
+    name: str
+    graph: Graph
+
+    @property
+    def kernels(self) -> tuple[Subgraph, ...]:
+        """One for each call."""
+        return tuple(c.subgraph for c in partition(self.graph).calls)
+
+    def seconds(self, cost: Cost) -> float | None:
+        """Of all its kernels; None where one is not known."""
+        known = [cost(kernel) for kernel in self.kernels]
+        return None if any(s is None for s in known) else sum(s for s in known if s is not None)
+
+
+def candidates(graph: Graph, rounding: float = ROUNDING) -> dict[Compute, tuple[Candidate, ...]]:
+    """For one contraction of each definition that algorithms fit, within `rounding`: the direct sum and these.
+
+    The graph is behind `PASSES`.
+    """
+    fitting = alternatives(graph)
+    first = {t.definition.digest: t for t in reversed(graph.nodes)}
+    found: dict[Compute, tuple[Candidate, ...]] = {}
+    for digest, algorithms in fitting.items():
+        t = first[digest]
+        allowed = [a for a in algorithms if a.rounding(t.definition) <= rounding]
+        if allowed:
+            small = small_graph(t)
+            found[t] = (Candidate(DIRECT, small), *(_candidate(small, digest, a) for a in allowed))
+    return found
+
+
+def _candidate(small: Graph, digest: str, algorithm: Algorithm) -> Candidate:
+    return Candidate(algorithm.name, use(small, {digest: algorithm.name})[0])
+
+
+def small_graph(t: Compute) -> Graph:
+    """A contraction over placeholders, with what pads its operands: an algorithm looks through that."""
+    stands: dict[Tensor, Tensor] = {}
+
+    def stand_in(tensor: Tensor) -> Tensor | None:
+        if tensor is t or tensor in padded or isinstance(tensor, Constant) or tensor in stands.values():
+            return None
+        if tensor not in stands:
+            stands[tensor] = Placeholder(tensor.shape, tensor.dtype, tensor.name, None)
+        return stands[tensor]
+
+    padded = {i for i in t.inputs if isinstance(i, Compute) and is_move(i.definition)}
+    (root,) = replaced([t], stand_in)
+    return make_graph([root], [s for s in stands.values() if isinstance(s, Placeholder)])
+
+
+def choose(graph: Graph, cost: Cost, rounding: float = ROUNDING) -> tuple[Choice, ...]:
+    """The fastest algorithm of each definition that any fits, within `rounding`; what is not known stays direct."""
+    return tuple(_choice(t, those, cost) for t, those in candidates(graph, rounding).items())
+
+
+def _choice(t: Compute, those: tuple[Candidate, ...], cost: Cost) -> Choice:
+    direct, *others = ((c.name, c.seconds(cost)) for c in those)
+    usual = direct[1]
+    if usual is None:
+        return Choice(t.name, t.definition.digest, DIRECT, {})
+    seconds = {DIRECT: usual, **{name: s for name, s in others if s is not None}}
+    best = min(seconds, key=lambda name: seconds[name])
+    return Choice(t.name, t.definition.digest, best if seconds[best] * GAIN < usual else DIRECT, seconds)
+
+
+def applied(graph: Graph, choices: tuple[Choice, ...]) -> Graph:
+    """The graph with its contractions computed as was chosen."""
+    return use(graph, {c.digest: c.algorithm for c in choices if c.algorithm != DIRECT})[0]
+
+
+def recorded(records: Records, target: Target) -> Cost:
+    """What the best schedule took that was measured with the present templates."""
+
+    def cost(kernel: Subgraph) -> float | None:
+        best = records.best(kernel, target)
+        return None if best is None else best.seconds
+
+    return cost
+
+
+def measured(measure: Measure, records: Records, target: Target, deadline: float | None = None) -> Cost:
+    """The same; a kernel of which nothing is known is measured with its default schedule, and kept."""
+    known = recorded(records, target)
+
+    def cost(kernel: Subgraph) -> float | None:
+        seconds = known(kernel)
+        if seconds is None and not records.trials(kernel, target):
+            trials = measure(kernel, target, [default_schedule(kernel, target)], deadline)
+            records.add(kernel, target, trials)
+            seconds = trials[0].seconds
+        return seconds
+
+    return cost

@@ -1,0 +1,71 @@
+"""Correlations in many forms, of any sizes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+import neoflow as nf
+
+
+@dataclass(frozen=True)
+class Program:
+    """roots over inputs; found: how many of its contractions have windows."""
+
+    roots: list
+    inputs: list
+    found: int
+
+
+def convolution(draw):
+    """With its gradients, whatever the padding."""
+    batch, channels, filters = draw(sizes(1, 3)), draw(sizes(8, 9)), draw(sizes(8, 10))
+    x = nf.placeholder((batch, channels, draw(sizes(6, 9)), draw(sizes(6, 9))), name="x")
+    w = nf.placeholder((filters, channels, 3, 3), name="w")
+    y = nf.nn.functional.conv2d(x, w, padding=draw(sizes(0, 2)))
+    g = nf.placeholder(y.shape, name="g")
+    return Program([y, *nf.vjp(y, [x, w], g)], [x, w, g], 3)
+
+
+def capsules(draw):
+    """Matrices instead of numbers, as in capsule networks."""
+    x = nf.placeholder((2, 4, draw(sizes(6, 7)), draw(sizes(6, 9)), 3, 2), name="x")
+    w = nf.placeholder((3, 4, 3, 3, 2, 5), name="w")
+    text = "y[b, o, p, q, i, j] = sum(x[b, c, p + r, q + s, i, k] * w[o, c, r, s, k, j])"
+    return Program([nf.expr(text, x=x, w=w)], [x, w], 1)
+
+
+def lines(draw):
+    """One window, the channels last, taps the other way round, dilated or not."""
+    length, step = draw(sizes(8, 20)), draw(sizes(1, 2))
+    x = nf.placeholder((2, step * (length + 1) + 1, 9), name="x")
+    w = nf.placeholder((3, 9, 4), name="w")
+    r, c = nf.axis(3, "r"), nf.axis(9, "c")
+    sign = draw(st.sampled_from((1, -1)))
+
+    def body(b, p, o):
+        at = p + r if sign > 0 else p - r + 2
+        return nf.sum(x[b, step * at, c] * w[r, c, o], axis=[r, c])
+
+    return Program([nf.compute((2, length, 4), body)], [x, w], 1)
+
+
+def groups(draw):
+    """An axis that both operands and the result have."""
+    size = draw(sizes(5, 9))
+    x = nf.placeholder((2, 3, 8, size + 2, size + 2), name="x")
+    w = nf.placeholder((3, 5, 8, 3, 3), name="w")
+    text = "y[b, g, o, p, q] = sum(x[b, g, c, p + r, q + s] * w[g, o, c, r, s])"
+    return Program([nf.expr(text, x=x, w=w)], [x, w], 1)
+
+
+PROGRAMS = (convolution, capsules, lines, groups)
+
+
+def sizes(low, high):
+    return st.integers(low, high)
+
+
+def arrays(program, seed):
+    rng = np.random.default_rng(seed)
+    return {t: rng.standard_normal(t.shape).astype(t.dtype) for t in program.inputs}

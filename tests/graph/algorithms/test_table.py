@@ -1,0 +1,138 @@
+"""The law of every algorithm: the value stays, whatever the sizes; what none fits is told with the reason."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import neoflow as nf
+from neoflow.graph import Editor, make_graph, optimize, sites
+from neoflow.graph.algorithms import ALGORITHMS, BY_NAME, DIRECT, UseAlgorithm, alternatives, correlation, use
+from tests.graph.algorithms.programs import PROGRAMS, arrays
+
+
+def values(graph, feeds):
+    return nf.evaluate(list(graph.outputs), feeds, dtype="float64")
+
+
+def law(program, name, data, seed):
+    case = program(data.draw)
+    graph = optimize(make_graph(case.roots, case.inputs))
+    fitting = alternatives(graph)
+    assert len(fitting) == case.found
+    chosen = {d: name for d, those in fitting.items() if BY_NAME[name] in those}
+    after, derivation = use(graph, chosen)
+    after.check()
+    assert [s.rewrite.name for s in derivation.steps].count(name) == len(chosen) > 0
+    assert derivation.replay(graph).digest == after.digest
+    feeds = arrays(case, seed)
+    for a, b in zip(values(after, feeds), values(graph, feeds), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9 * max(1.0, abs(b).max()))
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+@given(data=st.data(), seed=st.integers(0, 1000))
+@settings(max_examples=1, deadline=None, derandomize=True)
+def test_values_stay(program, name, data, seed):
+    law(program, name, data, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+@given(data=st.data(), seed=st.integers(0, 1000))
+@settings(max_examples=60, deadline=None)
+def test_values_stay_at_many_sizes(program, name, data, seed):
+    law(program, name, data, seed)
+
+
+def verdict(name, root, *inputs):
+    """What an algorithm says of the last contraction of a program."""
+    graph = optimize(make_graph([root], list(inputs)))
+    return BY_NAME[name].legal(graph.nodes[-1].definition)
+
+
+def pair(image, taps):
+    return nf.placeholder(image, name="x"), nf.placeholder(taps, name="w")
+
+
+REFUSALS = (
+    ("y[p, o] = sum(x[p, c] * w[c, o])", (9, 8), (8, 4), "no window goes through an operand"),
+    ("y[p, o] = sum(x[2 * p + r, c] * w[o, r, c])", (17, 8), (4, 3, 8), "no window goes through an operand"),
+    ("y[p, o] = sum(x[(p + r) // 2, c] * w[o, r, c])", (9, 8), (4, 3, 8), "more than reads at linear indices"),
+    ("y[p, o] = sum(x[p + r, c] * w[o, r, c])", (9, 8), (4, 2, 8), "8 results of 2 taps, not 3 of either"),
+    ("y[p, o] = sum(x[p + r, c] * w[o, r, c])", (9, 4), (4, 3, 4), "4 terms are left of its sum, fewer than 8"),
+    ("y[p, o] = sum(x[p + r, p, c] * w[o, r, c])", (9, 7, 8), (4, 3, 8), "no window goes through an operand"),
+    ("y[p, o] = sum(x[p + r, c] * w[o + c, r])", (9, 8), (11, 3), "at a sum of other axes"),
+    ("y[p, o, u] = sum(x[p + r, c] * w[o, r, c] * w[u, r, c])", (9, 8), (4, 3, 8), "no sum of products of two"),
+    ("y[p, o] = max(x[p + r, c] * w[o, r, c])", (9, 8), (4, 3, 8), "it is no sum of floats"),
+)
+
+
+@pytest.mark.parametrize(("text", "image", "taps", "reason"), REFUSALS)
+def test_what_does_not_fit_is_refused_with_the_reason(text, image, taps, reason):
+    x, w = pair(image, taps)
+    found = verdict("winograd 2", nf.expr(text, x=x, w=w), x, w)
+    assert not found.ok and reason in found.reason
+
+
+def test_what_only_one_operand_or_none_has_is_refused():
+    x, w = nf.placeholder((9, 8, 5), name="x"), nf.placeholder((4, 3, 8), name="w")
+    y = nf.expr("y[p, o] = sum(x[p + r, c, d] * w[o, r, c])", x=x, w=w)
+    assert correlation(y.definition) == "an axis is summed over that one operand does not have"
+    r, c = nf.axis(3), nf.axis(8)
+    z = nf.compute((7, 4, 2), lambda p, o, _: nf.sum(x[p + r, c, 0] * w[o, r, c], axis=[r, c]))
+    assert correlation(z.definition) == "its result is repeated along an axis"
+
+
+def test_three_windows_are_too_many():
+    x, w = pair((8, 9, 9, 9), (4, 8, 3, 3, 3))
+    y = nf.expr("y[o, p, q, t] = sum(x[c, p + r, q + s, t + u] * w[o, c, r, s, u])", x=x, w=w)
+    assert "more than 2 windows" in verdict("winograd 2", y, x, w).reason
+    assert verdict("im2col", y, x, w).ok
+
+
+def test_what_is_written_out_must_not_be_huge():
+    x, w = pair((64, 256, 130, 130), (8, 256, 3, 3))
+    y = nf.expr("y[b, o, p, q] = sum(x[b, c, p + r, q + s] * w[o, c, r, s])", x=x, w=w)
+    assert "268435456 at most" in verdict("im2col", y, x, w).reason
+    assert "F(4, 3) x F(4, 3) leaves 0.25 of its products" in verdict("winograd 4", y, x, w).reason
+
+
+def test_only_what_is_meant_is_rewritten():
+    x, w = pair((2, 8, 9, 9), (8, 8, 3, 3))
+    y = nf.nn.functional.conv2d(x, w)
+    graph = optimize(make_graph([y], [x, w]))
+    editor = Editor(graph.roots)
+    assert not [*sites(editor, [UseAlgorithm("winograd 2", frozenset(("another",)))], graph.nodes[-1])]
+    assert use(graph, {graph.nodes[-1].definition.digest: DIRECT})[0] is graph
+
+
+def test_the_transform_of_an_image_serves_the_gradient_of_the_filter_too():
+    x, w = pair((2, 8, 9, 9), (8, 8, 3, 3))
+    y = nf.nn.functional.conv2d(x, w)
+    g = nf.placeholder(y.shape, name="g")
+    graph = optimize(make_graph([y, *nf.vjp(y, [w], g)], [x, w, g]))
+    after, _ = use(graph, dict.fromkeys(alternatives(graph), "winograd 4"))
+    assert sum(t.name.endswith("_image") for t in after.nodes) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: a.name)
+def test_roundings_are_within_the_stated_multiple(algorithm):
+    """Of the bound of a sum of n terms, n u max|x| max|w| for each result, in float32 against float64."""
+    rng = np.random.default_rng(0)
+    x, w = pair((2, 24, 14, 13), (16, 24, 3, 3))
+    y = nf.nn.functional.conv2d(x, w, padding=1)
+    g = nf.placeholder(y.shape, name="g")
+    graph = optimize(make_graph([y, *nf.vjp(y, [x, w], g)], [x, w, g]))
+    after, _ = use(graph, dict.fromkeys(alternatives(graph), algorithm.name))
+    feeds = {t: rng.standard_normal(t.shape).astype("float32") for t in (x, w, g)}
+    sizes = [(w, x, 24 * 9), (g, w, 16 * 9), (g, x, 2 * 14 * 13)]
+    forms = [t.definition for t in graph.nodes if not isinstance(correlation(t.definition), str)]
+    growth = max(map(algorithm.rounding, forms))
+    found = nf.compile(list(after.outputs), [x, w, g])(*feeds.values())
+    for a, b, (left, right, terms) in zip(found, values(graph, feeds), sizes, strict=True):
+        bound = terms * 2.0**-24 * abs(feeds[left]).max() * abs(feeds[right]).max()
+        assert abs(a - b).max() <= growth * bound

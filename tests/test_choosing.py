@@ -1,0 +1,106 @@
+"""Which algorithm is chosen: by what kernels take, from the records or measured."""
+
+import numpy as np
+import pytest
+
+import neoflow as nf
+from neoflow.choosing import DIRECT, ROUNDING, applied, candidates, choose, measured, recorded, small_graph
+from neoflow.graph import make_graph, optimize
+from neoflow.graph.algorithms import BY_NAME, correlation
+from neoflow.loops import default_schedule
+from neoflow.tune.records import Records
+from neoflow.tune.trial import Trial
+from tests.loops.test_template import TWO
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """A convolution and its gradients, each a definition of its own."""
+    x = nf.placeholder((2, 8, 9, 9), name="x")
+    w = nf.placeholder((8, 8, 3, 3), name="w")
+    y = nf.nn.functional.conv2d(x, w, padding=1)
+    g = nf.placeholder(y.shape, name="g")
+    return optimize(make_graph([y, *nf.vjp(y, [x, w], g)], [x, w, g]))
+
+
+def nodes(kernel):
+    """A cost that a test can foretell: what contracts takes a second a multiply-add of a hundred, the rest nothing."""
+    flops = [n.definition for n in kernel.nodes if n.definition.reduction_axes]
+    return sum(float(np.prod([*d.shape, *(a.extent for a in d.reduction_axes)])) / 100 for d in flops)
+
+
+def test_the_fastest_is_chosen_and_what_rounds_more_only_where_it_is_allowed(graph):
+    choices = choose(graph, nodes)
+    assert [c.algorithm for c in choices] == ["winograd 2"] * 3
+    assert all(list(c.seconds) == [DIRECT, "im2col", "winograd 2"] for c in choices)
+    everything = choose(graph, nodes, rounding=256.0)
+    assert {c.algorithm for c in everything} == {"winograd 4"}
+    assert str(choices[0]).startswith("conv2d: winograd 2 (direct ")
+
+
+def test_what_is_chosen_is_applied(graph):
+    rng = np.random.default_rng(0)
+    feeds = {t: rng.standard_normal(t.shape).astype("float32") for t in graph.inputs}
+    after = applied(graph, choose(graph, nodes))
+    assert sum(t.name.endswith("_products") for t in after.nodes) == 3
+    for a, b in zip(*(nf.evaluate(list(g.outputs), feeds, dtype="float64") for g in (after, graph)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_what_is_hardly_faster_stays_direct(graph):
+    assert {c.algorithm for c in choose(graph, lambda kernel: 1.0)} == {DIRECT}
+
+
+def test_a_small_graph_has_what_pads_and_nothing_else_of_the_program():
+    x = nf.placeholder((2, 8, 9, 9), name="x")
+    w = nf.placeholder((8, 8, 3, 3), name="w")
+    graph = optimize(make_graph([nf.nn.functional.conv2d(nf.exp(x), nf.tanh(w), padding=1) * 2.0], [x, w]))
+    [t] = [n for n in graph.nodes if not isinstance(correlation(n.definition), str)]
+    assert [n.name for n in small_graph(t).nodes] == ["pad", "conv2d"]
+
+
+def test_what_no_kernel_is_known_of_stays_direct(graph, tmp_path):
+    records = Records(tmp_path / "r.sqlite", lambda template: "1")
+    choices = choose(graph, recorded(records, TWO))
+    assert all(c.algorithm == DIRECT and not c.seconds for c in choices)
+    assert str(choices[0]) == "conv2d: direct"
+
+
+def test_what_is_measured_is_kept_and_not_measured_again(graph, tmp_path):
+    asked = []
+
+    def measure(kernel, target, schedules, deadline=None):
+        asked.append(kernel.digest)
+        return [Trial(s, "ok", nodes(kernel) + 1e-9) for s in schedules]
+
+    records = Records(tmp_path / "r.sqlite", lambda template: "1")
+    choices = choose(graph, measured(measure, records, TWO))
+    assert [c.algorithm for c in choices] == ["winograd 2"] * 3
+    assert len(asked) == len(set(asked)) > 0
+    again = Records(tmp_path / "r.sqlite", lambda template: "1")
+    assert choose(graph, recorded(again, TWO)) == choices
+    changed = Records(tmp_path / "r.sqlite", lambda template: "2")
+    assert {c.algorithm for c in choose(graph, recorded(changed, TWO))} == {DIRECT}
+
+
+def test_a_kernel_that_fails_is_tried_once(graph, tmp_path):
+    asked = []
+
+    def measure(kernel, target, schedules, deadline=None):
+        asked.append(kernel.digest)
+        return [Trial(s, "wrong", reason="test") for s in schedules]
+
+    records = Records(tmp_path / "r.sqlite", lambda template: "1")
+    for _ in range(2):
+        assert {c.algorithm for c in choose(graph, measured(measure, records, TWO))} == {DIRECT}
+    assert len(asked) == len(set(asked))
+
+
+def test_each_is_a_few_kernels_and_every_one_has_a_default_schedule(graph):
+    """One for each transform, the products and the results; what moves channels is one more at most for each."""
+    for t, those in candidates(graph, rounding=256.0).items():
+        assert [c.name for c in those] == [DIRECT, *BY_NAME]
+        for kernels in (c.kernels for c in those):
+            assert len(kernels) <= 7
+            assert all(default_schedule(k, TWO).template for k in kernels), t.name
+    assert ROUNDING < 256.0
