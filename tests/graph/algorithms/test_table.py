@@ -42,7 +42,7 @@ def test_values_stay(program, name, data, seed):
 @pytest.mark.parametrize("name", BY_NAME)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 @given(data=st.data(), seed=st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_values_stay_at_many_sizes(program, name, data, seed):
     law(program, name, data, seed)
 
