@@ -58,9 +58,8 @@ def agree(named, feeds, signed_zero=True):
 
 
 def takes(row, dtype):
-    return {"arith": dtype != "bool", "real": dt.is_float(dtype), "integer": False, "compare": True}.get(
-        row.typing, dtype == "bool"
-    )
+    floats = {"real": dt.is_float(dtype), "single": dtype == "float32"}
+    return {"arith": dtype != "bool", **floats, "integer": False, "compare": True}.get(row.typing, dtype == "bool")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
