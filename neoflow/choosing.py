@@ -16,15 +16,13 @@ from neoflow.graph.algorithms import DIRECT, Algorithm, alternatives, use
 from neoflow.loops import default_schedule
 from neoflow.partition import Subgraph, partition
 from neoflow.target import Target
+from neoflow.tune.limits import ROUNDING
 from neoflow.tune.records import Records
 from neoflow.tune.trial import Measure
 
 Cost = Callable[[Subgraph], float | None]
 """Seconds of a call of a kernel; None: not known."""
 
-ROUNDING = 16.0
-"""How many times larger than the direct sum's roundings may be (`Algorithm.growth`) unless more is asked for:
-F(2x2, 3x3) and the gradient's F(3x3, 2x2) have 7 and 9, F(4x4, 3x3) 256."""
 GAIN = 1.05
 """How many times as fast as the direct sum an algorithm has to be: below, it is noise."""
 

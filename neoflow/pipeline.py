@@ -5,8 +5,9 @@ expressions -> graph -> the passes of `graph.PASSES` -> kernels -> order -> sche
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -140,11 +141,21 @@ def check_precision(precision: str, target: str | None) -> str:
 
 
 def stages(
-    graph: Graph, trace: Trace, target: Target | None = None, precision: str = "fp32"
+    graph: Graph,
+    trace: Trace,
+    target: Target | None = None,
+    precision: str = "fp32",
+    algorithms: Callable[[Graph], tuning.Algorithms] | None = None,
 ) -> tuple[Graph, Partition]:
-    """The rewriting stages: from the graph as written to its division into kernels, for a CPU unless said otherwise."""
+    """The rewriting stages: from the graph as written to its division into kernels, for a CPU unless said otherwise.
+
+    algorithms: chooses what contractions are computed by; None: directly.
+    """
     choose = object_to if target is None or target.device == "cpu" else object_for_gpu
     graph = _rewritten(graph, trace, precision)
+    if algorithms is not None:
+        choosing = partial(algorithms, graph)
+        graph = trace.run("algorithms", choosing, lambda a: a.summary, str, _size(graph), is_asked_for=True).graph
     kernels = trace.run(
         "partition",
         lambda: partition(graph, choose=choose),
@@ -219,7 +230,12 @@ def compile_program(
     written = trace.run(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
     )
-    graph, divided = stages(written, trace, machine, precision)
+    begun, choosing = time.monotonic(), None
+    if tuning.knows_algorithms(machine, limits, settings.cache_dir):
+        choosing = partial(tuning.algorithms, target=machine, limits=limits, folder=settings.cache_dir)
+    graph, divided = stages(written, trace, machine, precision, choosing)
+    if limits is not None and limits.seconds is not None:
+        limits = replace(limits, seconds=max(tuning.LEAST, limits.seconds - (time.monotonic() - begun)))
     calls, in_place = trace.run(
         "order",
         lambda: order_calls(graph, divided),

@@ -5,6 +5,7 @@ What was measured is kept beside the kernels, so that every compilation begins w
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from neoflow import choosing
 from neoflow.errors import ConfigError, shown
+from neoflow.graph import Graph
+from neoflow.graph.algorithms import DIRECT
 from neoflow.kept import records_in
 from neoflow.loops import Schedule, default_schedule, legal, problem_of
 from neoflow.measure import Measurer
@@ -113,6 +117,57 @@ def choose(uses: Iterable[Use], target: Target, folder: Path) -> Tuned:
         usual = Choice(use, default_schedule(use.subgraph, target))
         found.append(usual if kept is None else _known(use, target, kept))
     return Tuned(tuple(found))
+
+
+ALGORITHMS_SHARE = 0.3
+"""Of a program's seconds, at most, for what the algorithms of its contractions take with default schedules."""
+
+
+LEAST = 1.0
+"""Seconds that are left for schedules, however long the algorithms took."""
+
+
+@dataclass(frozen=True)
+class Algorithms:
+    """A graph with its contractions computed by what was measured to be fastest, and these choices."""
+
+    graph: Graph
+    choices: tuple[choosing.Choice, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.choices))
+
+    @property
+    def summary(self) -> str:
+        others = sum(c.algorithm != DIRECT for c in self.choices)
+        return f"{others} of {len(self.choices)} contractions by another algorithm than the direct one"
+
+
+def knows_algorithms(target: Target, limits: Limits | None, folder: Path) -> bool:
+    """Whether there is anything to choose by: times of kernels, or leave to measure. Nothing is known of a GPU."""
+    return target.device == "cpu" and (limits is not None or (folder / FILE).exists())
+
+
+def algorithms(graph: Graph, target: Target, limits: Limits | None, folder: Path) -> Algorithms:
+    """Choose for each contraction that several algorithms fit; with limits what is not known is measured now."""
+    kept = records_in(folder)
+    recorded = choosing.recorded(kept, target)
+    if limits is None or not choosing.candidates(graph, limits.rounding):
+        choices = choosing.choose(graph, recorded)
+        return Algorithms(choosing.applied(graph, choices), choices)
+    end = time.monotonic() + _seconds_for(limits)
+    with Measurer() as measure:
+        measured = choosing.measured(measure, kept, target)
+
+        def cost(kernel: Subgraph) -> float | None:
+            return (measured if time.monotonic() < end else recorded)(kernel)
+
+        choices = choosing.choose(graph, cost, limits.rounding)
+    return Algorithms(choosing.applied(graph, choices), choices)
+
+
+def _seconds_for(limits: Limits) -> float:
+    return math.inf if limits.seconds is None else ALGORITHMS_SHARE * limits.seconds
 
 
 def _known(use: Use, target: Target, kept: Records) -> Choice:

@@ -35,6 +35,8 @@ KEPT = {
     "devices.py: kernel_cache",
     "kept.py: records_in",
     "roofs.py: roofs_of",
+    "points.py: filtering",
+    "wgmma.py: warpgroup_tiles",
     "cpu.py: _ticks",
     "facts.py: own_indices",
     "versions.py: template_version",

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from neoflow.errors import ConfigError, shown
 
 TRIALS, SECONDS, PATIENCE = "trials", "seconds", "patience"
+ROUNDING = 16.0
+"""F(2x2, 3x3) and the gradient's F(3x3, 2x2) have 7 and 9, F(4x4, 3x3) 256."""
 
 
 @dataclass(frozen=True)
@@ -14,15 +16,23 @@ class Limits:
     """When a search ends, by whichever comes first; None is no limit.
 
     trials: candidates measured. seconds: since it began. patience: candidates measured since the best became better.
+    rounding: of a program; how many times larger than a plain sum's the roundings of an algorithm for contractions may
+    be (docs/numbers.md): the default lets in Winograd's F(2x2, 3x3), 256 F(4x4, 3x3), 1 none.
     Raises `ConfigError` for what is not positive.
     """
 
     trials: int | None = None
     seconds: float | None = None
     patience: int | None = None
+    rounding: float = ROUNDING
 
     def __post_init__(self) -> None:
-        for name, value in ((TRIALS, self.trials), (SECONDS, self.seconds), (PATIENCE, self.patience)):
+        for name, value in (
+            (TRIALS, self.trials),
+            (SECONDS, self.seconds),
+            (PATIENCE, self.patience),
+            ("rounding", self.rounding),
+        ):
             if value is not None and not value > 0:
                 raise ConfigError(f"limits of a search: {name}={shown(value)} must be positive, or None for no limit")
 
