@@ -128,7 +128,7 @@ def test_errors_are_one_line_and_a_status(run, arguments, message):
 def test_wrong_use_is_status_2(run):
     assert run("train")[0] == 2
     assert run("train", "tiny", "--epochs", "0")[0] == 2
-    assert run("build", "tiny")[0] == 2
+    assert run("build")[0] == 2
 
 
 def test_files_that_are_no_models(run, folder):

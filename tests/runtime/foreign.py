@@ -14,6 +14,8 @@ from tests.emulator.machine import MEMORY
 from tests.emulator.streams import OTHERS
 
 STREAM = 7
+_LENT: list[object] = []
+"""What was lent and may not have been given back: as of other libraries, it outlasts the tensor that it was made of."""
 
 
 class Tensor:
@@ -26,7 +28,6 @@ class Tensor:
         self.buffer = MEMORY.allocate(array.nbytes + 16)
         self.address = self.buffer.address + shift
         MEMORY.write(self.address, array)
-        self._kept = []
 
     def __dlpack_device__(self):
         return self.place
@@ -39,7 +40,7 @@ class Tensor:
         kind = dlpack.KINDS[self.dtype]
         tensor = dlpack.Tensor(self.address - 16, *self.place, rank, *kind, extents, strides, 16)
         managed = dlpack.Managed(tensor, None, ctypes.cast(deleter, ctypes.c_void_p))
-        self._kept.append((managed, extents, strides, deleter))
+        _LENT.append((managed, extents, strides, deleter, self))
         return dlpack._new(ctypes.addressof(managed), b"dltensor", None)
 
     def _release(self, _):

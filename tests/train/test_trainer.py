@@ -164,7 +164,6 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path):
     [
         ({"mode": "eager"}, "mode 'eager' is none of static, dynamic"),
         ({"tune_share": 0.0}, "tune_share=0.0 is not above 0"),
-        ({"tune": True}, "tune is seconds, nf.tune.Limits or None, not True"),
         ({"tune": -1.0}, "seconds=-1.0 must be positive"),
         ({"metrics": {"loss": None}}, r"'loss' is taken"),
         ({"checkpoint_every": 3}, "needs a checkpoint folder"),
