@@ -38,12 +38,12 @@ def test_a_function_with_other_schedules_goes_on_from_its_parameters_as_it_would
     for one, other in zip(step.parameters, fixed.parameters, strict=True):
         nf.set_value(other, nf.get_value(one))
     changed = 0
-    for seed in range(12):
+    for seed in range(5):
         data = batch()
         (a,), (b,) = step(*data), fixed(*data)
         np.testing.assert_allclose(a, b, rtol=2e-5)
         changed += pipeline.adopt(step, other_schedules(step, seed))
-    assert changed > 12 and step.runs == fixed.runs == 12
+    assert changed > 5 and step.runs == fixed.runs == 5
     np.testing.assert_allclose(nf.get_value(w), nf.get_value(v), rtol=1e-4, atol=1e-6)
     assert sum(t.seconds for t in step.profile(*batch(), runs=2)) > 0
 
@@ -78,7 +78,7 @@ def test_a_fault_is_told_after_other_schedules_as_before():
 def test_scratch_that_grows_takes_new_memory():
     step, _ = training_step()
     sizes = set()
-    for seed in range(30):
+    for seed in range(12):
         pipeline.adopt(step, other_schedules(step, seed))
         sizes.add(step.plan.scratch_bytes)
         step(*batch())

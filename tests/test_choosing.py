@@ -29,6 +29,7 @@ def nodes(kernel):
     return sum(float(np.prod([*d.shape, *(a.extent for a in d.reduction_axes)])) / 100 for d in flops)
 
 
+@pytest.mark.slow
 def test_the_fastest_is_chosen_and_what_rounds_more_only_where_it_is_allowed(graph):
     choices = choose(graph, nodes)
     assert [c.algorithm for c in choices] == ["winograd 2"] * 3

@@ -26,8 +26,11 @@ FOLLOWED = (
     "loops",
     "codegen",
     "kernel.py",
+    "code.py",
     "target.py",
     "architectures.py",
+    "dtype.py",
+    "caller.py",
     "verdict.py",
 )
 """Packages and files of neoflow that a kernel's text follows from."""

@@ -152,6 +152,7 @@ def request_of(kind, arrays, **changed):
 
 @pytest.mark.tvm
 @pytest.mark.torch
+@pytest.mark.slow
 def test_workers_answer_in_turn_and_are_quiet_between(arrays, tmp_path):
     pytest.importorskip("torch")
     values = contenders.environment(contenders.OURS, tmp_path, None)

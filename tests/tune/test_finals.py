@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from neoflow.loops import Schedule
 from neoflow.tune import Trial
-from neoflow.tune.finals import MOST_NOISE, again, chosen, combined, finalists
+from neoflow.tune.finals import MOST_NOISE, ROUNDS, again, chosen, combined, finalists
 
 
 def schedule(*values):
@@ -45,7 +47,7 @@ def test_what_failed_is_never_chosen():
 
 def test_several_times_are_one_and_one_failure_is_enough():
     trials = [ok(DEFAULT, 1.0, 0.1), ok(DEFAULT, 3.0, 0.2), ok(DEFAULT, 2.0, 0.3)]
-    assert combined(trials) == ok(DEFAULT, 2.0, 0.2)
+    assert combined(trials) == replace(ok(DEFAULT, 2.0, 0.2), times=3)
     crash = Trial(DEFAULT, "crash", reason="signal 11")
     assert combined([*trials, crash]) is crash
 
@@ -55,7 +57,9 @@ def test_who_can_time_in_turns_does():
         def interleaved(self, subgraph, target, schedules):
             return [ok(s, 0.5) for s in schedules]
 
-    assert again(Turns(), None, None, [DEFAULT, schedule(2)]) == [ok(DEFAULT, 0.5), ok(schedule(2), 0.5)]
+    assert again(Turns(), None, None, [DEFAULT, schedule(2)]) == [
+        replace(ok(s, 0.5), times=ROUNDS) for s in (DEFAULT, schedule(2))
+    ]
 
 
 def test_who_cannot_measures_in_rounds():

@@ -114,10 +114,14 @@ def masked_load(statements: list, source: tirx.Buffer, index: Value, mask: Value
 
     Without the selection those are undefined, and where a condition computed from one chooses an address, even of a
     value that is not used, LLVM may drop the whole kernel.  The load is not part of the selection: TVM's simplifier
-    takes the condition for granted there, removes the mask, and the load leaves the buffer.
+    takes the condition for granted there, removes the mask, and the load leaves the buffer.  Of one lane LLVM has no
+    masked load: then the first element is loaded where the mask is false.
     """
     element = str(source.ty.dtype)
     lanes = lanes_of(index)
+    if lanes == 1:
+        loaded = held(statements, load(source, choose(statements, mask, index, integer(0))))
+        return tirx.Select(mask, loaded, splat(0, element, 1))
     loaded = held(statements, tirx.op.masked_load(vector_type(element, lanes), source, index, mask))
     return tirx.Select(mask, loaded, splat(0, element, lanes))
 
