@@ -25,6 +25,9 @@ from neoflow.tune.floors import floor_of, least_seconds, subgraph_floor
 from neoflow.tune.roofs import nominal
 from neoflow.tune.trial import OUTCOMES, Trial
 
+SPREAD = 6.0
+"""Powers of two, about, between a template's best and worst: as many for one of thirty knobs as for one of five."""
+
 
 def _drawn(*what: object) -> np.random.Generator:
     """Numbers that follow from words."""
@@ -84,7 +87,8 @@ class Synthetic:
     def _away(self, template: str, values: NDArray[np.float64], digest: str) -> float:
         place, weight = self._place(template, digest)
         distances = weight * np.minimum(3.0, np.abs(values - place))
-        return float(0.5 * distances.sum() + 0.5 * np.sqrt(distances[1:] * distances[:-1]).sum())
+        pairs = np.sqrt(distances[1:] * distances[:-1])
+        return SPREAD * float(distances.mean() + (pairs.mean() if len(pairs) else 0.0))
 
     def _place(self, template: str, digest: str) -> NDArray[np.float64]:
         """Where each knob is best, and how much it matters."""

@@ -161,9 +161,9 @@ class Worker:
             if used > self._memory:
                 raise _Ended("memory", f"{used / 2**20:.0f} MiB of {self._memory / 2**20:.0f} MiB of memory")
 
-        self._printed.truncate(0)
         try:
             if request is not None:
+                self._printed.truncate(0)
                 send(self._channel, request.message, request.data, look)
             message, data = receive(self._channel, look)
             count()

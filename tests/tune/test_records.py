@@ -70,8 +70,9 @@ def test_a_changed_template_marks_its_own(path):
 
 def test_a_template_that_is_no_more(path, monkeypatch):
     default = default_schedule(product(), TARGET)
-    Records(path, first).add(product(), TARGET, [Trial(default, "ok", 1e-3)])
-    monkeypatch.delitem(TEMPLATES, default.template)
+    monkeypatch.setitem(TEMPLATES, "of old", TEMPLATES[default.template])
+    Records(path, first).add(product(), TARGET, [Trial(dataclasses.replace(default, template="of old"), "ok", 1e-3)])
+    monkeypatch.undo()
     records = Records(path, first)
     assert records.best(product(), TARGET) is None and records.to_measure(product(), TARGET) == []
     assert records.count()["trials"] == 1
