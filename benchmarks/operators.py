@@ -1,144 +1,102 @@
-"""Operators with parts that depend on less than the whole, and with indices from data, beside PyTorch.
+"""Operators at fixed sizes, tuned, beside four peers, in turns: the operator table.
 
-    python -m benchmarks.operators [--rounds 7] [--count] [--write]
+    python -m benchmarks.operators [--rows REGEX] [--seconds-of-tuning 20] [--again] [--out FOLDER] [--write]
+    python -m benchmarks.operators --meta-schedule 64 [--rows REGEX]
 
-Each line: operations of the value and of value and gradients, as written and after the passes over the graph; then, but
-with `--count`, the times of `benchmarks.gallery` (ratios above 1: neoflow is faster) and the largest relative error.
-`--write` puts the times into RESULTS.md.
+Each contender of a row is a process of its own with a cold cache, so that a crash costs one cell: neoflow, with default
+schedules and with those of a search; PyTorch as installed, and in its expert setting; torch.compile in that setting;
+JAX. Only one of them runs at a time. Times are medians over rounds, ratios medians of the ratios within a round. The
+share is of the measured peak of multiply-adds, by the operations that a plain sum has (Winograd's may exceed it), or of
+the time that the measured bandwidth sets. Each row is a line of FOLDER/rows.jsonl as soon as it ends; the same command
+goes on with those that are left. `--meta-schedule` tunes five rows with TVM's meta_schedule, so many trials each, and
+with neoflow in 1/50 of that time. `--write` puts all rows there are into RESULTS.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
-import torch
-
-import neoflow as nf
-from benchmarks.gallery.__main__ import Case, make_case, measure
-from benchmarks.gallery.operators import Operator, Tensors, rotary_embedding
-from benchmarks.gallery.operators import _rotary_embedding as rotary_peer
 from benchmarks.results import write
-from neoflow.expr.count import count_ops
-from neoflow.graph import make_graph, optimize
+from benchmarks.rows import meta
+from benchmarks.rows.cases import Row, rows
+from benchmarks.rows.contest import Measured, Setting, append, measure, read
+from benchmarks.rows.tables import line, summary, table
 from neoflow.report.machine import processor
 
-
-def tensor_product(b: int = 256, p: int = 9, c: int = 32, o: int = 32, t: int = 51) -> tuple[nf.Tensor, Tensors]:
-    """Paths of a product of irreducible representations: component left[t] of x by z, through a weight a path."""
-    x, z, w = (nf.placeholder(s, name=n) for n, s in (("x", (b, p, c)), ("z", (b, t)), ("w", (t, c, o))))
-    left = nf.placeholder((t,), "int64", name="left")
-    y = nf.expr("y[b,o] = sum[t,c](x[b,left[t],c] * z[b,t] * w[t,c,o])", x=x, z=z, w=w, left=left)
-    return y, (x, z, w, left)
+OUT = Path("operator-results")
+FILE = "rows.jsonl"
+Perform = Callable[[Row, Setting], Measured]
 
 
-def tensor_product_peer(x: torch.Tensor, z: torch.Tensor, w: torch.Tensor, left: torch.Tensor) -> torch.Tensor:
-    return torch.einsum("btc,bt,tco->bo", x[:, left], z, w)
+def left(pattern: str, found: Mapping[str, Measured], again: bool, dry: bool) -> list[Row]:
+    """The rows that were asked for and are not done."""
+    asked = [r for r in rows(dry) if pattern in r.name or re.search(pattern, r.name)]
+    return [r for r in asked if again or r.name not in found or not found[r.name].is_done]
 
 
-def _sampled(x: nf.Tensor, offset: nf.Tensor):
-    """The bilinear samples of x at offsets from a tap's place, clamped to the border, as an expression of indices."""
-    h, w = x.shape[2:]
-
-    def sample(n: nf.Tensor, channel: nf.Tensor, tap: nf.Tensor, p: nf.Tensor, q: nf.Tensor):
-        row = offset[n, 0, tap, p, q] + nf.cast(p + tap // 3 - 1, "float32")
-        column = offset[n, 1, tap, p, q] + nf.cast(q + tap % 3 - 1, "float32")
-        top, left = nf.floor(row), nf.floor(column)
-
-        def element(down: int, right: int):
-            i = nf.minimum(nf.maximum(nf.cast(top, "int64") + down, 0), h - 1)
-            j = nf.minimum(nf.maximum(nf.cast(left, "int64") + right, 0), w - 1)
-            return x[n, channel, i, j]
-
-        below, after = row - top, column - left
-        upper = (1.0 - after) * element(0, 0) + after * element(0, 1)
-        lower = (1.0 - after) * element(1, 0) + after * element(1, 1)
-        return (1.0 - below) * upper + below * lower
-
-    return sample
-
-
-def _deformable_inputs(b: int, c: int, o: int, h: int, w: int) -> Tensors:
-    shapes = {"x": (b, c, h, w), "offset": (b, 2, 9, h, w), "kernel": (o, c, 9)}
-    return tuple(nf.placeholder(shape, name=name) for name, shape in shapes.items())
-
-
-def deformable_convolution(b: int = 4, c: int = 32, o: int = 32, h: int = 28, w: int = 28) -> tuple[nf.Tensor, Tensors]:
-    """A 3x3 convolution whose taps are bilinear samples at learned offsets, clamped to the border; as one body."""
-    x, offset, kernel = _deformable_inputs(b, c, o, h, w)
-    sample, channel, tap = _sampled(x, offset), nf.axis(c, "c"), nf.axis(9, "k")
-    y = nf.compute(
-        (b, o, h, w), lambda n, f, p, q: nf.sum(sample(n, channel, tap, p, q) * kernel[f, channel, tap], [channel, tap])
+def publish(found: Mapping[str, Measured], compared: Mapping[str, meta.Compared]) -> None:
+    """Replace the section of RESULTS.md."""
+    dates = sorted({m.date for m in found.values()})
+    busy = max((m.foreign for m in found.values()), default=0.0)
+    how = (
+        f"{processor()}, {', '.join(dates)}, other work took at most {busy:.1%} of the machine; "
+        "`python -m benchmarks.operators --write`"
     )
-    return y, (x, offset, kernel)
+    every = rows()
+    lines = [*summary(every, found), "", *table(every, found), "", *meta.table(compared)]
+    write("operators", "Operators, tuned, beside four peers", how, lines)
 
 
-def deformable_in_two(b: int = 4, c: int = 32, o: int = 32, h: int = 28, w: int = 28) -> tuple[nf.Tensor, Tensors]:
-    """The same, its samples a tensor of their own, so that its gradients are sums of sums."""
-    x, offset, kernel = _deformable_inputs(b, c, o, h, w)
-    samples = nf.compute((b, c, 9, h, w), _sampled(x, offset))
-    y = nf.expr("y[n,f,p,q] = sum(s[n,c,k,p,q] * w[f,c,k])", s=samples, w=kernel)
-    return y, (x, offset, kernel)
-
-
-def deformable_peer(x: torch.Tensor, offset: torch.Tensor, kernel: torch.Tensor) -> torch.Tensor:
-    b, c, h, w = x.shape
-    tap = torch.arange(9)
-    row = offset[:, 0] + (torch.arange(h)[:, None] + (tap // 3 - 1)[:, None, None])
-    column = offset[:, 1] + (torch.arange(w)[None, :] + (tap % 3 - 1)[:, None, None])
-    top, left = row.floor(), column.floor()
-    below, after = (row - top)[:, None], (column - left)[:, None]
-    flat = x.flatten(2)
-
-    def element(down: int, right: int) -> torch.Tensor:
-        i, j = (top.long() + down).clamp(0, h - 1), (left.long() + right).clamp(0, w - 1)
-        at = (i * w + j).flatten(1)[:, None].expand(b, c, -1)
-        return flat.gather(2, at).view(b, c, 9, h, w)
-
-    upper = (1 - after) * element(0, 0) + after * element(0, 1)
-    lower = (1 - after) * element(1, 0) + after * element(1, 1)
-    return torch.einsum("bckpq,ock->bopq", (1 - below) * upper + below * lower, kernel)
-
-
-OPERATORS = (
-    Operator("rotary embedding", "Su et al., RoFormer, 2021", rotary_embedding, rotary_peer,
-             {"b": 5, "t": 8, "h": 8, "d": 16}),
-    Operator("tensor product", "Thomas et al., Tensor field networks, 2018", tensor_product, tensor_product_peer,
-             {"b": 5, "p": 3, "c": 7, "o": 9, "t": 5}, {"left": "p"}),
-    Operator("deformable convolution", "Dai et al., Deformable convolutional networks, 2017", deformable_convolution,
-             deformable_peer, {"b": 2, "c": 5, "o": 8, "h": 5, "w": 6}),
-    Operator("deformable convolution in two steps", "the same", deformable_in_two, deformable_peer,
-             {"b": 2, "c": 5, "o": 8, "h": 5, "w": 6}),
-)  # fmt: skip
-
-
-def operations(case: Case, roots: int) -> tuple[int, int]:
-    """Of the first `roots` results: as written, and after the passes."""
-    graph = make_graph(case.roots[:roots], case.inputs)
-    return count_ops(list(graph.outputs)).flops, count_ops(list(optimize(graph).outputs)).flops
-
-
-def main() -> None:
+def main(arguments: Sequence[str] | None = None, perform: Perform = measure) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--count", action="store_true", help="operations alone")
+    parser.add_argument("--rows", default="", help="those whose name this regular expression finds")
+    parser.add_argument("--list", action="store_true", help="names of the rows alone")
+    parser.add_argument("--seconds-of-tuning", type=float, default=Setting.tune, help="of each row")
+    parser.add_argument("--rounding", type=float, default=Setting.rounding, help="as of nf.tune.Limits")
+    parser.add_argument("--rounds", type=int, default=Setting.rounds)
+    parser.add_argument("--block", type=float, default=Setting.block, help="seconds of one")
+    parser.add_argument("--again", action="store_true", help="measure what is done once more")
+    parser.add_argument("--out", type=Path, default=OUT, help=f"where {FILE} is")
+    parser.add_argument("--meta-schedule", type=int, metavar="TRIALS", help="the rows of meta_schedule instead")
+    parser.add_argument("--dry", action="store_true", help="tiny sizes, whose times mean nothing")
     parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
-    lines = [
-        "| operator, value and gradients | neoflow ms | PyTorch ms | PyTorch / neoflow | error |",
-        "|---|--:|--:|--:|--:|",
-    ]
-    for operator in OPERATORS:
-        case = make_case(operator)
-        for what, roots in (("value", 1), ("value and gradients", len(case.roots))):
-            before, after = operations(case, roots)
-            print(f"{operator.name}, {what}: {before / 1e6:.1f} -> {after / 1e6:.1f} million operations", flush=True)
-        if not options.count:
-            lines.append(measure(operator, options.rounds, compiled=False))
-            print(lines[-1], flush=True)
+    options = parser.parse_args(arguments)
+    if options.dry and options.write:
+        parser.error("a dry run measures nothing that could be written")
+    try:
+        re.compile(options.rows)
+    except re.error as error:
+        parser.error(f"--rows {options.rows!r} is no regular expression: {error}")
+    tune, path = options.seconds_of_tuning, options.out / FILE
+    setting = Setting(tune, options.rounding, options.rounds, options.block, dry=options.dry)
+    found = read(path)
+    chosen = left(options.rows, found, options.again, options.dry)
+    if options.list:
+        print(*(r.name for r in chosen), sep="\n")
+        return 0
+    compared = meta.read(options.out / meta.FILE)
+    if options.meta_schedule:
+        meta.compare_all(options.rows, options.meta_schedule, compared, options.out / meta.FILE, options.again, say)
+        chosen = []
+    for n, row in enumerate(chosen):
+        say(f"{n + 1} of {len(chosen)}: {row.name}")
+        found[row.name] = perform(row, setting)
+        append(path, found[row.name])
+        print(line(row, found[row.name]), flush=True)
+    print("\n".join([*summary(rows(options.dry), found), "", *meta.table(compared)]))
     if options.write:
-        how = f"{processor()}, PyTorch {torch.__version__} as installed; `python -m benchmarks.operators --write`"
-        write("operators", "Operators with parts that depend on less, and with indices from data", how, lines)
+        publish(found, compared)
+    return 0
+
+
+def say(text: str) -> None:
+    """What goes on, beside the tables."""
+    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

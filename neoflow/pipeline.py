@@ -38,6 +38,9 @@ from neoflow.graph import (
 from neoflow.kernel import Kernel
 from neoflow.loops import Schedule, problem_of
 from neoflow.loops.gpu.estimate import estimate
+from neoflow.measure.fleet import Fleet
+from neoflow.measure.here import Here
+from neoflow.measure.measurer import Pool
 from neoflow.nn.form import unkept
 from neoflow.partition import (
     KernelCall,
@@ -222,8 +225,11 @@ def compile_program(
     target: str = "cpu",
     precision: str = "fp32",
     tune: float | Limits | None = None,
+    fleet: str | None = None,
 ) -> Compiled:
-    """Run every stage and build what the cache lacks."""
+    """Run every stage and build what the cache lacks. fleet: whose machines measure for a search, see
+    `measure.fleet`."""
+    pool: Callable[[Target], Pool] = Here if fleet is None else partial(Fleet, address=fleet)
     trace, settings, machine = Trace(), config.load(), resolve_target(target)
     check_precision(precision, target)
     limits = tuning.limits_of(tune)
@@ -232,7 +238,7 @@ def compile_program(
     )
     begun, choosing = time.monotonic(), None
     if tuning.knows_algorithms(machine, limits, settings.cache_dir):
-        choosing = partial(tuning.algorithms, target=machine, limits=limits, folder=settings.cache_dir)
+        choosing = partial(tuning.algorithms, target=machine, limits=limits, folder=settings.cache_dir, pool=pool)
     graph, divided = stages(written, trace, machine, precision, choosing)
     if limits is not None and limits.seconds is not None:
         limits = replace(limits, seconds=max(tuning.LEAST, limits.seconds - (time.monotonic() - begun)))
@@ -248,7 +254,7 @@ def compile_program(
     distinct = f"{len(subgraphs)} kernels of {sum(len(s.nodes) for s in subgraphs.values())} nodes"
     tuned = trace.run(
         "schedules",
-        lambda: _schedules(calls, machine, limits, settings),
+        lambda: _schedules(calls, machine, limits, settings, pool),
         lambda t: t.summary,
         lambda t: _schedules_text(t, machine),
         distinct,
@@ -281,13 +287,17 @@ def _code_summary(modules: Sequence[Module], built: int, target: Target) -> str:
 
 
 def _schedules(
-    calls: Sequence[KernelCall], target: Target, limits: Limits | None, settings: config.Config
+    calls: Sequence[KernelCall],
+    target: Target,
+    limits: Limits | None,
+    settings: config.Config,
+    pool: Callable[[Target], Pool],
 ) -> tuning.Tuned:
     """What earlier runs know, or the default; with limits, what a search within them finds."""
     uses = tuning.uses_of(calls)
     if limits is None:
         return tuning.choose(uses, target, settings.cache_dir)
-    return tuning.tune(uses, target, limits, settings.cache_dir)
+    return tuning.tune(uses, target, limits, settings.cache_dir, pool=pool)
 
 
 def _schedules_text(tuned: tuning.Tuned, target: Target) -> str:

@@ -20,6 +20,8 @@ from neoflow.graph.algorithms import DIRECT
 from neoflow.kept import records_in
 from neoflow.loops import Schedule, default_schedule, legal, problem_of
 from neoflow.measure import Measurer
+from neoflow.measure.here import Here
+from neoflow.measure.measurer import Pool
 from neoflow.measure.roofs import roofs_of
 from neoflow.partition import KernelCall, Subgraph
 from neoflow.runtime.folder import Folder
@@ -148,15 +150,18 @@ def knows_algorithms(target: Target, limits: Limits | None, folder: Path) -> boo
     return target.device == "cpu" and (limits is not None or (folder / FILE).exists())
 
 
-def algorithms(graph: Graph, target: Target, limits: Limits | None, folder: Path) -> Algorithms:
-    """Choose for each contraction that several algorithms fit; with limits what is not known is measured now."""
+def algorithms(
+    graph: Graph, target: Target, limits: Limits | None, folder: Path, pool: Callable[[Target], Pool] = Here
+) -> Algorithms:
+    """Choose for each contraction that several algorithms fit; with limits what is not known is measured now, by the
+    workers of a pool."""
     kept = records_in(folder)
     recorded = choosing.recorded(kept, target)
     if limits is None or not choosing.candidates(graph, limits.rounding):
         choices = choosing.choose(graph, recorded)
         return Algorithms(choosing.applied(graph, choices), choices)
     end = time.monotonic() + _seconds_for(limits)
-    with Measurer() as measure:
+    with Measurer(pool) as measure:
         measured = choosing.measured(measure, kept, target)
 
         def cost(kernel: Subgraph) -> float | None:
@@ -185,12 +190,13 @@ def tune(
     seed: int = 0,
     watch: Watch | None = None,
     measure: Measure | None = None,
+    pool: Callable[[Target], Pool] = Here,
 ) -> Tuned:
     """Search for the schedules of a program's kernels, within limits for all of them together.
 
     folder: where kernels and records are kept. watch: told of every batch; whoever listens to the compiler hears of it
-    too. measure: by default on this machine, in processes of their own. Raises `RuntimeFault` when nothing can be
-    measured here.
+    too. measure: by default with the workers of a pool, which are processes of this machine. Raises `RuntimeFault` when
+    nothing can be measured.
     """
     begun, kept, learned = time.monotonic(), records_in(folder), f"model-{target.device}.ubj"
     choices = [_known(use, target, kept) for use in uses]
@@ -207,7 +213,7 @@ def tune(
         tell("tuning", note=text)
         return watch(choices, number, text) if watch is not None else None
 
-    with Measurer() as here:
+    with Measurer(pool) as here:
         spent = spend(tasks, target, measure or here, limits, seed, prior, note, roofs=roofs_of(target))
     for n, (task, found) in enumerate(zip(tasks, spent.found, strict=True)):
         if found is None:

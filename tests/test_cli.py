@@ -15,7 +15,7 @@ import typer
 
 import neoflow
 import neoflow as nf
-from neoflow import cli
+from neoflow import cli, pipeline
 from neoflow.commands.options import WithDefault
 from neoflow.kept import records_in
 from neoflow.models import build_model, find_model
@@ -488,14 +488,38 @@ def test_build(run, folder):
     assert nf.load(folder / "wide").infer.inputs[0].shape == (3, 1, 10, 10)
 
 
-def test_build_tunes_where_the_compiler_does(run, monkeypatch):
-    def without(outputs, inputs, updates=None, target="cpu", precision="fp32"): ...
+def test_build_tunes_both_functions_within_its_seconds(run, monkeypatch):
+    asked = []
 
-    def tuning(outputs, inputs, updates=None, target="cpu", precision="fp32", tune=None):
-        raise nf.ConfigError(f"asked for {tune} seconds")
+    def tuning(outputs, inputs, updates=None, target="cpu", precision="fp32", tune=None, fleet=None):
+        asked.append((tune, fleet))
+        if updates is None:
+            raise nf.ConfigError("as far as this")
 
-    monkeypatch.setattr(packaged.pipeline, "compile_program", without)
-    status, _, err = run("build", "tiny", "--tune", "2")
-    assert status == 1 and "--tune: this neoflow compiles with its default schedules only; leave it out" in err
     monkeypatch.setattr(packaged.pipeline, "compile_program", tuning)
-    assert "asked for 2.0 seconds" in run("build", "tiny", "--tune", "2")[2]
+    assert "as far as this" in run("build", "tiny", "--tune", "2", "--fleet", "10.0.0.1:6379")[2]
+    assert asked == [(1.5, "10.0.0.1:6379"), (0.5, "10.0.0.1:6379")]
+    assert "as far as this" in run("build", "tiny")[2] and asked[2:] == [(None, None)] * 2
+    status, _, err = run("build", "tiny", "--fleet", "local")
+    assert status == 1 and "--fleet: its machines measure for a search, and there is none: add --tune SECONDS" in err
+
+
+@pytest.mark.tvm
+@pytest.mark.slow
+def test_build_measures_candidates(run):
+    said = json.loads(run("build", "tiny", "--tune", "4", "--json")[1])
+    assert said["trials"] > 0 and json.loads(run("cache", "--json")[1])["trials"] > 0
+    model = build_model("tiny")
+    (scores,) = nf.load("tiny.nflib").infer(model.example()[0])
+    expected = nf.evaluate([model.scores], {model.x: model.example()[0], **model.initial()})[0]
+    np.testing.assert_allclose(scores, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("command", [("tune", "tiny", "--seconds", "1"), ("build", "tiny", "--tune", "1")])
+def test_a_fleet_measures_where_its_address_says(run, monkeypatch, command):
+    def fleet(target, address):
+        raise nf.RuntimeFault(f"no fleet answers at {address!r}")
+
+    monkeypatch.setattr(pipeline, "Fleet", fleet)
+    status, _, err = run(*command, "--fleet", "10.0.0.1:6379")
+    assert status == 1 and "no fleet answers at '10.0.0.1:6379'" in err

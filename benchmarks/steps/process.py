@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +28,16 @@ class WorkerFailure(Exception):
 class Worker:
     """One contender's process. Raises `WorkerFailure` where it cannot run."""
 
-    def __init__(self, request: Mapping[str, Any], environment: Mapping[str, str]) -> None:
-        command = [sys.executable, str(WORKER), json.dumps(request)]
+    def __init__(
+        self,
+        request: Mapping[str, Any],
+        environment: Mapping[str, str],
+        program: Sequence[str] = (str(WORKER),),
+        patience: float | None = None,
+    ) -> None:
+        """program: what Python runs. patience: seconds that an answer may take; None: for ever."""
+        command = [sys.executable, *program, json.dumps(request)]
+        self._patience = patience
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -46,15 +56,21 @@ class Worker:
     def pid(self) -> int:
         return self._process.pid
 
-    def block(self, seconds: float) -> float:
-        """Seconds of a step, over a block of so many seconds."""
+    def block(self, seconds: float, **what: str) -> float:
+        """Seconds of a step, over a block of so many seconds. what: else to be asked."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"seconds": seconds}) + "\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(json.dumps({"seconds": seconds, **what}) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise WorkerFailure(f"its process ended with status {self._process.wait()}") from None
         return self._answer()["step"]
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
+        if self._patience is not None and not select.select([self._process.stdout], [], [], self._patience)[0]:
+            self._process.kill()
+            raise WorkerFailure(f"it took more than {self._patience:.0f} s")
         line = self._process.stdout.readline()
         if not line:
             raise WorkerFailure(f"its process ended with status {self._process.wait()}")
@@ -66,7 +82,8 @@ class Worker:
     def close(self) -> None:
         """End the process."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):  # it has ended, and was asked something
+            self._process.stdin.close()
         try:
             self._process.wait(20)
         except subprocess.TimeoutExpired:

@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from neoflow.commands.options import AsJson, ModelName, PrecisionName, TargetName, Threads, print_json, use_threads
+from neoflow.commands.options import (
+    AsJson,
+    Fleet,
+    ModelName,
+    PrecisionName,
+    TargetName,
+    Threads,
+    print_json,
+    use_threads,
+)
 
 
 def build(
@@ -23,13 +32,14 @@ def build(
     target: TargetName = "cpu",
     precision: PrecisionName = "fp32",
     threads: Threads = None,
+    fleet: Fleet = None,
     as_json: AsJson = False,
 ) -> None:
     """Compile a model's training step (SGD) and its inference ahead of time, into a package for nf.load and for C."""
     from neoflow.report.packaged import build_package
 
     use_threads(threads)
-    made = build_package(model, output, batch, target, precision, tune)
+    made = build_package(model, output, batch, target, precision, tune, fleet)
     if as_json:
         print_json(asdict(made))
     else:

@@ -23,6 +23,13 @@ Tune = Annotated[
     float | None,
     typer.Option(min=0.0, metavar="SECONDS", help="Search for better schedules of a step first, for so long."),
 ]
+Fleet = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Measure on a fleet of Ray: HOST:PORT, or `local`. Whoever reaches its ports runs any code on its nodes.",
+    ),
+]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of a kernel. Default: every core.")]
 WrittenFile = Annotated[Path, typer.Argument(metavar="FILE", help="Where they are written.")]
 ImportedFile = Annotated[Path, typer.Argument(metavar="FILE", help="What `export` has written.")]

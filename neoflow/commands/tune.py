@@ -10,6 +10,7 @@ import typer
 from neoflow.commands.options import (
     AsJson,
     Best,
+    Fleet,
     ImportedFile,
     Mode,
     ModelName,
@@ -39,6 +40,7 @@ def tune_model(
     target: TargetName = "cpu",
     precision: PrecisionName = "fp32",
     threads: Threads = None,
+    fleet: Fleet = None,
     as_json: AsJson = False,
 ) -> None:
     """Search for better schedules of a model's kernels; every later compilation on this machine takes them."""
@@ -47,7 +49,7 @@ def tune_model(
 
     use_threads(threads)
     limits = Limits(trials=trials, seconds=seconds)
-    found = run(model, batch, mode.value, limits, target, precision, show=not as_json)
+    found = run(model, batch, mode.value, limits, target, precision, show=not as_json, fleet=fleet)
     if as_json:
         print_json(asdict(found))
     else:

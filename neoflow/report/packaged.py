@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from neoflow import pipeline
 from neoflow.autodiff import grad
@@ -18,10 +17,13 @@ from neoflow.package.manifest import read_manifest
 from neoflow.package.saving import SUFFIX
 from neoflow.train.step import reset, sgd_updates
 
+STEP_SHARE = 0.75
+"""Of a search's time, what the step gets: inference shares most of its forward kernels, which are known by then."""
+
 
 @dataclass(frozen=True)
 class Packaged:
-    """A package that was written: its files with their sizes in bytes, its functions."""
+    """A package that was written: its files with their sizes in bytes, its functions; candidates of a search."""
 
     path: str
     model: str
@@ -29,9 +31,12 @@ class Packaged:
     functions: tuple[str, ...]
     files: Mapping[str, int]
     seconds: float
+    trials: int = 0
 
     def __str__(self) -> str:
         lines = [f"{self.path}: {' and '.join(self.functions)} of {self.model} for {self.target}, {self.seconds:.1f} s"]
+        if self.trials:
+            lines.append(f"{self.trials} candidates were measured")
         return "\n".join([*lines, *(f"{size:>12,} {name}" for name, size in self.files.items())])
 
 
@@ -42,30 +47,26 @@ def build_package(
     target: str = "cpu",
     precision: str = "fp32",
     tune: float | None = None,
+    fleet: str | None = None,
 ) -> Packaged:
     """Compile `step` (x, labels -> loss, and p -= 0.01 dp) and `infer` (x -> scores) of a model into a package.
 
-    Parameters have their first values. tune: seconds of search for fast kernels. Raises `ConfigError` where this
-    neoflow does not tune, `PackageError`.
+    Parameters have their first values. tune: seconds of search for fast kernels, of both functions together; fleet:
+    whose machines measure. Raises `ConfigError`, `PackageError`.
     """
     started = time.perf_counter()
+    if fleet is not None and tune is None:
+        raise ConfigError("--fleet: its machines measure for a search, and there is none: add --tune SECONDS")
     path = Path(f"{re.sub(r'[^A-Za-z0-9_]', '_', Path(name).stem)}{SUFFIX}") if output is None else output
     model = build_model(name, batch)
-    options: dict[str, Any] = {"target": target, "precision": precision} | _tuned(tune)
+    build = partial(pipeline.compile_program, target=target, precision=precision, fleet=fleet)
+    first, second = (None, None) if tune is None else (STEP_SHARE * tune, (1 - STEP_SHARE) * tune)
     reset(model)
     gradients = grad(model.loss, list(model.parameters.values()))
-    step = pipeline.compile_program([model.loss], model.inputs, sgd_updates(model, gradients), **options)
-    infer = pipeline.compile_program([model.scores], [model.x], **options)
+    step = build([model.loss], model.inputs, sgd_updates(model, gradients), tune=first)
+    infer = build([model.scores], [model.x], tune=second)
     functions = {"step": step, "infer": infer}
     step.save(path, functions)
     sizes = {n: w.bytes for n, w in read_manifest(path).files.items()}
-    return Packaged(str(path), model.name, str(step.target), tuple(functions), sizes, time.perf_counter() - started)
-
-
-def _tuned(seconds: float | None) -> dict[str, float]:
-    """The argument of the compiler that makes it tune."""
-    if seconds is None:
-        return {}
-    if "tune" not in inspect.signature(pipeline.compile_program).parameters:
-        raise ConfigError("--tune: this neoflow compiles with its default schedules only; leave it out")
-    return {"tune": seconds}
+    seconds, trials = time.perf_counter() - started, step.tuned.trials + infer.tuned.trials
+    return Packaged(str(path), model.name, str(step.target), tuple(functions), sizes, seconds, trials)

@@ -77,10 +77,11 @@ def tune(
     target: str = "cpu",
     precision: str = "fp32",
     show: bool = True,
+    fleet: str | None = None,
 ) -> TunedModel:
     """Search for the schedules of a model's training step (SGD), or of inference; time it before and after, in turn.
 
-    show: say on standard error how far it is. Raises what `nf.compile` raises.
+    show: say on standard error how far it is. fleet: whose machines measure. Raises what `nf.compile` raises.
     """
     model = build_model(name, batch)
     roots: Sequence[Tensor] = [model.scores]
@@ -91,7 +92,7 @@ def tune(
     build = partial(compile_program, roots, inputs, updates, target, precision)
     before = build()
     with compiling(reporter(show), "step") if show else nullcontext():
-        after = build(tune=limits)
+        after = build(tune=limits, fleet=fleet)
     times = _times(model, before, after, mode)
     kernels = tuple(_row(c) for c in sorted(after.tuned.choices, key=_weight, reverse=True))
     found, samples = after.tuned, model.x.shape[model.batch_axis]

@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.tvm]
 WITH_OPTIONS = (
     "foreign",
     "gallery.__main__",
+    "gallery.indexed",
     "gpu.__main__",
     "kernels",
     "measuring",

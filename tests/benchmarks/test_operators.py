@@ -1,36 +1,180 @@
-"""Operators that `benchmarks.operators` times: right, in fewer operations than they are written with."""
+"""The operator table: all frameworks compute the same of a row, rows are kept, tables say what was measured."""
 
+import importlib
+import json
+
+import numpy as np
 import pytest
 
 import neoflow as nf
+from benchmarks import operators
+from benchmarks.rows import cases, contest, meta, ours, tables
+from benchmarks.rows.arrays import draw
+from benchmarks.rows.contest import Measured, Setting
+from benchmarks.steps.contenders import OURS, PEERS, Contender
+from benchmarks.steps.process import Worker, WorkerFailure
 
-pytest.importorskip("torch")
-from benchmarks.gallery.__main__ import make_case
-from benchmarks.operators import OPERATORS, operations
-from benchmarks.timing import error_of
-
-pytestmark = [pytest.mark.torch, pytest.mark.tvm]
-
-
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.name)
-def test_values_and_gradients(operator):
-    case = make_case(operator, dict(operator.small))
-    assert error_of(nf.compile(case.roots, case.inputs)(*case.arrays), case.peer()) < 2e-5
+DRY = cases.rows(dry=True)
+OF_EACH_FORM = {r.form: r for r in DRY}
+OF_EACH_KIND = {(r.form, bool(r.wrt), tuple(r.options.values())): r for r in DRY}
+BROKEN = Contender("broken", "no such kind")
 
 
-@pytest.mark.parametrize(("name", "least"), [("rotary embedding", 1.4), ("deformable convolution", 4.0)])
-def test_parts_are_computed_once(name, least):
-    case = make_case(next(o for o in OPERATORS if o.name == name))
-    before, after = operations(case, 1)
-    assert before >= least * after
+def agrees(module, row):
+    peer = importlib.import_module(f"benchmarks.rows.{module}")
+    roots, inputs, _ = ours.program(row)
+    arrays = draw(row)
+    wanted = nf.evaluate(roots, dict(zip(inputs, arrays, strict=True)))
+    found = peer.prepared(row, arrays, is_compiled=False)()
+    assert len(found) == len(wanted)
+    for a, b in zip(found, wanted, strict=True):
+        value = a.detach().numpy() if hasattr(a, "detach") else np.asarray(a)
+        np.testing.assert_allclose(value, b, rtol=2e-3, atol=2e-5)
 
 
-@pytest.mark.parametrize("roots", [1, 4], ids=["value", "value and gradients"])
-def test_one_body_takes_the_work_of_two_steps(roots):
-    one, two = (operations(make_case(o), roots)[1] for o in OPERATORS if o.name.startswith("deformable"))
-    assert one <= 1.2 * two
+@pytest.mark.torch
+def test_pytorch_computes_the_same():
+    pytest.importorskip("torch")
+    for row in OF_EACH_FORM.values():
+        agrees("in_torch", row)
 
 
-def test_lookups_are_contracted():
-    case = make_case(next(o for o in OPERATORS if o.name == "tensor product"))
-    assert "contraction(" in str(nf.compile(case.roots[:1], case.inputs[:-1]).explain())
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.jax
+@pytest.mark.parametrize("module", ["in_torch", "in_jax"])
+def test_every_kind_is_the_same_in_all(module):
+    pytest.importorskip("torch" if module == "in_torch" else "jax")
+    for row in OF_EACH_KIND.values():
+        agrees(module, row)
+
+
+def test_the_rows():
+    full = cases.rows()
+    assert [r.name for r in full] == [r.name for r in DRY] and len({r.name for r in full}) == len(full)
+    assert {r.form for r in full} == ours.FORMS.keys() and {r.kind for r in full} == {"contraction", "memory"}
+    for word in (
+        "matmul 2048 A B^T",
+        "matmul batched",
+        "3x3 512->512 7x7 b16, dw",
+        "7x7 stride 2",
+        "32x4d",
+        "3 groups",
+    ):
+        assert any(word in r.name for r in full), word
+    assert set(meta.ROWS) <= {r.name for r in full}
+
+
+def measured(name, seconds, told=None, **more):
+    ratios = {n: seconds[min(seconds, key=lambda k: k != "neoflow")] / s for n, s in seconds.items()}
+    facts = {"operations": 1e9, "bytes": 1e6, "floor": 1e-3, "peak": 1e12, **(told or {})}
+    return Measured(name, "2026-01-01", seconds, ratios, told=facts, **more)
+
+
+def test_rows_are_kept_as_they_end_and_the_rest_goes_on(tmp_path, capsys):
+    done = []
+
+    def perform(row, setting):
+        done.append(row.name)
+        if len(done) == 2:
+            return Measured(row.name, "2026-01-01", missing={"neoflow": "its process ended with status -9"})
+        return measured(row.name, {"neoflow": 1.1e-3, "neoflow default": 2e-3, "PyTorch": 3.3e-3, "JAX": 2.2e-3})
+
+    arguments = ["--dry", "--rows", "^matmul 256", "--out", str(tmp_path)]
+    assert operators.main(arguments, perform) == 0
+    printed = capsys.readouterr().out
+    assert "| matmul 256 A B | 2.000 | 1.100 | 3.300 | - | - | 2.200 | 91% | peak | 3.00 | JAX | 2.00 |" in printed
+    assert "no neoflow: its process ended with status -9" in printed and "| rows measured, of 194 | 2 | |" in printed
+    with (tmp_path / operators.FILE).open("a") as file:
+        file.write('{"name": "matmul 512 A B", "da')
+    assert operators.main(arguments, perform) == 0 and done[3:] == [done[1]]
+    assert set(contest.read(tmp_path / operators.FILE)) == set(done)
+    assert operators.main([*arguments, "--again"], perform) == 0 and len(done) == 7
+    capsys.readouterr()
+    assert operators.main(["--list", "--rows", "batched"]) == 0
+    assert capsys.readouterr().out == "matmul batched 96x128x64x128\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--dry", "--write"], "a dry run measures nothing that could be written"),
+        (["--rows", "("], "--rows '(' is no regular expression"),
+    ],
+)
+def test_what_it_does_not_take(arguments, said, capsys):
+    with pytest.raises(SystemExit):
+        operators.main(arguments)
+    assert said in capsys.readouterr().err
+
+
+def test_the_summary_names_what_misses_its_goal():
+    rows = [r for r in cases.rows() if r.name in ("matmul 1024 A B", "tanh 64x512, forward", "softmax 64x512, forward")]
+    found = {
+        rows[0].name: measured(rows[0].name, {"neoflow": 2e-3, "neoflow default": 2e-3, "PyTorch": 1e-3}),
+        rows[1].name: measured(rows[1].name, {"neoflow": 1e-3, "neoflow default": 2e-3, "PyTorch": 4e-3}),
+        rows[2].name: measured(rows[2].name, {"neoflow": 4e-3, "PyTorch": 8e-3}, errors={"JAX": 0.5}),
+    }
+    said = tables.summary(rows, found)
+    assert f"Contractions below 75% of the peak, 1 of 1:\n- {rows[0].name}: 50%" in "\n".join(said)
+    assert "| beside PyTorch as installed, geometric mean | 1.59 | 1.8 |" in said
+    assert f"- {rows[0].name}: 0.50" in said and f"- {rows[2].name}: 25%" in said
+    assert "Bound by memory, below 80% of the bandwidth: none." not in said
+    assert "WRONG: JAX is off by 5.0e-01" in tables.table(rows, found)[-1]
+    assert tables.summary(rows, {})[-1] == "Below 0.9 of the best peer: none."
+
+
+@pytest.mark.slow
+@pytest.mark.tvm
+@pytest.mark.torch
+def test_contenders_take_turns_and_one_that_fails_is_said():
+    pytest.importorskip("torch")
+    (row,) = [r for r in DRY if r.name == "softmax 64x512, with gradients"]
+    found = contest.measure(row, Setting(tune=2.0, rounds=2, block=0.01, dry=True), (OURS, PEERS[0], BROKEN))
+    assert set(found.seconds) == {"neoflow", "neoflow default", "PyTorch"} and found.is_done
+    assert found.missing == {"broken": "KeyError: 'no such kind'"}
+    assert max(found.errors.values()) < 1e-4 and found.told["candidates"] > 0 and found.best() == "PyTorch"
+    assert Measured(**json.loads(json.dumps(found.__dict__))) == found
+
+
+ANSWERS = """import sys, json, time
+print(json.dumps({"tuning": 1.0}), flush=True)
+for line in sys.stdin:
+    time.sleep(60) if json.loads(line)["which"] == "stays" else sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize(("which", "said"), [("stays", "it took more than 1 s"), ("ends", "ended with status 3")])
+def test_a_worker_that_stays_or_ends_is_said(which, said):
+    worker = Worker({}, {}, ("-S", "-c", ANSWERS), patience=1.0)
+    try:
+        with pytest.raises(WorkerFailure, match=said):
+            worker.block(0.1, which=which)
+        with pytest.raises(WorkerFailure, match="ended with status"):
+            worker.block(0.1, which="ends")
+    finally:
+        worker.close()
+
+
+def test_a_row_beside_meta_schedule(tmp_path, monkeypatch, capsys):
+    class Answers:
+        def __init__(self, request, environment, program, patience):
+            self.is_ours, self.ready = request.get("kind") == "neoflow", {"tuning": 100.0, "error": 0.0}
+            if "1024" in request["row"]:
+                raise WorkerFailure("ValueError: meta_schedule found no schedule in 4 trials")
+            assert not self.is_ours or request["tune"] == 2.0
+
+        def block(self, seconds, **which):
+            return 1e-3 if self.is_ours else 2e-3
+
+        def close(self): ...
+
+    monkeypatch.setattr(meta, "Worker", Answers)
+    monkeypatch.setattr(meta, "wait_until_quiet", lambda workers: None)
+    arguments = ["--meta-schedule", "4", "--rows", "matmul (512|1024)", "--out", str(tmp_path)]
+    for _ in range(2):
+        assert operators.main(arguments) == 0
+        printed = capsys.readouterr()
+        assert "| matmul 512 A B | 4 | 100 | 2.000 | 2.0 | 1.000 | 2.00 | reached |" in printed.out
+        assert "| matmul 1024 A B | 4 | - | - | - | - | - | ValueError: meta_schedule found no" in printed.out
+    assert "matmul 512" not in printed.err and "meta_schedule, 4 trials: matmul 1024 A B" in printed.err

@@ -1,0 +1,182 @@
+"""One row: every contender started in a process of its own, one after the other, then timed in turns."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import statistics
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.rows.cases import Row
+from benchmarks.rows.worker import DEFAULT, TUNED
+from benchmarks.steps.contenders import OURS, PEERS, Contender, build_expert, environment
+from benchmarks.steps.process import Usage, Worker, WorkerFailure, wait_until_quiet
+
+PROGRAM = ("-m", "benchmarks.rows.worker")
+NAMES = {DEFAULT: "neoflow default", TUNED: "neoflow"}
+"""Of the functions that the worker of neoflow has."""
+PLAIN = PEERS[0].name
+"""Whose results the others' are compared with."""
+SMALLEST = 1e-30
+
+
+@dataclass(frozen=True)
+class Setting:
+    """tune: seconds of a search. rounding: of the algorithms it may choose. rounds of blocks of so many seconds each.
+    patience: seconds that a contender may take beyond the search, to its first result."""
+
+    tune: float = 20.0
+    rounding: float = 16.0
+    rounds: int = 7
+    block: float = 0.1
+    patience: float = 180.0
+    dry: bool = False
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What became of a row. seconds: of a call, the median over rounds, by contender. ratios: the median over rounds of
+    neoflow's time over a contender's. errors: from PyTorch's results, of their largest entry. missing: why a contender
+    is not there. told: by the worker of neoflow. foreign: the share of the machine that other work took."""
+
+    name: str
+    date: str
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    ratios: Mapping[str, float] = field(default_factory=dict)
+    errors: Mapping[str, float] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+    told: Mapping[str, Any] = field(default_factory=dict)
+    foreign: float = 0.0
+
+    @property
+    def ours(self) -> str:
+        """The function that the row is about: of the search, where there was one."""
+        return NAMES[TUNED] if NAMES[TUNED] in self.seconds else NAMES[DEFAULT]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether neoflow was measured: a row without it is worth another run."""
+        return self.ours in self.seconds
+
+    def best(self) -> str | None:
+        """The fastest peer."""
+        peers = [(s, n) for n, s in self.seconds.items() if n not in NAMES.values()]
+        return min(peers)[1] if peers else None
+
+
+def read(path: Path) -> dict[str, Measured]:
+    """Rows by name, the last one of each; a line that a stopped run has left incomplete is passed over."""
+    found: dict[str, Measured] = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            row = Measured(**json.loads(line))
+        except (ValueError, TypeError):
+            continue
+        found[row.name] = row
+    return found
+
+
+def append(path: Path, row: Measured) -> None:
+    """Add a row to a file, on a line of its own even after one that was cut off."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cut = path.exists() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
+    with path.open("a") as file:
+        file.write(("\n" if cut else "") + json.dumps(asdict(row)) + "\n")
+
+
+def measure(row: Row, setting: Setting, contenders: Sequence[Contender] = (OURS, *PEERS)) -> Measured:
+    """Never raises for a contender that fails: the row says so."""
+    missing: dict[str, str] = {}
+    told: dict[str, Any] = {}
+    workers: dict[str, Worker] = {}
+    with tempfile.TemporaryDirectory(prefix="neoflow-row-") as name:
+        folder = Path(name)
+        library = build_expert(folder)
+        try:
+            for contender in contenders:
+                if contender.expert and isinstance(library, str):
+                    missing[contender.name] = library
+                    continue
+                expert = library if isinstance(library, Path) else None
+                try:
+                    workers[contender.name] = _started(row, contender, setting, folder, expert)
+                except WorkerFailure as failure:
+                    missing[contender.name] = str(failure)
+                    continue
+                if not contender.is_peer:
+                    told = workers[contender.name].ready
+            errors = _errors(folder, workers)
+            pids = [os.getpid(), *(w.pid for w in workers.values())]
+            begun = Usage.now(pids)
+            blocks = _rounds(workers, setting, missing)
+            foreign = begun.foreign_until(Usage.now([p for p in pids if Path(f"/proc/{p}").exists()]))
+        finally:
+            for worker in workers.values():
+                worker.close()
+    seconds = {n: statistics.median(times) for n, times in blocks.items()}
+    own = blocks.get(NAMES[TUNED], blocks.get(NAMES[DEFAULT], []))
+    ratios = {n: _median_ratio(own, times) for n, times in blocks.items() if own}
+    date = datetime.date.today().isoformat()
+    return Measured(row.name, date, seconds, ratios, errors, missing, told, round(foreign, 3))
+
+
+def _median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+
+
+def _started(row: Row, contender: Contender, setting: Setting, folder: Path, expert: Path | None) -> Worker:
+    """A worker that has computed the row once, its results in a file of its name. Raises `WorkerFailure`."""
+    request = {"row": row.name, "kind": contender.kind, "dry": setting.dry, "tune": setting.tune}
+    request |= {"rounding": setting.rounding, "results": str(_results(folder, contender.name))}
+    patience = setting.patience + (0 if contender.is_peer else 2 * setting.tune)
+    return Worker(request, environment(contender, folder / "caches", expert), PROGRAM, patience)
+
+
+def _results(folder: Path, name: str) -> Path:
+    return folder / f"{name.replace(' ', '_')}.npz"
+
+
+def _rounds(workers: Mapping[str, Worker], setting: Setting, missing: dict[str, str]) -> dict[str, list[float]]:
+    """Blocks in turns, each round beginning with another; a contender that ends meanwhile is left out."""
+    turns = [(n, n, DEFAULT) for n in workers if n != OURS.name]
+    if OURS.name in workers:
+        which = (TUNED, DEFAULT) if setting.tune else (DEFAULT,)
+        turns = [*((NAMES[w], OURS.name, w) for w in which), *turns]
+    found: dict[str, list[float]] = {name: [] for name, _, _ in turns}
+    for n in range(setting.rounds):
+        at = n % max(1, len(turns))
+        for name, worker, which_one in (*turns[at:], *turns[:at]):
+            if worker in missing:
+                continue
+            wait_until_quiet(workers.values())
+            try:
+                found[name].append(workers[worker].block(setting.block, which=which_one))
+            except WorkerFailure as failure:
+                missing[worker] = str(failure)
+    return {name: times for name, times in found.items() if len(times) == setting.rounds}
+
+
+def _errors(folder: Path, names: Iterable[str]) -> dict[str, float]:
+    """Of each contender, by the largest entry of PyTorch's result; where PyTorch is missing, none is known."""
+    found: dict[str, float] = {}
+    if not _results(folder, PLAIN).exists():
+        return found
+    with np.load(_results(folder, PLAIN)) as wanted:
+        for name in names:
+            if name == PLAIN:
+                continue
+            with np.load(_results(folder, name)) as file:
+                for key in file.files:
+                    which, _, number = key.partition("/")
+                    a, b = file[key], wanted[f"{DEFAULT}/{number}"]
+                    error = float(np.max(np.abs(a - b)) / max(np.max(np.abs(b)), SMALLEST))
+                    shown = NAMES[which] if name == OURS.name else name
+                    found[shown] = max(error, found.get(shown, 0.0))
+    return found
