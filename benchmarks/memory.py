@@ -11,8 +11,6 @@ its kernels. `--kernels` shows those too. Rows are sorted by what is lost: secon
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,16 +20,10 @@ import numpy as np
 import torch
 
 import neoflow as nf
-from benchmarks.results import write
 from neoflow import dtype as dt
 from neoflow.devices import device
-from neoflow.measure.roofs import measure_roofs
 from neoflow.nn import functional as F
-from neoflow.report.kernels import kernel_work
-from neoflow.report.machine import processor
-from neoflow.runtime.executor import Layout
 from neoflow.runtime.device import Recording
-from neoflow.tune.roofs import Roofs
 
 BLOCK = 1.5e-3
 """Seconds of a block of calls."""

@@ -38,6 +38,7 @@ from neoflow.graph import (
 from neoflow.kernel import Kernel
 from neoflow.loops import Schedule, problem_of
 from neoflow.loops.gpu.estimate import estimate
+from neoflow.measure import Measurer
 from neoflow.measure.fleet import Fleet
 from neoflow.measure.here import Here
 from neoflow.measure.measurer import Pool
@@ -230,15 +231,33 @@ def compile_program(
     """Run every stage and build what the cache lacks. fleet: whose machines measure for a search, see
     `measure.fleet`."""
     pool: Callable[[Target], Pool] = Here if fleet is None else partial(Fleet, address=fleet)
-    trace, settings, machine = Trace(), config.load(), resolve_target(target)
+    machine, limits = resolve_target(target), tuning.limits_of(tune)
     check_precision(precision, target)
-    limits = tuning.limits_of(tune)
+    begun = time.monotonic()
+    with tuning.measuring(machine, limits, pool) as measurer:
+        return _compiled(outputs, inputs, updates, machine, precision, limits, measurer, begun)
+
+
+def _compiled(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    updates: Mapping[Tensor, Tensor] | None,
+    machine: Target,
+    precision: str,
+    limits: Limits | None,
+    measurer: Measurer | None,
+    begun: float,
+) -> Compiled:
+    """begun: when the seconds of the limits did (`time.monotonic`)."""
+    trace, settings = Trace(), config.load()
     written = trace.run(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
     )
-    begun, choosing = time.monotonic(), None
+    choosing = None
     if tuning.knows_algorithms(machine, limits, settings.cache_dir):
-        choosing = partial(tuning.algorithms, target=machine, limits=limits, folder=settings.cache_dir, pool=pool)
+        choosing = partial(
+            tuning.algorithms, target=machine, limits=limits, folder=settings.cache_dir, measurer=measurer
+        )
     graph, divided = stages(written, trace, machine, precision, choosing)
     if limits is not None and limits.seconds is not None:
         limits = replace(limits, seconds=max(tuning.LEAST, limits.seconds - (time.monotonic() - begun)))
@@ -254,7 +273,7 @@ def compile_program(
     distinct = f"{len(subgraphs)} kernels of {sum(len(s.nodes) for s in subgraphs.values())} nodes"
     tuned = trace.run(
         "schedules",
-        lambda: _schedules(calls, machine, limits, settings, pool),
+        lambda: _schedules(calls, machine, limits, settings, measurer),
         lambda t: t.summary,
         lambda t: _schedules_text(t, machine),
         distinct,
@@ -291,13 +310,13 @@ def _schedules(
     target: Target,
     limits: Limits | None,
     settings: config.Config,
-    pool: Callable[[Target], Pool],
+    measurer: Measurer | None,
 ) -> tuning.Tuned:
     """What earlier runs know, or the default; with limits, what a search within them finds."""
     uses = tuning.uses_of(calls)
     if limits is None:
         return tuning.choose(uses, target, settings.cache_dir)
-    return tuning.tune(uses, target, limits, settings.cache_dir, pool=pool)
+    return tuning.tune(uses, target, limits, settings.cache_dir, measure=measurer)
 
 
 def _schedules_text(tuned: tuning.Tuned, target: Target) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from neoflow.trace import tell, tick
 from neoflow.tune import Limits, Measure, Progress, Task, model, spend
 from neoflow.tune.finals import chosen
 from neoflow.tune.records import FILE, Records
+from neoflow.tune.underway import Ahead
 
 RELATIVES = 4
 """Subgraphs of the same family at other sizes whose best schedules a search begins with."""
@@ -150,25 +151,52 @@ def knows_algorithms(target: Target, limits: Limits | None, folder: Path) -> boo
     return target.device == "cpu" and (limits is not None or (folder / FILE).exists())
 
 
+@contextmanager
+def measuring(
+    target: Target, limits: Limits | None, pool: Callable[[Target], Pool] = Here
+) -> Iterator[Measurer | None]:
+    """What measures the candidates of a program, the workers of a pool starting; None where nothing is to be
+    measured."""
+    if limits is None:
+        yield None
+        return
+    with Measurer(pool) as measure:
+        if target.device == "cpu":
+            roofs_of(target)  # while nothing else runs
+            measure.warm(target)
+        yield measure
+
+
 def algorithms(
-    graph: Graph, target: Target, limits: Limits | None, folder: Path, pool: Callable[[Target], Pool] = Here
+    graph: Graph, target: Target, limits: Limits | None, folder: Path, measurer: Measurer | None = None
 ) -> Algorithms:
-    """Choose for each contraction that several algorithms fit; with limits what is not known is measured now, by the
-    workers of a pool."""
+    """Choose for each contraction that several algorithms fit; with limits what is not known is measured now.
+
+    measurer: what measures (default: workers of its own).
+    """
     kept = records_in(folder)
     recorded = choosing.recorded(kept, target)
     if limits is None or not choosing.candidates(graph, limits.rounding):
         choices = choosing.choose(graph, recorded)
         return Algorithms(choosing.applied(graph, choices), choices)
     end = time.monotonic() + _seconds_for(limits)
-    with Measurer(pool) as measure:
-        measured = choosing.measured(measure, kept, target)
+    with nullcontext(measurer) if measurer is not None else Measurer() as measure:
+        ahead = Ahead(measure, target, _unknown(graph, limits, target, kept))
+        measured = choosing.measured(ahead, kept, target)
 
         def cost(kernel: Subgraph) -> float | None:
             return (measured if time.monotonic() < end else recorded)(kernel)
 
         choices = choosing.choose(graph, cost, limits.rounding)
+        ahead.forget()
     return Algorithms(choosing.applied(graph, choices), choices)
+
+
+def _unknown(graph: Graph, limits: Limits, target: Target, kept: Records) -> dict[Subgraph, Schedule]:
+    """The kernels of algorithms of which nothing is known, and their default schedules."""
+    those = (c for several in choosing.candidates(graph, limits.rounding).values() for c in several)
+    kernels = dict.fromkeys(kernel for c in those for kernel in c.kernels)
+    return {k: default_schedule(k, target) for k in kernels if not kept.trials(k, target)}
 
 
 def _seconds_for(limits: Limits) -> float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import psutil
@@ -13,6 +15,7 @@ import neoflow
 from neoflow.machine import available_cores
 from neoflow.measure.turn import turn
 from neoflow.target import Target
+from neoflow.tune.jobs import Job
 from neoflow.tune.process import Answer, Request
 from neoflow.tune.workers import MEMORY, Workers
 
@@ -34,6 +37,31 @@ class Here:
         memory = memory or min(MEMORY, psutil.virtual_memory().total // (count + 1))
         self._workers = Workers(command, count, memory, environment())
 
+    @property
+    def count(self) -> int:
+        """Of workers."""
+        return self._workers.count
+
+    def build(self, request: Request) -> Future[Answer]:
+        """By any worker."""
+        return self._workers.submit(Job(lambda: request))
+
+    def judge(self, request: Callable[[], Request], place: int) -> Future[Answer]:
+        """By one that is prepared."""
+        return self._workers.submit(Job(request, (place,)))
+
+    def time(self, request: Callable[[], Request], place: int) -> Future[Answer]:
+        """By one that is prepared, when this process has its turn on this machine; the others pause."""
+        return self._workers.submit(Job(request, (place,), turn))
+
+    def thinking(self) -> AbstractContextManager[None]:
+        """Within, the caller needs a core: nothing is timed."""
+        return self._workers.thinking()
+
+    def drop(self) -> None:
+        """Forget what waits."""
+        self._workers.drop()
+
     def judged(self, requests: Sequence[Request]) -> list[Answer]:
         """By all workers side by side."""
         return self._workers.answers(requests)
@@ -41,11 +69,8 @@ class Here:
     def timed(self, requests: Sequence[Callable[[], Request]], heard: Callable[[Answer], None]) -> list[Answer]:
         """By the first worker, each when this process has its turn on this machine."""
         answers = []
-        if requests:
-            self._workers.settle()
         for request in requests:
-            with turn():
-                answers += self._workers.answers([request()], together=1)
+            answers.append(self.time(request, 0).result())
             heard(answers[-1])
         return answers
 

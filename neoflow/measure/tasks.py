@@ -14,23 +14,41 @@ from neoflow.tune.process import Answer, Request
 from neoflow.tune.trial import OUTCOMES, Trial
 
 OK = OUTCOMES[0]
-PREPARE, JUDGE, TIME, TURNS = "prepare", "judge", "time", "turns"
+KNOW, PREPARE, BUILD, JUDGE, TIME, TURNS = "know", "prepare", "build", "judge", "time", "turns"
 PREPARE_SECONDS = 300.0
 """For NumPy to compute what a subgraph means: minutes, where it has billions of operations."""
 LEAST_SECONDS = 0.5
 """That a candidate has for its timing, however long it was judged."""
 
 
+def know(subgraph: Subgraph, target: Target) -> Request:
+    """Tell what candidates are of, for those who build them. Once a worker."""
+    message = {"do": KNOW, "subgraph": subgraph.to_text(), "target": target.to_text()}
+    return Request({**message, "key": f"{subgraph.digest} {target}"})
+
+
 def prepare(subgraph: Subgraph, target: Target, seed: int) -> Request:
-    """Make ready for the candidates of a subgraph: what they have to compute. Once a worker."""
+    """Make ready for the candidates of a subgraph: what they have to compute. Once a worker that judges them."""
     message = {"do": PREPARE, "subgraph": subgraph.to_text(), "target": target.to_text(), "seed": seed}
     return Request({**message, "key": f"{subgraph.digest} {target} {seed}"}, seconds=PREPARE_SECONDS)
+
+
+def build(schedule: Schedule, seconds: float, before: Request) -> Request:
+    """Build a candidate; answers with its code."""
+    message = {"do": BUILD, "key": before.message["key"], "schedule": schedule.to_json()}
+    return Request(message, b"", seconds, before)
 
 
 def judge(schedule: Schedule, best: float | None, seconds: float, before: Request) -> Request:
     """Build a candidate, and compare it with NumPy; answers with its code, and with a rough time of a hopeless one."""
     message = {"do": JUDGE, "key": before.message["key"], "schedule": schedule.to_json(), "best": best}
     return Request(message, b"", seconds, before)
+
+
+def judge_built(built: Built, best: float | None, seconds: float, before: Request) -> Request:
+    """Compare a candidate that was built with NumPy; answers with a rough time of a hopeless one."""
+    message = {"do": JUDGE, "key": before.message["key"], "code": built.code.to_json(), "best": best}
+    return Request(message, built.library, seconds, before)
 
 
 def time(built: Built, best: float | None, seconds: float, before: Request) -> Request:
@@ -46,15 +64,23 @@ def turns(built: Sequence[Built], rounds: int, seconds: float, before: Request) 
     return Request(message, b"".join(b.library for b in built), seconds, before)
 
 
+def built(answer: Answer) -> Built | None:
+    """The kernel of an answer to `build`; None when there is none."""
+    return Built(Code.from_json(str(answer.message["code"])), answer.data) if _is_ok(answer) else None
+
+
 def to_be_timed(answer: Answer) -> Built | None:
     """The kernel of an answer to `judge`; None when it is not right, or so slow that its time is known well enough."""
-    if not _is_ok(answer) or answer.message.get("rough") is not None:
-        return None
-    return Built(Code.from_json(str(answer.message["code"])), answer.data)
+    return built(answer) if is_to_be_timed(answer) else None
+
+
+def is_to_be_timed(answer: Answer) -> bool:
+    """Of an answer to `judge` or `judge_built`: whether it is right, and not so slow that its time is known."""
+    return _is_ok(answer) and answer.message.get("rough") is None
 
 
 def unmeasured(schedule: Schedule, answer: Answer) -> Trial:
-    """The trial of an answer to `judge`, as long as it is not timed: ok only of what is hopelessly slow."""
+    """The trial of an answer to `build` or `judge`, as long as it is not timed: ok only of what is hopelessly slow."""
     rough = answer.message.get("rough")
     return Trial(schedule, OK, float(rough)) if _is_ok(answer) and rough is not None else _failed(schedule, answer)
 

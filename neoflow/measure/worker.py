@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 import time
@@ -20,7 +21,7 @@ from neoflow.imports import without_torch
 from neoflow.loops.template import schedule_from_json
 from neoflow.measure.build import Built, build, load
 from neoflow.measure.clock import Stopwatch, in_turns
-from neoflow.measure.tasks import JUDGE, PREPARE, TIME, TURNS
+from neoflow.measure.tasks import BUILD, JUDGE, KNOW, PREPARE, TIME, TURNS
 from neoflow.partition import Subgraph
 from neoflow.runtime.executor import run_on
 from neoflow.target import Target
@@ -34,6 +35,10 @@ TOO_SLOW, FIRST_CALL = 10.0, 2e-3
 on the most special draw alone, and not timed again."""
 _JUDGES: OrderedDict[str, tuple[Judge, Target]] = OrderedDict()
 """By key, the one used last at the end."""
+_KNOWN: OrderedDict[str, tuple[Subgraph, Target]] = OrderedDict()
+"""What is built here, in the same order."""
+MOST_KNOWN = 64
+"""Subgraphs that are kept to be built: with what templates ask of them."""
 
 
 def handle(message: Message, data: bytes) -> tuple[Message, bytes]:
@@ -41,12 +46,18 @@ def handle(message: Message, data: bytes) -> tuple[Message, bytes]:
     key = str(message["key"])
     if message["do"] == PREPARE:
         return _prepare(key, message), b""
+    if message["do"] == KNOW:
+        return _know(key, message), b""
+    if message["do"] == BUILD:
+        return _build(*_KNOWN[key], str(message["schedule"])) if key in _KNOWN else ({"forgotten": key}, b"")
     if key not in _JUDGES:
         return {"forgotten": key}, b""
     _JUDGES.move_to_end(key)
     judge, target = _JUDGES[key]
     if message["do"] == JUDGE:
-        return _judge(judge, target, str(message["schedule"]), message["best"])
+        if "code" in message:
+            return _judge(judge, target, Built(Code.from_json(str(message["code"])), data), message["best"]), b""
+        return _built_and_judged(judge, target, str(message["schedule"]), message["best"])
     if message["do"] == TIME:
         found = _stopwatch(judge, target, str(message["code"]), data).time(message["best"])
         return {"outcome": "ok", "seconds": found.seconds, "spread": found.spread}, b""
@@ -67,15 +78,34 @@ def _prepare(key: str, message: Message) -> Message:
     return {"outcome": "ok"}
 
 
-def _judge(judge: Judge, target: Target, schedule: str, best: float | None) -> tuple[Message, bytes]:
+def _know(key: str, message: Message) -> Message:
+    _KNOWN[key] = Subgraph.from_text(str(message["subgraph"])), Target.from_text(str(message["target"]))
+    while len(_KNOWN) > MOST_KNOWN:
+        _KNOWN.popitem(last=False)
+    return {"outcome": "ok"}
+
+
+def _build(subgraph: Subgraph, target: Target, schedule: str) -> tuple[Message, bytes]:
     try:
-        built = build(judge.subgraph, schedule_from_json(schedule), target)
+        built = build(subgraph, schedule_from_json(schedule), target)
     except NeoflowError as error:
         return {"outcome": "refused", "reason": error.message}, b""
     except MemoryError:
         raise
     except Exception as error:  # TVM's own have no common class: to a search they all say "not this one"
         return {"outcome": "refused", "reason": f"{type(error).__name__}: {str(error).strip()[-300:]}"}, b""
+    return {"outcome": "ok", "code": built.code.to_json()}, built.library
+
+
+def _built_and_judged(judge: Judge, target: Target, schedule: str, best: float | None) -> tuple[Message, bytes]:
+    made, library = _build(judge.subgraph, target, schedule)
+    if made["outcome"] != "ok":
+        return made, b""
+    found = _judge(judge, target, Built(Code.from_json(str(made["code"])), library), best)
+    return {**made, **found}, library
+
+
+def _judge(judge: Judge, target: Target, built: Built, best: float | None) -> Message:
     place = device(target)
     kernel, calls = load(place, built), list[float]()
 
@@ -90,9 +120,8 @@ def _judge(judge: Judge, target: Target, schedule: str, best: float | None) -> t
     try:
         judge.judge(run, "the candidate", is_hopeless)
     except CodegenError as error:
-        return {"outcome": "wrong", "reason": error.message}, b""
-    rough = calls[0] if is_hopeless() else None
-    return {"outcome": "ok", "code": built.code.to_json(), "rough": rough}, built.library
+        return {"outcome": "wrong", "reason": error.message}
+    return {"outcome": "ok", "rough": calls[0] if is_hopeless() else None}
 
 
 def _stopwatch(judge: Judge, target: Target, code: str, library: bytes) -> Stopwatch:
@@ -109,6 +138,8 @@ def warm() -> None:
         importlib.import_module(codegen.DEVICES["cpu"])
     device()
     verifier_version()
+    gc.collect()
+    gc.freeze()  # a compiler's modules are a hundred thousand objects, which every collection would look through
 
 
 def main(place: str) -> None:

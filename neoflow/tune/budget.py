@@ -13,6 +13,7 @@ never come. Defaults whose times nobody knows are measured before that. (Sharing
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -22,8 +23,9 @@ from neoflow.target import Target
 from neoflow.tune.limits import Limits
 from neoflow.tune.model import Model
 from neoflow.tune.roofs import Roofs
-from neoflow.tune.search import ALL, ASKED, BATCH, MANY, Found, Progress, Search
+from neoflow.tune.search import ALL, ASKED, BATCH, MANY, Batch, Found, Progress, Search
 from neoflow.tune.trial import Measure, Trial
+from neoflow.tune.underway import overlapping
 
 HOPE = 0.25
 """Part of the room that the first batch is thought to close; after one without gain half of it, after two a third."""
@@ -63,7 +65,7 @@ class _Account:
 
     def __init__(self, task: Task, search: Search):
         self.task, self.search = task, search
-        self.closed, self.idle = 0.0, 0
+        self.closed, self.idle, self.batches = 0.0, 0, 0
         self.is_over = False
 
     @property
@@ -79,16 +81,25 @@ class _Account:
 
     def expected(self, each: float) -> float:
         """Seconds of a step that a second of tuning is thought to save. each: seconds of a candidate, where this
-        kernel has had none."""
+        kernel has had none. What is under way counts as if it gained nothing."""
         room = max(0.0, self.seconds - self.search.floor)
-        part = min(1.0, self.closed + HOPE / (1 + self.idle))
+        part = min(1.0, self.closed + HOPE / (1 + self.idle + self.batches)) / (1 + self.batches)
         return self.task.calls * room * part / (BATCH * (self.search.each or each))
 
-    def step(self, count: int, seconds: float | None) -> list[Trial]:
+    def begin(self, count: int, seconds: float | None) -> Batch | None:
+        batch = self.search.begin(count, seconds)
+        if batch is not None:
+            self.batches += 1
+        elif not self.batches:
+            self.is_over = True
+        return batch
+
+    def end(self, batch: Batch, until: float | None, since: float) -> list[Trial]:
+        """What became of a batch, and what it says of the next one."""
         before, was_unknown = self.seconds, self.is_unknown
-        new = self.search.step(count, seconds)
-        self.is_over = not new
-        if was_unknown:
+        new = self.search.end(batch, until, since)
+        self.batches -= 1
+        if was_unknown or not new:
             return new
         room = before - self.search.floor
         gained = max(0.0, before - self.seconds) / room if room > 0 else 0.0
@@ -132,30 +143,91 @@ def spend(
         )
         for n, t in enumerate(tasks)
     ]
-    begun, trials, idle, each = clock(), 0, 0, 1.0
-    stopped = f"{ALL}: there is nothing to tune" if not tasks else None
-    while stopped is None:
-        is_early = _part(limits, trials, clock() - begun) < SLICE
-        unknown = [a for a in accounts if a.is_unknown and not a.is_over and a.task.calls] if is_early else []
-        open_ones = unknown or [a for a in accounts if not a.is_over]
+    return _Spending(accounts, limits, measure, watch, clock).run()
+
+
+class _Spending:
+    """A budget being spent: batches under way, as many as keep the workers busy."""
+
+    def __init__(
+        self,
+        accounts: Sequence[_Account],
+        limits: Limits,
+        measure: Measure,
+        watch: Callable[[int, Progress], object] | None,
+        clock: Callable[[], float],
+    ):
+        self.accounts, self.limits, self.watch, self.clock = accounts, limits, watch, clock
+        self.most = BATCH if overlapping(measure) else 0
+        """candidates under way beside which others are begun"""
+        self.begun = clock()
+        self.last = self.begun
+        """when a batch ended"""
+        self.each, self.trials, self.idle = 1.0, 0, 0
+        self.waiting: deque[tuple[_Account, Batch]] = deque()
+
+    @property
+    def under_way(self) -> int:
+        return sum(len(batch.schedules) for _, batch in self.waiting)
+
+    @property
+    def end(self) -> float | None:
+        return None if self.limits.seconds is None else self.begun + self.limits.seconds
+
+    def run(self) -> Spent:
+        stopped = f"{ALL}: there is nothing to tune" if not self.accounts else None
+        while stopped is None:
+            while self.under_way <= self.most and self._begin():
+                pass
+            stopped = self._ended() if self.waiting else f"{ALL}: every schedule of every kernel was measured"
+        for account, batch in self.waiting:
+            new = account.end(batch, self.clock(), self.last)
+            self._note(account, new)
+        _finish(self.accounts, self.end, self.clock, self.most > 0)
+        found = tuple(a.search.found(stopped) if a.search.made else None for a in self.accounts)
+        return Spent(found, stopped, self.trials)
+
+    def _begin(self) -> bool:
+        """Have a batch of the most promising kernel measured; False where there is none to begin now."""
+        left = None if self.limits.trials is None else self.limits.trials - self.trials - self.under_way
+        if left is not None and left <= 0:
+            return False
+        is_early = _part(self.limits, self.trials, self.clock() - self.begun) < SLICE
+        unknown = [a for a in self.accounts if a.is_unknown and not a.is_over and a.task.calls and not a.batches]
+        open_ones = (unknown if is_early else []) or [
+            a for a in self.accounts if not a.is_over and not (a.batches and a.is_unknown)
+        ]
         if not open_ones:
-            stopped = f"{ALL}: every schedule of every kernel was measured"
-            continue
-        chosen = max(open_ones, key=lambda a: a.expected(each))
-        most = 1 if unknown else BATCH
-        most = most if limits.trials is None else min(most, limits.trials - trials)
-        left = None if limits.seconds is None else limits.seconds - (clock() - begun) - _finals(accounts, limits)
-        before = chosen.seconds
-        new = chosen.step(most, left)
-        trials, each = trials + len(new), chosen.search.each or each
-        idle = 0 if chosen.seconds < before else idle + len(new)
-        if new and watch is not None and watch(accounts.index(chosen), chosen.search.progress(new)) is True:
-            stopped = f"{ASKED}: whoever watches said so"
-        else:
-            stopped = limits.reached(trials, clock() - begun + _finals(accounts, limits), idle)
-    _finish(accounts, None if limits.seconds is None else begun + limits.seconds, clock)
-    found = tuple(a.search.found(stopped) if a.search.made else None for a in accounts)
-    return Spent(found, stopped, trials)
+            return False
+        chosen = max(open_ones, key=lambda a: a.expected(self.each))
+        most = 1 if unknown and is_early else BATCH
+        most = most if left is None else min(most, left)
+        seconds = None if self.end is None else self.end - self.clock() - _finals(self.accounts, self.limits)
+        if self.waiting and seconds is not None and seconds <= self.each * self.under_way:
+            return False
+        batch = chosen.begin(most, seconds)
+        if batch is not None:
+            self.waiting.append((chosen, batch))
+        return batch is not None or (chosen.is_over and self._begin())
+
+    def _ended(self) -> str | None:
+        """Wait for the batch that was begun first; why the search stops with it."""
+        account, batch = self.waiting.popleft()
+        finals = _finals(self.accounts, self.limits)
+        before, until = account.seconds, None if self.end is None else self.end - finals
+        new = account.end(batch, until, self.last)
+        self.last, self.each = self.clock(), account.search.each or self.each
+        self.idle = 0 if account.seconds < before else self.idle + len(new)
+        if self._note(account, new) is True:
+            return f"{ASKED}: whoever watches said so"
+        spent = self.clock() - self.begun + _finals(self.accounts, self.limits)
+        return self.limits.reached(self.trials, spent, self.idle)
+
+    def _note(self, account: _Account, new: Sequence[Trial]) -> object:
+        self.trials += len(new)
+        if not new or self.watch is None:
+            return None
+        return self.watch(self.accounts.index(account), account.search.progress(new))
 
 
 def _part(limits: Limits, trials: int, seconds: float) -> float:
@@ -170,14 +242,16 @@ def _finals(accounts: Sequence[_Account], limits: Limits) -> float:
     return wanted if limits.seconds is None else min(wanted, SLICE * limits.seconds)
 
 
-def _finish(accounts: Sequence[_Account], end: float | None, clock: Callable[[], float]) -> None:
-    """The finals of what gained most first, as far as the time goes."""
+def _finish(accounts: Sequence[_Account], end: float | None, clock: Callable[[], float], side_by_side: bool) -> None:
+    """The finals of what gained most first, as far as the time goes; side_by_side: begun all at once."""
 
     def gain(a: _Account) -> float:
         default = a.search.progress(()).default
         now = default.seconds if default is not None and default.seconds is not None else a.seconds
         return a.task.calls * (now - a.seconds)
 
-    for a in sorted((a for a in accounts if a.search.made), key=gain, reverse=True):
-        if end is None or clock() + a.search.finals_seconds() <= end:
-            a.search.finish()
+    those = sorted((a for a in accounts if a.search.made), key=gain, reverse=True)
+    begun = [(a, a.search.finals() if side_by_side else None) for a in those]
+    for a, pending in begun:
+        if side_by_side or end is None or clock() + a.search.finals_seconds() <= end:
+            a.search.finish(end, pending)

@@ -12,6 +12,7 @@ from neoflow.partition import Subgraph
 from neoflow.target import Target
 from neoflow.tune.genetic import distance
 from neoflow.tune.trial import Measure, Trial
+from neoflow.tune.underway import Done, Pending, overlapping
 
 FINALISTS, ROUNDS = 4, 3
 """Candidates that are measured again, beside the default, and how often each, one after the other."""
@@ -40,18 +41,21 @@ class Interleaves(Protocol):
         ...
 
 
-def again(measure: Measure, subgraph: Subgraph, target: Target, schedules: Sequence[Schedule]) -> list[Trial]:
+def again(measure: Measure, subgraph: Subgraph, target: Target, schedules: Sequence[Schedule]) -> Pending:
     """Trials of finalists, side by side: as `measure` does that, or one after the other, each time in another order."""
+    over = overlapping(measure)
+    if over is not None:
+        return over.begin_turns(subgraph, target, schedules)
     if callable(getattr(measure, "interleaved", None)):
         found = cast(Interleaves, measure).interleaved(subgraph, target, schedules)
-        return [replace(t, times=ROUNDS) for t in found]
+        return Done(tuple(replace(t, times=ROUNDS) for t in found))
     made: dict[Schedule, list[Trial]] = {s: [] for s in schedules}
     for n in range(ROUNDS):
         start = n % len(schedules)
         turned = [*schedules[start:], *schedules[:start]]
         for s, trial in zip(turned, measure(subgraph, target, turned), strict=True):
             made[s].append(trial)
-    return [combined(trials) for trials in made.values()]
+    return Done(tuple(combined(trials) for trials in made.values()))
 
 
 def combined(trials: Sequence[Trial]) -> Trial:

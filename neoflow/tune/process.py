@@ -89,7 +89,7 @@ class Worker:
             channel.close()
             os.close(lifeline)
         self._channel.settimeout(POLL)
-        self._is_ready = False
+        self._is_ready = self._is_paused = False
 
     @property
     def pid(self) -> int:
@@ -144,6 +144,21 @@ class Worker:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
+    def pause(self) -> None:
+        """Have the system stop it with its group: that time does not count."""
+        self._is_paused = True
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Have it go on."""
+        self._signal(signal.SIGCONT)
+        self._is_paused = False
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.is_alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
     def _watched(self, request: Request | None, seconds: float) -> Answer:
         """Send a request, where there is one, and wait for what comes; end the worker at its deadline."""
         spent, last = 0.0, time.monotonic()
@@ -151,7 +166,7 @@ class Worker:
         def count() -> None:
             nonlocal spent, last
             now = time.monotonic()
-            spent, last = spent + min(now - last, LOOK), now
+            spent, last = spent + (0.0 if self._is_paused else min(now - last, LOOK)), now
 
         def look() -> None:
             count()

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,7 +29,8 @@ from neoflow.tune.genetic import Breeder, diverse
 from neoflow.tune.limits import Limits
 from neoflow.tune.model import Model
 from neoflow.tune.roofs import Roofs, nominal
-from neoflow.tune.trial import Measure, Trial
+from neoflow.tune.trial import OUTCOMES, Measure, Trial
+from neoflow.tune.underway import Pending, begun, overlapping, thinking
 
 BATCH = 8
 """Candidates built side by side and then timed: those of a generation."""
@@ -107,18 +109,27 @@ def search(
     running = Search(
         subgraph, target, measure, seed, start, model, known=known, roofs=roofs, clock=clock, crossing=crossing
     )
-    begun, stopped = clock(), None
+    first, stopped, waiting = clock(), None, deque[Batch]()
+    end = None if limits.seconds is None else first + limits.seconds
     while stopped is None:
-        left = None if limits.seconds is None else limits.seconds - (clock() - begun) - running.finals_seconds()
-        most = BATCH if limits.trials is None else limits.trials - running.made
-        new = running.step(min(BATCH, most), left)
-        if not new:
+        while running.under_way <= (BATCH if overlapping(measure) else 0):
+            left = None if end is None else end - clock() - running.finals_seconds()
+            most = BATCH if limits.trials is None else limits.trials - running.made - running.under_way
+            batch = running.begin(min(BATCH, most), left) if most > 0 else None
+            if batch is None:
+                break
+            waiting.append(batch)
+        if not waiting:
             stopped = running.exhausted()
-        elif watch is not None and watch(running.progress(new)) is True:
+            break
+        new = running.end(waiting.popleft(), None if end is None else end - running.finals_seconds())
+        if watch is not None and watch(running.progress(new)) is True:
             stopped = f"{ASKED}: whoever watches said so"
         else:
-            stopped = limits.reached(running.made, clock() - begun + running.finals_seconds(), running.since_best)
-    running.finish()
+            stopped = limits.reached(running.made, clock() - first + running.finals_seconds(), running.since_best)
+    for batch in waiting:
+        running.end(batch, clock())
+    running.finish(end)
     return running.found(stopped)
 
 
@@ -126,8 +137,17 @@ Proposal = tuple[list[Schedule], int]
 """Candidates in the order of their merit, and how many of them to take."""
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Candidates that are being measured, and when they were begun."""
+
+    schedules: tuple[Schedule, ...]
+    pending: Pending
+    begun: float
+
+
 class Search:
-    """A search under way; `step` makes a batch, `finish` the finals."""
+    """A search; `begin` and `end` make a batch, `finish` the finals."""
 
     def __init__(
         self,
@@ -166,6 +186,10 @@ class Search:
         self._unchanged = 0
         self._has_begun = False
         self._finalists: list[Schedule] = []
+        self._asked: dict[Schedule, None] = {}
+        """of batches under way"""
+        self._ended = -math.inf
+        """when the last batch did"""
         if model is not None and self.trials:
             model.learn(subgraph, target, list(self.trials.values()))
 
@@ -192,33 +216,48 @@ class Search:
 
     # --- a batch
 
-    def step(self, count: int = BATCH, seconds: float | None = None) -> list[Trial]:
-        """Measure so many candidates, fewer where the seconds are fewer; none when there are no more."""
+    @property
+    def under_way(self) -> int:
+        """Candidates that are being measured."""
+        return len(self._asked)
+
+    def begin(self, count: int = BATCH, seconds: float | None = None) -> Batch | None:
+        """Have so many candidates measured, fewer where the seconds are fewer; None when there are no more."""
         if seconds is not None and self.each > 0:
-            count = max(1, min(count, int(seconds / self.each)))
-        begun, before = self.clock(), self.best
-        schedules = self._proposed(count)
+            count = min(count, max(0 if self.under_way else 1, int(seconds / self.each) - self.under_way))
+        with thinking(self.measure, self.target):
+            begun_at, schedules = self.clock(), self._proposed(count) if count else []
         if not schedules:
-            return []
-        new = self.measure(self.subgraph, self.target, schedules)
-        self.trials.update(zip(schedules, new, strict=True))
-        self._era += schedules
+            return None
+        self._asked.update(dict.fromkeys(schedules))
+        return Batch(tuple(schedules), begun(self.measure, self.subgraph, self.target, schedules), begun_at)
+
+    def end(self, batch: Batch, until: float | None = None, since: float = -math.inf) -> list[Trial]:
+        """What became of a batch, in its order; of what is not done `until` then nothing. since: when the measure was
+        free for it, if that was after it began."""
+        new, before = batch.pending.trials(until), self.best
+        for s in batch.schedules:
+            self._asked.pop(s, None)
+        self.trials.update((t.schedule, t) for t in new)
+        self._era += [t.schedule for t in new]
         best = self.best
         is_better = best is not None and (before is None or best is not before)
         self.since_best = 0 if is_better else self.since_best + len(new)
         self._unchanged = 0 if is_better else self._unchanged + len(new)
-        if self.model is not None:
-            self.model.learn(self.subgraph, self.target, new)
-        took = (self.clock() - begun) / len(schedules)
-        self.each = took if self.each == 0 else (self.each + took) / 2
+        if self.model is not None and new:
+            with thinking(self.measure, self.target):
+                self.model.learn(self.subgraph, self.target, new)
+        now = self.clock()
+        took = (now - max(batch.begun, self._ended, since)) / max(1, len(new))
+        self.each, self._ended = took if self.each == 0 else (self.each + took) / 2, now
         return new
 
     def _proposed(self, count: int) -> list[Schedule]:
         """Candidates that are not known, their floors below the best time."""
-        found = [s for s in self.waiting if s not in self.trials]
+        found = [s for s in self.waiting if s not in self.trials and s not in self._asked]
         found, self.waiting = found[:count], found[count:]
         if len(found) < count:
-            propose = self._next if self._has_begun else self._first
+            propose = self._next if self._has_begun and self.trials else self._first
             self._has_begun = True
             for schedules, most in propose(count - len(found), found):
                 found += self._filtered(schedules, found)[: min(most, count - len(found))]
@@ -226,7 +265,7 @@ class Search:
 
     def _first(self, count: int, besides: Sequence[Schedule]) -> Iterator[Proposal]:
         """Of many the best by the model; without one what is near the default, and strangers."""
-        known = {*self.trials, *besides}
+        known = {*self.trials, *self._asked, *besides}
         if self.model is not None and self.model.is_trained:
             strangers = self.breeder.strangers(self.many, known)
             scores = dict(zip(strangers, self._scores(strangers), strict=True))
@@ -239,7 +278,7 @@ class Search:
     def _next(self, count: int, besides: Sequence[Schedule]) -> Iterator[Proposal]:
         if self._unchanged >= STALE:  # a new population: not too far from the best, and strangers
             self._unchanged, self._era = 0, []
-        known = {*self.trials, *self.dropped, *besides}
+        known = {*self.trials, *self._asked, *self.dropped, *besides}
         if not self._era:
             best = self.best
             near = [] if best is None else self.breeder.far(best.schedule, count, known)
@@ -281,7 +320,7 @@ class Search:
         best = self.best
         found: dict[Schedule, None] = {}
         for s in schedules:
-            if s in self.trials or s in besides:
+            if s in self.trials or s in self._asked or s in besides:
                 continue
             if best is not None and best.seconds is not None and self.floor_of(s) > best.seconds:
                 self.dropped.add(s)
@@ -308,18 +347,26 @@ class Search:
         """About what the finals take."""
         return self.each * finals.ROUNDS * len(finals.finalists(list(self.trials.values()), self.default))
 
-    def finish(self) -> None:
-        """Measure the fastest and the default again, side by side."""
-        schedules = finals.finalists(list(self.trials.values()), self.default)
-        if schedules:
-            made = finals.again(self.measure, self.subgraph, self.target, schedules)
-            self.trials.update(zip(schedules, made, strict=True))
-            self._finalists = schedules
+    def finals(self) -> Pending | None:
+        """The fastest and the default being measured again, side by side; None where there is nothing to compare."""
+        trials = list(self.trials.values())
+        usual, best = self.trials.get(self.default), finals.chosen(trials, self.default)
+        is_over = best is not None and best is usual and best.times == 1
+        self._finalists = [] if is_over else finals.finalists(trials, self.default)
+        return finals.again(self.measure, self.subgraph, self.target, self._finalists) if self._finalists else None
+
+    def finish(self, until: float | None = None, pending: Pending | None = None) -> None:
+        """Wait for the finals, which begin now if they have not; what is not done `until` then keeps its time."""
+        pending = pending or self.finals()
+        if pending is not None:
+            made = {t.schedule: replace(t, times=finals.ROUNDS) for t in pending.trials(until)}
+            self.trials.update(made)
+            self._finalists = [s for s in self._finalists if s in made]
 
     def found(self, stopped: str) -> Found:
         """What there is now."""
         trials = tuple(self.trials.values())
-        default = self.trials[self.default]
+        default = self.trials.get(self.default) or Trial(self.default, OUTCOMES[3], reason="there was no time for it")
         among = [self.trials[s] for s in self._finalists] if self._finalists else trials
         best = finals.chosen(among, self.default) or finals.chosen(trials, self.default) or default
         return Found(best, trials, stopped, default, len(self.dropped), self.floor)

@@ -12,8 +12,12 @@ import queue
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from functools import partial
 
 from neoflow.errors import RuntimeFault
+from neoflow.tune.jobs import Desk, Job
 from neoflow.tune.process import Answer, Request, Worker
 
 START_SECONDS = 120.0
@@ -37,10 +41,9 @@ class Workers:
     ):
         """command: of a process that calls `serving.serve` with its last argument. environment: of it, besides ours."""
         self.count, self._start_seconds = count, start_seconds
-        self._crew = _Crew(tuple(command), memory, dict(environment or {}))
-        self._places: list[Worker | None] = [None] * count
-        self._busy = threading.Lock()
-        self._finalizer = weakref.finalize(self, self._crew.close)
+        self._crew = crew = _Crew(tuple(command), memory, dict(environment or {}), start_seconds)
+        self._desk = Desk(count, crew.taken, crew.replace, crew.settle)
+        self._finalizer = weakref.finalize(self, _close, self._desk, self._crew)
         for _ in range(count + 1):
             self._crew.order()
 
@@ -59,76 +62,53 @@ class Workers:
         """Of the workers that there are, those in reserve too."""
         return self._crew.pids()
 
+    def submit(self, job: Job) -> Future[Answer]:
+        """The answer to come; its exception is a `RuntimeFault` when no worker comes up."""
+        return self._desk.submit(job)
+
+    def thinking(self) -> AbstractContextManager[None]:
+        """Within, the caller needs a core: no job runs alone."""
+        return self._desk.thinking()
+
+    def drop(self) -> None:
+        """Forget the jobs that wait."""
+        self._desk.drop()
+
     def answers(self, requests: Sequence[Request], together: int | None = None) -> list[Answer]:
-        """The answers, in order; at most `together` of them at a time (all workers when None).
-
-        One caller at a time; others wait.
-        """
-        with self._busy:
-            found: list[Answer | None] = [None] * len(requests)
-            waiting = queue.SimpleQueue[int]()
-            for n in range(len(requests)):
-                waiting.put(n)
-            failures: list[BaseException] = []
-
-            def work(place: int) -> None:
-                try:
-                    while True:
-                        n = waiting.get_nowait()
-                        found[n] = self._asked(place, requests[n])
-                except queue.Empty:
-                    pass
-                except BaseException as error:
-                    failures.append(error)
-
-            some = min(together or self.count, self.count, len(requests))
-            threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(some)]
-            for thread in threads:
-                thread.start()
-            try:
-                for thread in threads:
-                    thread.join()
-            except BaseException:  # Ctrl-C: what they are doing is not waited for
-                while not waiting.empty():
-                    waiting.get()
-                self._crew.end_all()
-                raise
-            if failures:
-                raise failures[0]
-            return [answer for answer in found if answer is not None]
+        """The answers, in order; at most `together` of them at a time (all workers when None)."""
+        places = None if together is None else range(min(together, self.count))
+        waiting = [self.submit(Job(partial(_same, request), places)) for request in requests]
+        try:
+            return [answer.result() for answer in waiting]
+        except BaseException:  # Ctrl-C: what they are doing is not waited for
+            for answer in waiting:
+                answer.cancel()
+            self._crew.end_all()
+            raise
 
     def settle(self) -> None:
         """Wait until the one in reserve has warmed up: it needs a core meanwhile."""
-        with self._busy:
-            self._crew.settle(self._start_seconds)
+        self._crew.settle()
 
-    def _asked(self, place: int, request: Request) -> Answer:
-        worker = self._places[place]
-        if worker is None or not worker.is_alive:
-            worker = self._places[place] = self._taken(worker)
-        answer = worker.ask(request)
-        if not worker.is_alive:
-            self._places[place] = None
-            self._crew.replace(worker)
-        return answer
 
-    def _taken(self, last: Worker | None) -> Worker:
-        """A worker that is ready. last: the one that died in this place while it had nothing to do."""
-        if last is not None:
-            self._crew.replace(last)
-        for _ in range(START_TRIALS):
-            worker = self._crew.take()
-            answer = worker.ready(self._start_seconds)
-            if answer.outcome == "ok":
-                return worker
-            self._crew.replace(worker)
-        raise RuntimeFault(f"worker processes do not come up ({answer.outcome}): {answer.reason}")
+def _same(request: Request) -> Request:
+    return request
+
+
+def _close(desk: Desk, crew: _Crew) -> None:
+    if crew.is_ours:
+        desk.close()
+        crew.close()
 
 
 class _Crew:
     """Starts workers, from one thread that stays for as long as they do, and knows those that are there."""
 
-    def __init__(self, command: tuple[str, ...], memory: int, environment: dict[str, str]):
+    def __init__(self, command: tuple[str, ...], memory: int, environment: dict[str, str], seconds: float):
+        """seconds: in which one must have warmed up."""
+        self._seconds = seconds
+        self._reserve = threading.Lock()
+        """held by whoever takes from those in reserve"""
         self._start = lambda: Worker(command, memory, environment)
         self._owner = os.getpid()
         self._orders = queue.SimpleQueue[bool]()
@@ -148,22 +128,36 @@ class _Crew:
 
     def take(self) -> Worker:
         """One of those in reserve, perhaps not ready yet. Raises `RuntimeFault` when it cannot be started."""
-        with self._lock:
-            self._in_reserve -= 1
-        found = self._spare.get()
+        with self._reserve:
+            with self._lock:
+                self._in_reserve -= 1
+            found = self._spare.get()
         if isinstance(found, OSError):
             self.order()
             raise RuntimeFault(f"a worker process cannot be started: {found}") from found
         return found
 
-    def settle(self, seconds: float) -> None:
+    def taken(self, last: Worker | None) -> Worker:
+        """A worker that is ready. last: the one that died in its place while it had nothing to do."""
+        if last is not None:
+            self.replace(last)
+        for _ in range(START_TRIALS):
+            worker = self.take()
+            answer = worker.ready(self._seconds)
+            if answer.outcome == "ok":
+                return worker
+            self.replace(worker)
+        raise RuntimeFault(f"worker processes do not come up ({answer.outcome}): {answer.reason}")
+
+    def settle(self) -> None:
         """Wait for those in reserve."""
-        with self._lock:
-            count = self._in_reserve
-        for found in [self._spare.get() for _ in range(count)]:
-            if isinstance(found, Worker):
-                found.ready(seconds)
-            self._spare.put(found)
+        with self._reserve:
+            with self._lock:
+                count = self._in_reserve
+            for found in [self._spare.get() for _ in range(count)]:
+                if isinstance(found, Worker):
+                    found.ready(self._seconds)
+                self._spare.put(found)
 
     def replace(self, worker: Worker) -> None:
         """End a worker, and have another one started."""
@@ -183,10 +177,13 @@ class _Crew:
         for worker in there:
             worker.kill()
 
+    @property
+    def is_ours(self) -> bool:
+        """Not a parent's, of which this process is a child by `fork`."""
+        return os.getpid() == self._owner
+
     def close(self) -> None:
-        """End all, and the thread. A child of `fork` leaves its parent's alone."""
-        if os.getpid() != self._owner:
-            return
+        """End all, and the thread."""
         with self._lock:
             self._is_closed = True
         self._orders.put(False)

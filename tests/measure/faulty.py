@@ -8,7 +8,7 @@ import sys
 import time
 
 from neoflow.measure import worker
-from neoflow.runtime.executor import run_on
+from neoflow.partition import Subgraph
 
 build = worker.build
 UNROLL = {2: "crash", 8: "wrong", 1: "deadline"}
@@ -21,14 +21,9 @@ def built(subgraph, schedule, target):
     if fault == "deadline":
         time.sleep(600)
     if fault == "wrong":
-        worker.run_on = wrongly
+        other = subgraph.to_text().replace("in0[i, r]", "in0[i, (31 - r)]")
+        subgraph = Subgraph.from_text(other)
     return build(subgraph, schedule, target)
-
-
-def wrongly(place, kernel, arrays, threads):
-    worker.run_on = run_on
-    run_on(place, kernel, arrays, threads)
-    arrays[-1][...] = 7
 
 
 worker.build = built

@@ -57,7 +57,7 @@ def test_who_can_time_in_turns_does():
         def interleaved(self, subgraph, target, schedules):
             return [ok(s, 0.5) for s in schedules]
 
-    assert again(Turns(), None, None, [DEFAULT, schedule(2)]) == [
+    assert again(Turns(), None, None, [DEFAULT, schedule(2)]).trials() == [
         replace(ok(s, 0.5), times=ROUNDS) for s in (DEFAULT, schedule(2))
     ]
 
@@ -69,6 +69,6 @@ def test_who_cannot_measures_in_rounds():
         asked.append([s["k0"] for s in schedules])
         return [ok(s, float(s["k0"])) for s in schedules]
 
-    made = again(measure, None, None, [schedule(1), schedule(2), schedule(3)])
+    made = again(measure, None, None, [schedule(1), schedule(2), schedule(3)]).trials()
     assert asked == [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
     assert [t.seconds for t in made] == [1.0, 2.0, 3.0]
