@@ -8,7 +8,7 @@ order and reachability up to date. What was done is a `Derivation`: printed by `
 
 graph (`Graph`) · edit (`Editor`) · rewrite (the nouns) · engine · canonical, padding, hoist, chains, slices, offsets
 (the rewrites) · algebra (the laws of folding) · passes (the table) · known (what is constant, computed once) ·
-precision (what is stored narrow: no rewrite, for values change) · facts
+precision (what is stored narrow: no rewrite, for values change) · facts, pieces
 """
 
 from neoflow.graph.edit import Editor
@@ -19,6 +19,7 @@ from neoflow.graph.known import Known, evaluate_constants
 from neoflow.graph.long import LONGEST, operations
 from neoflow.graph.padding import factors
 from neoflow.graph.passes import CANONICALIZE, HOIST, PASSES, canonicalize, optimize
+from neoflow.graph.pieces import Piece, pieces
 from neoflow.graph.precision import MIXED, TF32, Mixed, mix
 from neoflow.graph.rewrite import Derivation, Match, Rewrite, Site, Step, sites
 
@@ -37,6 +38,7 @@ __all__ = [
     "Match",
     "Mixed",
     "Pass",
+    "Piece",
     "Rewrite",
     "Site",
     "Step",
@@ -51,6 +53,7 @@ __all__ = [
     "operations",
     "optimize",
     "own_indices",
+    "pieces",
     "points",
     "reads_at_own_point",
     "run",

@@ -34,10 +34,10 @@ class ChainSums(Rewrite):
 
     def match(self, editor: Editor, t: Compute) -> Iterator[Match]:
         """The sum, and what it adds that may be a link, in the order of the graph."""
-        if len(_terms(t.definition)) < 3:
+        if len(terms(t.definition)) < 3:
             return
         inputs = editor.inputs(t)
-        contractions = [inputs[n] for n in _single_terms(t.definition) if _contracts(inputs[n])]
+        contractions = [inputs[n] for n in single_terms(t.definition) if _contracts(inputs[n])]
         if len(contractions) >= 2:
             links = [c for c in contractions if isinstance(c, Compute) and editor.is_read_once(c)]
             yield Match((t, *sorted(links, key=editor.place)))
@@ -51,8 +51,8 @@ class ChainSums(Rewrite):
     def apply(self, editor: Editor, match: Match) -> Edit:
         t, *links = match.tensors
         inputs = editor.inputs(t)
-        slots = {n for n in _single_terms(t.definition) if any(inputs[n] is c for c in links)}
-        rest = [e for e in _terms(t.definition) if not (isinstance(e, Read) and e.slot in slots)]
+        slots = {n for n in single_terms(t.definition) if any(inputs[n] is c for c in links)}
+        rest = [e for e in terms(t.definition) if not (isinstance(e, Read) and e.slot in slots)]
         total: Tensor | None = None
         if rest:
             total = build(t.shape, reduce(lambda a, b: Apply("add", (a, b)), rest), inputs, t.name)
@@ -67,27 +67,27 @@ def _contracts(t: Tensor) -> bool:
 
 
 @remembered
-def _terms(definition: Definition) -> tuple[Expr, ...]:
+def terms(definition: Definition) -> tuple[Expr, ...]:
     """The operands of a tree of float additions; nothing for another body."""
     if not dt.is_float(definition.body.dtype):
         return ()
-    terms: list[Expr] = []
+    found: list[Expr] = []
     stack = [definition.body]
     while stack:
         e = stack.pop()
         if isinstance(e, Apply) and e.fn == "add":
             stack += [e.args[1], e.args[0]]
         else:
-            terms.append(e)
-    return tuple(terms)
+            found.append(e)
+    return tuple(found)
 
 
 @remembered
-def _single_terms(definition: Definition) -> tuple[int, ...]:
+def single_terms(definition: Definition) -> tuple[int, ...]:
     """Inputs that are a term by themselves, read at the compute's own point and in no other term."""
-    terms = _terms(definition)
-    reads = Counter(n.slot for e in terms for n in postorder(e) if isinstance(n, Read))
-    alone = [e for e in terms if isinstance(e, Read) and reads_at_own_point(e, definition.shape)]
+    found = terms(definition)
+    reads = Counter(n.slot for e in found for n in postorder(e) if isinstance(n, Read))
+    alone = [e for e in found if isinstance(e, Read) and reads_at_own_point(e, definition.shape)]
     return tuple(e.slot for e in alone if reads[e.slot] == 1)
 
 

@@ -105,6 +105,20 @@ class Editor:
         first = self._place[goal]
         return goal in self._reach(n, self._edges.__getitem__, lambda p: p >= first)
 
+    def dependent(self, tensors: Sequence[Tensor]) -> Tensor | None:
+        """One of some tensors that needs another of them. Looks only at what lies between them."""
+        goals = {self._number[t.uid] for t in tensors}
+        last = max(self._place[n] for n in goals)
+        seen, stack = set(goals), list(goals)
+        while stack:
+            for n in self._uses[stack.pop()]:
+                if n in goals:
+                    return self._tensors[n]
+                if n not in seen and self._place[n] < last:
+                    seen.add(n)
+                    stack.append(n)
+        return None
+
     def twin(self, t: Compute) -> Compute | None:
         """Another compute of the same definition that reads the same, if there is one; the first by number."""
         if self._twins is None:

@@ -58,7 +58,8 @@ def is_move(definition: Definition) -> bool:
     return isinstance(moved, Read) and len(reads) == 1
 
 
-def _flat(indices: Iterable[Expr], shape: tuple[int, ...]) -> affine.Linear:
+def flat(indices: Iterable[Expr], shape: tuple[int, ...]) -> affine.Linear:
+    """Where in memory a tensor of `shape` has the element at these indices, in elements."""
     form: affine.Linear = ({}, 0)
     for index, extent in zip(indices, shape, strict=True):
         form = affine.combine(affine.scale(form, extent), affine.linear(index))
@@ -67,7 +68,7 @@ def _flat(indices: Iterable[Expr], shape: tuple[int, ...]) -> affine.Linear:
 
 def address(read: Read) -> affine.Linear:
     """Where in its source a read reads, in elements."""
-    return _flat(read.indices, read.source.shape)
+    return flat(read.indices, read.source.shape)
 
 
 @remembered
@@ -76,7 +77,7 @@ def contiguous_offset(definition: Definition) -> int | None:
     body = definition.body
     if not isinstance(body, Read):
         return None
-    here = _flat(definition.axes, definition.shape)
+    here = flat(definition.axes, definition.shape)
     difference = affine.simplify(affine.from_linear(affine.combine(address(body), here, -1)))
     return int(difference.value) if isinstance(difference, Const) else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neoflow.graph.batch import BatchShared, BatchSums
 from neoflow.graph.canonical import FoldConstants, ForwardCopies, HoistReductions, MergeEqual
 from neoflow.graph.chains import ChainSums
 from neoflow.graph.engine import Pass, run
@@ -19,14 +20,15 @@ CANONICALIZE = Pass("canonicalize", CANONICAL)
 PAD_GUARDS = Pass("pad guards", (PadGuards(), PadNarrow()), after=CANONICAL)
 FACTOR = Pass("factor", (FactorSums(),), after=CANONICAL)
 HOIST = Pass("hoist", (HoistCostly(), HoistLookups()), after=CANONICAL)
+BATCH = Pass("batch", (BatchShared(), BatchSums()), after=CANONICAL)
 CHAIN_SUMS = Pass("chain sums", (ChainSums(),), after=CANONICAL)
 READ_SLICES = Pass("read slices", (ReadSlices(),), after=CANONICAL)
 MOVE_OFFSETS = Pass("move offsets", (MoveNumbers(), MoveReads()), after=CANONICAL)
 
-PASSES = (CANONICALIZE, PAD_GUARDS, FACTOR, HOIST, CHAIN_SUMS, READ_SLICES, MOVE_OFFSETS)
-"""Padding needs reductions at the root; what leaves a sum need not be hoisted out of it; sums become chains when
-nothing changes any more who reads a contraction; slices hide who reads the whole; offsets are moved where slices leave
-bodies that differ."""
+PASSES = (CANONICALIZE, PAD_GUARDS, FACTOR, HOIST, BATCH, CHAIN_SUMS, READ_SLICES, MOVE_OFFSETS)
+"""Padding needs reductions at the root; what leaves a sum need not be hoisted out of it; what is put side by side is no
+chain; sums become chains when nothing changes any more who reads a contraction; slices hide who reads the whole;
+offsets are moved where slices leave bodies that differ."""
 
 
 def canonicalize(graph: Graph) -> Graph:

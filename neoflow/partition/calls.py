@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from neoflow.expr.tensor import Tensor
+from neoflow.expr.tensor import Compute, Tensor
 from neoflow.partition.subgraph import Subgraph
 from neoflow.verdict import Verdict
 
@@ -22,10 +22,25 @@ class KernelCall:
 
 @dataclass(frozen=True)
 class View:
-    """A tensor whose elements are those of `base` (stored, and no view) from element `offset` on, in order."""
+    """A tensor whose elements are those of `base` (stored, and no view) from element `offset` on, in order.
+
+    is_part: whether a kernel writes it there; its base is then a *whole*, which has memory and no kernel of its own.
+    """
 
     base: Tensor
     offset: int
+    is_part: bool = False
+
+
+Wholes = Mapping[Tensor, tuple[Compute, ...]]
+"""Computes that kernels write in parts, and these parts."""
+
+
+def makers(t: Tensor, views: Mapping[Tensor, View], wholes: Wholes) -> tuple[Tensor, ...]:
+    """What must have been written before t can be read: itself, what it is a view of, or all parts of that."""
+    while isinstance(t, Compute) and t in views and not views[t].is_part:
+        t = t.inputs[0]
+    return wholes.get(t, (t,))
 
 
 @dataclass(frozen=True)
@@ -42,7 +57,8 @@ class Decision:
 
 @dataclass(frozen=True)
 class Partition:
-    """calls: the kernels in an order in which they can run. views: computes that are memory of other tensors.
+    """calls: the kernels in an order in which they can run. views: computes that are memory of other tensors. wholes:
+    those of these that kernels write in parts.
 
     decisions: every candidate that fusion looked at, in order, for `explain`.
     """
@@ -50,10 +66,15 @@ class Partition:
     calls: tuple[KernelCall, ...]
     views: Mapping[Tensor, View]
     decisions: tuple[Decision, ...]
+    wholes: Wholes
 
     def base(self, t: Tensor) -> Tensor:
         """The tensor whose memory t is."""
         return self.views[t].base if t in self.views else t
+
+    def makers(self, t: Tensor) -> tuple[Tensor, ...]:
+        """See `makers`."""
+        return makers(t, self.views, self.wholes)
 
     @property
     def subgraphs(self) -> tuple[Subgraph, ...]:
@@ -67,21 +88,23 @@ class Partition:
             writes = ", ".join(t.name for t in call.outputs)
             lines.append(f"kernel {n} {call.name} [{call.subgraph.digest[:8]}]: ({reads}) -> ({writes})")
             lines += [f"    {line}" for line in str(call.subgraph).splitlines() if not line.startswith("in")]
-        lines += [f"view {t.name} = {v.base.name} from element {v.offset}" for t, v in self.views.items()]
+        for t, v in self.views.items():
+            kind = "part" if v.is_part else "view"
+            lines.append(f"{kind} {t.name} = {v.base.name} from element {v.offset}")
         return "\n".join(lines)
 
 
-def in_order(calls: list[KernelCall], views: Mapping[Tensor, View]) -> list[KernelCall]:
+def in_order(calls: list[KernelCall], views: Mapping[Tensor, View], wholes: Wholes) -> list[KernelCall]:
     """Kernels in an order that respects what they read; among those that can run, the first in program order."""
     producer = {t: n for n, c in enumerate(calls) for t in c.outputs}
-    producer.update({t: producer[v.base] for t, v in views.items() if v.base in producer})
     order: list[int] = []
     done: set[int] = set()
     for start in range(len(calls)):
         stack = [start]
         while stack:
             n = stack[-1]
-            waiting = [producer[t] for t in calls[n].inputs if t in producer and producer[t] not in done]
+            needed = (m for t in calls[n].inputs for m in makers(t, views, wholes))
+            waiting = [producer[m] for m in needed if m in producer and producer[m] not in done]
             if n in done:
                 stack.pop()
             elif waiting:

@@ -15,12 +15,21 @@ from neoflow.architectures import ACCESS_BYTES
 from neoflow.expr import dtype as dt
 from neoflow.expr.tensor import Compute, Tensor
 from neoflow.expr.traits import flops, form_axes
-from neoflow.graph import LONGEST, contiguous_offset, is_contraction, is_move, operations, points, reads_at_own_point
+from neoflow.graph import (
+    LONGEST,
+    contiguous_offset,
+    is_contraction,
+    is_move,
+    operations,
+    pieces,
+    points,
+    reads_at_own_point,
+)
 from neoflow.partition.copies import instructions
 from neoflow.partition.facts import is_view, reads_across, reads_columns, reduces
 from neoflow.partition.graph_facts import Facts
 from neoflow.partition.kernels import Kernels, Merge
-from neoflow.partition.rules import EPILOGUES, INLINING, ROW_KERNELS, SIBLINGS, VIEWS
+from neoflow.partition.rules import EPILOGUES, INLINING, PARTS, ROW_KERNELS, SIBLINGS, VIEWS
 from neoflow.partition.storage import Storing
 
 COSTLY = 10
@@ -87,6 +96,11 @@ def object_to(rule: str, facts: Facts, state: Any, candidate: Any, besides: Coll
 def object_for_gpu(rule: str, facts: Facts, state: Any, candidate: Any) -> str | None:
     """The first objection where kernels access memory in vectors that begin at multiples of their length, and tensor
     cores multiply what is narrow."""
+    if rule == PARTS.name:
+        for part in pieces(candidate.definition) or ():
+            if part.offset * dt.itemsize(candidate.dtype) % ACCESS_BYTES:
+                name, at = candidate.inputs[part.slot].name, part.offset * dt.itemsize(candidate.dtype)
+                return f"{name} would begin at byte {at}, no multiple of {ACCESS_BYTES}"
     offset = contiguous_offset(candidate.definition) if rule in (VIEWS.name, INLINING.name) else None
     if offset is not None and offset * dt.itemsize(candidate.dtype) % ACCESS_BYTES:
         if rule == VIEWS.name:
@@ -155,6 +169,15 @@ def _forms_read_across(facts: Facts, state: Storing, t: Compute) -> str | None:
 def _computes_forms(t: Compute) -> bool:
     """Whether points of a short axis are computed each by another expression, of more than a read."""
     return bool(form_axes(t.definition.body)) and instructions(t.definition) >= FORMS
+
+
+def _is_a_part(facts: Facts, state: Storing, t: Compute) -> str | None:
+    for reader in facts.readers_of(t):
+        if reader in state.recomputed or reader in facts.roots or pieces(reader.definition) is None:
+            continue
+        if (whole := next((r for r in state.uses(reader) if is_contraction(r.definition)), None)) is not None:
+            return f"it is written where it stands in {reader.name}, which {whole.name} contracts"
+    return None
 
 
 def _takes_a_place(facts: Facts, state: Storing, t: Compute) -> str | None:
@@ -278,6 +301,7 @@ OBJECTIONS = (
     Objection(INLINING.name, "several readers read more than it has", _readers_read_more),
     Objection(INLINING.name, "its points differ", _has_forms),
     Objection(INLINING.name, "forms would read across memory", _forms_read_across),
+    Objection(INLINING.name, "it is a part", _is_a_part),
     Objection(INLINING.name, "it takes the place of a contraction", _takes_a_place),
     Objection(INLINING.name, "many nodes", _many_nodes),
     Objection(INLINING.name, "a kernel repeats it at many points", _many_points),

@@ -13,7 +13,7 @@ from neoflow.partition.calls import Decision, Partition, in_order
 from neoflow.partition.choose import Choice, object_to
 from neoflow.partition.graph_facts import Facts
 from neoflow.partition.kernels import Kernels
-from neoflow.partition.rules import EPILOGUES, INLINING, ROW_KERNELS, SIBLINGS, VIEWS, Rule
+from neoflow.partition.rules import EPILOGUES, INLINING, PARTS, ROW_KERNELS, SIBLINGS, VIEWS, Rule
 from neoflow.partition.storage import Storing
 from neoflow.trace import tick
 from neoflow.verdict import Verdict
@@ -54,8 +54,9 @@ def _kernels(state: Kernels) -> Iterator[int]:
         n += 1
 
 
-STORAGE = (Pass(_readers_first, (INLINING,)), Pass(_sources_first, (VIEWS,)))
-"""What is stored: what becomes of a compute follows from what becomes of its readers; a view is of something stored."""
+STORAGE = (Pass(_readers_first, (INLINING,)), Pass(_sources_first, (PARTS,)), Pass(_sources_first, (VIEWS,)))
+"""What is stored: what becomes of a compute follows from what becomes of its readers; a view is of something stored,
+and where that lies is known when it is known of what it is a part."""
 
 KERNELS = (Pass(_stored, (EPILOGUES, SIBLINGS)), Pass(_kernels, (ROW_KERNELS,)))
 """Which kernels are one: first those that go through the same points, then those that go through the same rows."""
@@ -93,5 +94,5 @@ def partition(graph: Graph, without: Collection[str] = (), choose: Choice = obje
     go_through(STORAGE, storing)
     kernels = Kernels(storing.settle())
     go_through(KERNELS, kernels)
-    views = kernels.storage.views
-    return Partition(tuple(in_order(kernels.calls(), views)), views, tuple(decisions))
+    views, wholes = kernels.storage.views, kernels.storage.wholes
+    return Partition(tuple(in_order(kernels.calls(), views, wholes)), views, tuple(decisions), wholes)

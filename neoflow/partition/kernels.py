@@ -89,8 +89,8 @@ class Kernels:
 
     def sources(self, kernel: Kernel) -> tuple[int, ...]:
         """The kernels whose memory it reads, in the order of its reads; perhaps itself."""
-        bases = (self.storage.base(i) for t in kernel.members for i in self.storage.reads[t])
-        return tuple(dict.fromkeys(self.number[b] for b in bases if b in self.number))
+        made = (m for t in kernel.members for i in self.storage.reads[t] for m in self.storage.makers(i))
+        return tuple(dict.fromkeys(self.number[m] for m in made if m in self.number))
 
     def call(self, kernel: Kernel) -> KernelCall:
         """See `assemble`."""

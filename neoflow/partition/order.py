@@ -73,7 +73,8 @@ def _needs_and_updates(graph: Graph, kernels: Partition) -> tuple[list[set[int]]
     for n, read in enumerate(bases):
         for t in read:
             readers.setdefault(t, set()).add(n)
-    needs: list[set[int]] = [{producer[t] for t in read if t in producer} for read in bases]
+    made = [{m for t in c.inputs for m in kernels.makers(t)} for c in calls]
+    needs: list[set[int]] = [{producer[t] for t in read if t in producer} for read in made]
     in_place: set[Parameter] = set()
     for p, value in graph.updates:
         writer = producer.get(value)
@@ -115,7 +116,7 @@ class _Memory:
     def of(graph: Graph, kernels: Partition, in_place: frozenset[Parameter]) -> _Memory:
         lasting = set(graph.outputs) | {value for p, value in graph.updates if p in in_place}
         kept = lasting | {value for _, value in graph.updates}
-        produced = {t for c in kernels.calls for t in c.outputs} - kept
+        produced = {kernels.base(t) for c in kernels.calls for t in c.outputs} - kept
         made = tuple(sum(t.nbytes for t in c.outputs if t not in lasting) for c in kernels.calls)
         reads = tuple(frozenset(b for t in c.inputs if (b := kernels.base(t)) in produced) for c in kernels.calls)
         readers: dict[Tensor, list[int]] = {}

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from neoflow.errors import PartitionError
-from neoflow.expr.tensor import Compute
-from neoflow.graph import contiguous_offset, is_contraction, reads_at_own_point
+from neoflow.expr.tensor import Compute, Tensor
+from neoflow.graph import contiguous_offset, is_contraction, pieces, reads_at_own_point
 from neoflow.partition.facts import (
     checked_axes,
     is_exact,
@@ -101,6 +101,32 @@ def _make_view(state: Storing, t: Compute) -> None:
     state.view(t, contiguous_offset(t.definition) or 0)
 
 
+def _put_together(state: Storing, t: Compute) -> Iterator[Compute]:
+    if pieces(t.definition) is not None:
+        yield t
+
+
+def _may_write_parts(facts: Facts, state: Storing, t: Compute) -> Verdict:
+    """What a compute is put together of is written where it stands in the whole.
+
+    kernel 1: a[j] = sum[k](x[k] * w[k, j])                        kernel 1: y[0, j] = sum[k](x[k] * w[k, j])
+    kernel 2: b[j] = exp(z[j])                               ->    kernel 2: y[1, j] = exp(z[j])
+    kernel 3: y[i, j] = select(i == 0, a[j], b[j])
+    """
+    if t in facts.roots:
+        return Verdict(False, "it is an output of the program, and its parts are not")
+    if t in state.recomputed:
+        return Verdict(False, "it is recomputed where it is read, and has no memory")
+    for part in t.inputs:
+        if not isinstance(part, Compute) or part in facts.roots:
+            return Verdict(False, f"{part.name} has memory of its own")
+        if part in state.recomputed or contiguous_offset(part.definition) is not None:
+            return Verdict(False, f"{part.name} is not written by a kernel")
+        if part in state.views or part in state.wholes:
+            return Verdict(False, f"{part.name} is put together with others already")
+    return Verdict(True, f"its {len(t.inputs)} parts are written where they stand in it")
+
+
 def _tensor(state: Storing, t: Compute) -> str:
     return f"{t.name}{list(t.shape)}"
 
@@ -111,10 +137,16 @@ def _tensor(state: Storing, t: Compute) -> str:
 def _what_it_reads(state: Kernels, t: Compute) -> Iterator[Merge]:
     """The kernels of what t reads, reductions first, until t is in one of them."""
     sources = sorted(state.storage.reads[t], key=lambda s: not reduces(s))
-    numbers = dict.fromkeys(state.number.get(state.storage.base(s)) for s in sources)
+    numbers = dict.fromkeys(_kernel_of(state, s) for s in sources)
     for first in numbers:
         if first is not None and state.kernels[state.number[t]].head is t:
             yield Merge(first, state.number[t])
+
+
+def _kernel_of(state: Kernels, source: Tensor) -> int | None:
+    """The kernel that makes a tensor by itself."""
+    made = state.storage.makers(source)
+    return state.number.get(made[0]) if len(made) == 1 else None
 
 
 def _may_ride(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
@@ -136,7 +168,7 @@ def _may_ride(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
 def _beside(state: Kernels, t: Compute) -> Iterator[Merge]:
     """The kernels of what t reads besides the one that it rides along in."""
     for source in state.storage.reads[t]:
-        first, second = state.number.get(state.storage.base(source)), state.number[t]
+        first, second = _kernel_of(state, source), state.number[t]
         if first is not None and first != second and state.kernels[second].head is not t:
             yield Merge(first, second)
 
@@ -208,11 +240,10 @@ def _common_rows(storage: Storage, members: tuple[Compute, ...]) -> int:
 def _apart(state: Kernels, merge: Merge) -> Verdict | None:
     """Why the first must have finished before the second begins; None when it need not."""
     for t in state.kernels[merge.second].members:
-        for source in state.storage.reads[t]:
-            base = state.storage.base(source)
-            n = state.number.get(base)
-            if n == merge.first and base is not source:
-                return Verdict(False, f"{t.name} reads {source.name}, which is memory of {base.name}")
+        for source, maker in ((s, m) for s in state.storage.reads[t] for m in state.storage.makers(s)):
+            n = state.number.get(maker)
+            if n == merge.first and maker is not source:
+                return Verdict(False, f"{t.name} reads {source.name}, which is memory of {maker.name}")
             if n is not None and n not in (merge.first, merge.second) and state.needs(n, merge.first):
                 return Verdict(False, f"{t.name} also reads {source.name}, which needs the first to have finished")
     return None
@@ -241,6 +272,7 @@ def _pair(state: Kernels, merge: Merge) -> str:
 
 
 INLINING = Rule("inlining", _itself, _may_inline, Storing.recompute, _tensor)
+PARTS = Rule("parts", _put_together, _may_write_parts, Storing.put_together, _tensor)
 VIEWS = Rule("views", _in_place, _may_view, _make_view, _tensor)
 EPILOGUES = Rule("epilogues", _what_it_reads, _may_ride, _into_the_first, _pair)
 SIBLINGS = Rule("siblings", _beside, _may_share, _into_the_second, _pair)

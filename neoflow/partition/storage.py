@@ -1,4 +1,5 @@
-"""What has memory: a compute is *stored*, *recomputed* where it is read, or a *view* of something stored.
+"""What has memory: a compute is *stored*, *recomputed* where it is read, a *view* of something stored, or a *whole*,
+the parts of which are stored in it.
 
 `Storing` is that while it is decided, `Storage` when it is settled.
 """
@@ -11,8 +12,8 @@ from dataclasses import dataclass
 
 from neoflow.expr.ir import Read
 from neoflow.expr.tensor import Compute, Tensor
-from neoflow.graph import points
-from neoflow.partition.calls import View
+from neoflow.graph import pieces, points
+from neoflow.partition.calls import View, Wholes, makers
 from neoflow.partition.copies import Copies
 from neoflow.partition.facts import compared, looked_up_axes, reduces
 from neoflow.partition.graph_facts import Facts
@@ -33,6 +34,7 @@ class Storing:
         self.facts = facts
         self.recomputed: set[Tensor] = set()
         self.views: dict[Tensor, View] = {}
+        self.wholes: dict[Tensor, tuple[Compute, ...]] = {}
         self._uses: dict[Tensor, Uses] = {}
         self._compared_by: dict[Tensor, Compute | None] = {}
         self._looked_up: dict[Tensor, frozenset[int]] = {}
@@ -50,9 +52,15 @@ class Storing:
     def view(self, t: Compute, offset: int) -> None:
         """Make t the elements of what it reads, which is stored or itself a view, from `offset` on."""
         source = t.inputs[0]
-        under = self.views.get(source, View(source, 0))
+        under = self.views.get(source, View(source, 0))  # the source may be a part: its whole is the base then
         self.views[t] = View(under.base, under.offset + offset)
         self.recomputed.discard(t)
+
+    def put_together(self, t: Compute) -> None:
+        """Let what t is put together of be stored in the memory of t, before there are views."""
+        parts = {t.inputs[p.slot]: p.offset for p in pieces(t.definition) or ()}
+        self.views.update({part: View(t, offset, is_part=True) for part, offset in parts.items()})
+        self.wholes[t] = tuple(p for p in parts if isinstance(p, Compute))
 
     def uses(self, t: Tensor) -> Uses:
         """See `Uses`."""
@@ -88,19 +96,21 @@ class Storing:
     def settle(self) -> Storage:
         """The outcome. From here on nothing changes what is stored."""
         memory = frozenset(self.recomputed)
-        passing, uses = memory | self.views.keys(), dict[Tensor, Uses]()
+        views = {t for t, view in self.views.items() if not view.is_part}
+        passing, uses = memory | views | self.wholes.keys(), dict[Tensor, Uses]()
         for t in reversed(self.facts.nodes):
             _uses(self.facts, passing, uses, t)
         stored = tuple(t for t in self.facts.nodes if t not in passing)
         found = {t: _closure(t, memory) for t in stored}
         closures = {t: tuple(sorted(closure, key=lambda u: u.uid)) for t, closure in found.items()}
         reads = {t: tuple(_reads(closure, memory)) for t, closure in found.items()}
-        return Storage(self.facts, stored, memory, dict(self.views), uses, closures, reads)
+        return Storage(self.facts, stored, memory, dict(self.views), dict(self.wholes), uses, closures, reads)
 
 
 @dataclass(frozen=True, eq=False)
 class Storage:
-    """stored: computes with memory of their own, in the order of the graph. views: computes with another's memory.
+    """stored: computes that a kernel writes, in the order of the graph. views: computes with another's memory. wholes:
+    computes with memory that are written in parts.
 
     uses: see `Uses`. closures: a stored compute and what is recomputed for it, each after what it reads. reads: what
     these read from memory.
@@ -110,6 +120,7 @@ class Storage:
     stored: tuple[Compute, ...]
     recomputed: frozenset[Tensor]
     views: Mapping[Tensor, View]
+    wholes: Wholes
     uses: Mapping[Tensor, Uses]
     closures: Mapping[Compute, tuple[Compute, ...]]
     reads: Mapping[Compute, tuple[Tensor, ...]]
@@ -117,6 +128,10 @@ class Storage:
     def base(self, t: Tensor) -> Tensor:
         """The tensor whose memory t is."""
         return self.views[t].base if t in self.views else t
+
+    def makers(self, t: Tensor) -> tuple[Tensor, ...]:
+        """See `makers`."""
+        return makers(t, self.views, self.wholes)
 
     def reads_of(self, t: Compute, members: Collection[Tensor]) -> Iterator[tuple[Compute, Read, Tensor]]:
         """Where t, or what is recomputed for it, reads one of `members` or what is recomputed from one."""
@@ -133,7 +148,7 @@ class Storage:
 
     def is_kept(self, t: Compute) -> bool:
         """Whether t is written to memory in whatever kernel it is: something needs it that cannot ride along."""
-        return t in self.facts.roots or any(reduces(r) or r.shape != t.shape for r in self.uses[t])
+        return t in self.facts.roots or t in self.views or any(reduces(r) or r.shape != t.shape for r in self.uses[t])
 
 
 def _uses(facts: Facts, passing: AbstractSet[Tensor], known: dict[Tensor, Uses], t: Tensor) -> Uses:

@@ -96,7 +96,7 @@ class _Planner:
         """Lifetimes of the temporaries, chained where an output may overwrite a dying input, then offsets."""
         last: dict[Tensor, int] = {}
         for n, call in enumerate(self.calls):
-            for t in call.inputs:
+            for t in (*call.inputs, *call.outputs):  # of a whole, what is written last counts too
                 last[self.views[t].base if t in self.views else t] = n
         for t in self.graph.roots:
             last[t] = len(self.calls)
@@ -105,13 +105,15 @@ class _Planner:
         for n, call in enumerate(self.calls):
             taken: set[int] = set()
             for t in call.outputs:
-                if t in self.of:
+                is_part = t in self.views
+                t = self.views[t].base if is_part else t
+                if t in self.of or t in slot_of:
                     continue
                 end = last.get(t, n)
                 donor = next(
                     (
                         s
-                        for s in dict.fromkeys(call.inputs)
+                        for s in dict.fromkeys(() if is_part else call.inputs)
                         if s in slot_of
                         and not any(i in self.views and self.views[i].base is s for i in call.inputs)
                         and last[s] == n
