@@ -10,7 +10,7 @@ check:
 	$(BIN)/lint-imports
 
 test:
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q -n auto -m "not slow"
 
 format:
 	$(BIN)/ruff format .

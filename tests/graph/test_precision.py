@@ -156,7 +156,7 @@ def test_other_types_are_left_alone():
     assert mix(graph, "bf16").graph.digest == graph.digest and not mix(graph, "bf16").choices
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_nothing_changes_but_roundings(program):
     """In float64, where nothing is rounded to a narrow type, the values of random programs are what they were."""
     for seed in range(2):
@@ -164,7 +164,7 @@ def test_nothing_changes_but_roundings(program):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_nothing_changes_but_roundings_in_many_programs(program):
     for seed in range(1000, 1100):
         law(program, seed)

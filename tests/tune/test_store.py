@@ -272,6 +272,7 @@ def test_threads_share_it(path):
     assert {t.schedule for t in records.trials(product(), TARGET)} == {t.schedule for t in many}
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # of JAX, where another test has imported it
 def test_a_child_of_fork_opens_its_own(path, some):
     records = records_at(path)
     records.add(product(), TARGET, trials(product(), 21)[20:])
