@@ -6,13 +6,15 @@ from the records, is as old as the templates of its kernels, and is made again w
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from neoflow.expr.replace import replaced
 from neoflow.expr.tensor import Compute, Constant, Placeholder, Tensor
 from neoflow.graph import Graph, is_move, make_graph
-from neoflow.graph.algorithms import DIRECT, Algorithm, alternatives, use
+from neoflow.graph.algorithms import BY_NAME, DIRECT, Algorithm, alternatives, use
 from neoflow.loops import default_schedule
 from neoflow.partition import Subgraph, partition
 from neoflow.target import Target
@@ -30,16 +32,19 @@ GAIN = 1.05
 @dataclass(frozen=True)
 class Choice:
     """name: of the contraction; digest: of its definition. algorithm: what is fastest. seconds: of each that is known,
-    the direct one first; none, where that is not known."""
+    the direct one first; none, where that is not known. rounding: how many times larger than the direct sum's its
+    roundings may be."""
 
     name: str
     digest: str
     algorithm: str
     seconds: Mapping[str, float]
+    rounding: float = 1.0
 
     def __str__(self) -> str:
         times = ", ".join(f"{name} {s * 1e6:.1f} us" for name, s in self.seconds.items())
-        return f"{self.name}: {self.algorithm}" + (f" ({times})" if times else "")
+        rounds = "" if self.rounding == 1.0 else f", at most {self.rounding:.3g} times the direct sum's roundings"
+        return f"{self.name}: {self.algorithm}{rounds}" + (f" ({times})" if times else "")
 
 
 @dataclass(frozen=True)
@@ -63,12 +68,16 @@ class Candidate:
 def candidates(graph: Graph, rounding: float = ROUNDING) -> dict[Compute, tuple[Candidate, ...]]:
     """For one contraction of each definition that algorithms fit, within `rounding`: the direct sum and these.
 
-    The graph is behind `PASSES`.
+    Those that a step spends most on come first. The graph is behind `PASSES`.
     """
     fitting = alternatives(graph)
+    work = Counter[str]()
+    for node in graph.nodes:
+        if node.definition.digest in fitting:
+            work[node.definition.digest] += node.size * math.prod(a.extent for a in node.definition.reduction_axes)
     first = {t.definition.digest: t for t in reversed(graph.nodes)}
     found: dict[Compute, tuple[Candidate, ...]] = {}
-    for digest, algorithms in fitting.items():
+    for digest, algorithms in sorted(fitting.items(), key=lambda item: -work[item[0]]):
         t = first[digest]
         allowed = [a for a in algorithms if a.rounding(t.definition) <= rounding]
         if allowed:
@@ -109,7 +118,9 @@ def _choice(t: Compute, those: tuple[Candidate, ...], cost: Cost) -> Choice:
         return Choice(t.name, t.definition.digest, DIRECT, {})
     seconds = {DIRECT: usual, **{name: s for name, s in others if s is not None}}
     best = min(seconds, key=lambda name: seconds[name])
-    return Choice(t.name, t.definition.digest, best if seconds[best] * GAIN < usual else DIRECT, seconds)
+    if seconds[best] * GAIN >= usual or best == DIRECT:
+        return Choice(t.name, t.definition.digest, DIRECT, seconds)
+    return Choice(t.name, t.definition.digest, best, seconds, BY_NAME[best].rounding(t.definition))
 
 
 def applied(graph: Graph, choices: tuple[Choice, ...]) -> Graph:

@@ -122,7 +122,7 @@ def choose(uses: Iterable[Use], target: Target, folder: Path) -> Tuned:
     return Tuned(tuple(found))
 
 
-ALGORITHMS_SHARE = 0.3
+ALGORITHMS_SHARE = 0.5
 """Of a program's seconds, at most, for what the algorithms of its contractions take with default schedules."""
 
 

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 import neoflow as nf
 from neoflow import config, tuning
 from neoflow.cli import app
+from neoflow.graph import make_graph, optimize
 from neoflow.kept import records_in
 from neoflow.loops import default_schedule
 from neoflow.pipeline import compile_program, resolve_target
@@ -69,6 +70,50 @@ def test_a_compilation_takes_what_was_measured(own_cache):
     assert best and all(chosen[d] == s for d, s in best.items())
     assert {k.subgraph.digest: k.schedule for k in again.kernels} == chosen
     assert f"{len(best)} measured before" in again.tuned.summary
+    agrees(nf.compile(outputs, inputs), outputs, inputs)
+
+
+def convolution(channels, extent):
+    """With both gradients."""
+    x = nf.placeholder((2, channels, extent, extent), name="x")
+    w = nf.placeholder((channels, channels, 3, 3), name="w")
+    y = nf.nn.functional.conv2d(x, w, padding=1)
+    g = nf.placeholder(y.shape, name="g")
+    return [y, *nf.vjp(y, [x, w], g)], [x, w, g]
+
+
+class Products:
+    """A call takes as long as its products are many."""
+
+    def __call__(self, subgraph, target, schedules, deadline=None):
+        sums = [n.definition for n in subgraph.nodes if n.definition.reduction_axes]
+        products = sum(float(np.prod([*d.shape, *(a.extent for a in d.reduction_axes)])) for d in sums)
+        return [Trial(s, "ok", 1e-9 * (1.0 + products)) for s in schedules]
+
+
+def test_contractions_are_computed_by_the_fastest_algorithm_that_was_measured(own_cache):
+    """Forward and both gradients; F(4x4, 3x3) where its roundings are allowed, and by no later program unasked."""
+    outputs, inputs = convolution(8, 8)
+    graph, target = optimize(make_graph(outputs, inputs)), resolve_target("cpu")
+    for rounding, name in ((256.0, "winograd 4"), (16.0, "winograd 2"), (1.0, "direct")):
+        limits = nf.tune.Limits(seconds=60, rounding=rounding)
+        found = tuning.algorithms(graph, target, limits, own_cache, Products())
+        assert [c.algorithm for c in found.choices] == [name] * (len(found.choices) or 3)
+    later = nf.compile(outputs, inputs)
+    told = later.explain("algorithms")
+    assert told.count("winograd 2, at most") == 3 and "times the direct sum's roundings (direct " in told
+    agrees(later, outputs, inputs)
+
+
+@pytest.mark.slow
+def test_algorithms_are_measured_within_a_programs_budget(own_cache):
+    """On this machine: every algorithm of every contraction, and the next compilation chooses the same at once."""
+    outputs, inputs = convolution(32, 14)
+    tuned = compile_program(outputs, inputs, tune=nf.tune.Limits(seconds=90))
+    (told,) = (r for r in tuned.trace.records if r.name == "algorithms")
+    assert all(line.count(" us") == 3 for line in told.text().splitlines()), told.text()
+    (again,) = (r for r in compile_program(outputs, inputs).trace.records if r.name == "algorithms")
+    assert again.summary == told.summary
     agrees(nf.compile(outputs, inputs), outputs, inputs)
 
 

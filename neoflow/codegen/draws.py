@@ -54,7 +54,7 @@ LARGE_DRAWS = (
 )
 """for kernels that NumPy needs long for: infinities and NaN cost it most"""
 LARGE = 1 << 22
-"""evaluations of a body from which a kernel is large"""
+"""evaluations of a body, or reads in it, from which a kernel is large"""
 WITHOUT_FLOATS = 3
 """draws of a kernel whose inputs are integers and conditions alone"""
 
@@ -147,7 +147,8 @@ class Inputs:
         self.reach = max((n for n in self.numbers if n < 1 << 31), default=1)
         self.length = max((_length(t) for t in computes), default=1)
         """how many values may go into one element"""
-        self.draws: tuple[Draw, ...] = LARGE_DRAWS if sum(t.size * _length(t) for t in computes) > LARGE else DRAWS
+        is_large = sum(t.size * max(_length(t), len(t.definition.reads)) for t in computes) > LARGE
+        self.draws: tuple[Draw, ...] = LARGE_DRAWS if is_large else DRAWS
         if not any(dt.is_float(t.dtype) for t in self.inputs):
             self.draws = DRAWS[:WITHOUT_FLOATS]
         self.follows_data = any(

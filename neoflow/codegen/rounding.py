@@ -118,6 +118,8 @@ class _Body:
         self.memo: dict[Expr, Expr | None] = {}
         self.spreads: dict[Expr, Spread] = {}
         self.magnitudes: dict[Expr, Expr] = {}
+        self.sized: dict[Slot, Slot] = {}
+        self.has_sums = any(isinstance(e, Reduce) for e in t.definition.nodes)
         self.inputs = list(t.inputs)
         self.slots: list[Slot | None] = []
         for s in t.inputs:
@@ -249,7 +251,20 @@ class _Body:
                 return Select(e.cond, self.magnitude(e.then), self.magnitude(e.other))
             case Const():
                 return const(abs(float(e.value))) if math.isfinite(e.value) else ZERO
+            case Read(source=Slot() as slot):
+                return Read(self._sized(slot), e.indices)
         return finite(e)
+
+    def _sized(self, slot: Slot) -> Slot:
+        """The tensor of the magnitudes of an input, each worked out once however often it is read."""
+        if slot not in self.sized:
+            source, own = self.inputs[slot.position], Slot(0, slot.shape, slot.dtype)
+            axes = tuple(Axis(d, n) if n > 1 else affine.integer(0) for d, n in enumerate(slot.shape))
+            body = finite(Read(own, axes))
+            self.sized[slot] = self._slot(
+                Compute(Definition(slot.shape, body, (own,)), (source,), f"size of {source.name}")
+            )
+        return self.sized[slot]
 
     def spread(self, e: Expr) -> Spread:
         if e not in self.spreads:
@@ -293,7 +308,11 @@ class _Body:
 
     def _select(self, e: Select) -> Spread:
         then, other = self.spread(e.then), self.spread(e.other)
-        chosen = [Select(e.cond, t, ZERO) for t in then.terms] + [Select(e.cond, ZERO, t) for t in other.terms]
+        if self.has_sums:
+            chosen = [Select(e.cond, t, ZERO) for t in then.terms] + [Select(e.cond, ZERO, t) for t in other.terms]
+        else:
+            one, two = (add(*s.terms) if s.terms else ZERO for s in (then, other))
+            chosen = [Select(e.cond, one, two)] if then.terms or other.terms else []
         reach = None
         if then.reach is not None or other.reach is not None:
             one, two = (finite(x) if s.reach is None else s.reach for s, x in ((then, e.then), (other, e.other)))

@@ -35,8 +35,12 @@ FENCE = 256
 """bytes before and after every array"""
 COMPUTED = ("float32", "float64")
 """types that are computed in as they are; narrower ones are computed in float32"""
+EXTREMES, EXACT = ("maximum", "minimum", "relu"), ("add", "sub", "neg", "abs")
+"""functions whose zeros are of either sign, and those of which none is too small to be held"""
 KEPT = 1 << 30
 """bytes of examples that a judge keeps"""
+AT_ONCE = 1 << 14
+"""elements that are compared at once"""
 PATTERNS = (0xFF, 0xA5)
 """of the fences and of what outputs hold before the run; 0xFF is NaN in every float type"""
 
@@ -263,9 +267,10 @@ class _Trial:
             if at is not None:
                 raise self.wrong(draw, f"writes {at} the array of {what}")
         for n, (place, a) in enumerate(zip(places, arrays, strict=False)):
-            changed = place.array.view(np.uint8) != np.ascontiguousarray(a).reshape(-1).view(np.uint8)
+            bits = np.dtype(f"u{a.itemsize}")
+            changed = place.array.view(bits) != np.ascontiguousarray(a).reshape(-1).view(bits)
             if changed.any():
-                raise self.wrong(draw, f"changes input {n} at element {int(np.argmax(changed)) // a.itemsize}")
+                raise self.wrong(draw, f"changes input {n} at element {int(np.argmax(changed))}")
 
     def compare(
         self,
@@ -278,63 +283,100 @@ class _Trial:
     ) -> None:
         """Every element within its bound; the worst one is named otherwise. wider: the bound where classes are in
         doubt too, which takes longer."""
-        excess, certain, within = _beyond(t, found, exact, bound)
-        if bound is not None and excess.max(initial=0.0) > 1:
-            excess, certain, within = _beyond(t, found, exact, wider())
-        self.compared += excess.size
-        self.doubtful += excess.size - int(np.count_nonzero(certain))
-        self.worst = max(self.worst, float(excess.max(initial=0.0)))
-        if self.worst > 1:
-            at = np.unravel_index(int(np.argmax(excess)), excess.shape)
+        seen = _compared(t, found, exact, bound)
+        if bound is not None and seen.count:
+            seen = _compared(t, found, exact, wider())
+        self.compared += exact.size
+        self.doubtful += seen.doubtful
+        self.worst = max(self.worst, seen.worst)
+        if seen.count:
+            at = np.unravel_index(seen.place, exact.shape)
             element = f"{t.name}{list(map(int, at))}"
             shown = found.view(np.uint8)[at] if t.dtype == "bool" else found[at]
-            near = f" ± {within[at]:.3g}" if within[at] else ""
-            count = int(np.count_nonzero(excess > 1))
-            others = f" ({count} of {excess.size} elements differ)" if count > 1 else ""
+            near = f" ± {seen.within:.3g}" if seen.within else ""
+            others = f" ({seen.count} of {exact.size} elements differ)" if seen.count > 1 else ""
             raise self.wrong(draw, f"computes {element} = {shown}, NumPy {exact[at]}{near}{others}")
 
 
+@dataclass
+class _Seen:
+    """What a comparison showed: doubtful elements, the worst error in units of its bound with its place and bound,
+    and how many elements are beyond theirs."""
+
+    doubtful: int = 0
+    worst: float = 0.0
+    place: int = 0
+    within: float = 0.0
+    count: int = 0
+
+
+def _compared(t: Tensor, found: np.ndarray, exact: np.ndarray, bound: np.ndarray | None) -> _Seen:
+    """A few elements at a time, which stay in a core's cache."""
+    seen, signed = _Seen(), _signed_zeros(t)
+    flat = found.reshape(-1), exact.reshape(-1), None if bound is None else bound.reshape(-1)
+    for start in range(0, exact.size, AT_ONCE):
+        a, b, limit = (None if x is None else x[start : start + AT_ONCE] for x in flat)
+        assert a is not None and b is not None
+        excess, certain, within = _beyond(t, a, b, limit, signed)
+        seen.doubtful += excess.size - int(np.count_nonzero(certain))
+        worst = int(np.argmax(excess))
+        if excess[worst] > seen.worst:
+            seen.worst, seen.place, seen.within = float(excess[worst]), start + worst, float(within[worst])
+        if seen.worst > 1:
+            seen.count += int(np.count_nonzero(excess > 1))
+    return seen
+
+
 def _beyond(
-    t: Tensor, found: np.ndarray, exact: np.ndarray, bound: np.ndarray | None
+    t: Tensor, found: np.ndarray, exact: np.ndarray, bound: np.ndarray | None, signed: float | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Errors in units of their bound, where there is no doubt, and that bound."""
     certain = np.ones(exact.shape, np.bool_) if bound is None else bound < np.inf  # NaN is a doubt too
     within = np.zeros(exact.shape) if bound is None else np.where(certain, bound, 0.0)
     if dt.is_float(t.dtype):
-        excess = _excess(t, found, exact, within)
+        excess = _excess(found, exact, within, signed)
     else:
         kind = np.uint8 if t.dtype == "bool" else found.dtype
         excess = np.where(found.view(kind) == exact.astype(kind), 0.0, np.inf)
     return np.where(certain, excess, 0.0), certain, within
 
 
-def _excess(t: Tensor, found: np.ndarray, exact: np.ndarray, bound: np.ndarray) -> np.ndarray:
-    """Errors in units of their bound; more than 1 is wrong. NaN and infinities must be where the reference has them."""
+def _excess(found: np.ndarray, exact: np.ndarray, bound: np.ndarray, signed: float | None) -> np.ndarray:
+    """Errors in units of their bound; more than 1 is wrong. NaN and infinities must be where the reference has them.
+
+    signed: the bound up to which a zero has to have the right sign.
+    """
     with np.errstate(all="ignore"):
         value = found.astype(np.float64)
         difference = np.abs(value - exact)
+        if (difference <= bound).all() and (signed is None or value.all()):
+            return difference / np.where(bound > 0, bound, 1.0)
         same = (value == exact) | (np.isnan(value) & np.isnan(exact))
         ratio = np.where(bound > 0, difference / np.where(bound > 0, bound, 1.0), np.inf)
     ratio = np.where(np.isfinite(exact) & np.isfinite(value), ratio, np.inf)
-    if _has_signed_zeros(t):
-        # what is computed wider is off by less than the type can hold, and rounded to a zero of either sign
-        limit = 1000 * FORMATS[t.dtype].tiny if t.dtype in COMPUTED else 0.0
-        certain = (exact == 0) & (value == 0) & (bound <= limit)
+    if signed is not None:
+        certain = (exact == 0) & (value == 0) & (bound <= signed)
         same &= ~(certain & (np.signbit(value) != np.signbit(exact)))
         ratio = np.where(certain, np.inf, ratio)
     return np.where(same, 0.0, ratio)
 
 
-def _has_signed_zeros(t: Tensor) -> bool:
-    """Whether the sign of a zero is said: not by an extreme, nor where an addition may have been taken out."""
-    for s in topological([t]):
-        for e in s.definition.nodes if isinstance(s, Compute) else ():
-            if isinstance(e, Binder) or (isinstance(e, Apply) and e.fn in ("maximum", "minimum", "relu")):
-                return False
-            is_sum = isinstance(e, Apply) and e.fn in ("add", "sub")
-            if is_sum and not all(any(isinstance(n, Read) for n in postorder(a)) for a in e.children):
-                return False
-    return True
+def _signed_zeros(t: Tensor) -> float | None:
+    """The bound up to which the sign of a zero is said; None: never, of an extreme, and where an addition may have been
+    taken out."""
+    nodes = [e for s in topological([t]) if isinstance(s, Compute) for e in s.definition.nodes]
+    sums = [e for e in nodes if isinstance(e, Apply) and e.fn in ("add", "sub") and dt.is_float(e.dtype)]
+    is_free = any(isinstance(e, Binder) or (isinstance(e, Apply) and e.fn in EXTREMES) for e in nodes)
+    if (
+        not dt.is_float(t.dtype)
+        or is_free
+        or not all(any(isinstance(n, Read) for n in postorder(a)) for e in sums for a in e.children)
+    ):
+        return None
+    # what is computed wider is off by less than the type can hold, and rounded to a zero of either sign; so is a sum of
+    # what was too small for the type, each a zero of its own sign
+    vanishes = any(isinstance(e, Apply) and dt.is_float(e.dtype) and e.fn not in EXACT for e in nodes)
+    return 1000 * FORMATS[t.dtype].tiny if t.dtype in COMPUTED and not (sums and vanishes) else 0.0
 
 
 class _Fenced:
@@ -342,8 +384,9 @@ class _Fenced:
 
     def __init__(self, size: int, dtype: np.dtype, pattern: int):
         self.pattern, self.nbytes = pattern, size * dtype.itemsize
-        self.memory = np.full(self.nbytes + 2 * FENCE + 64, pattern, np.uint8)
+        self.memory = np.empty(self.nbytes + 2 * FENCE + 64, np.uint8)
         self.start = FENCE + -(self.memory.ctypes.data + FENCE) % 64
+        self.memory[: self.start] = self.memory[self.start + self.nbytes :] = pattern
         self.array = self.memory[self.start : self.start + self.nbytes].view(dtype)
 
     def broken(self) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 
@@ -11,7 +12,8 @@ from neoflow.errors import ExpressionError, RuntimeFault
 from neoflow.expr.deep import Walk, run
 from neoflow.expr.functions import ARG_REDUCERS, FUNCTIONS, REDUCERS
 from neoflow.expr.interp.analysis import Guards, analysed
-from neoflow.expr.interp.contraction import Product, as_product, contract, pairing, total
+from neoflow.expr.interp.contraction import Mask, Product, as_product, pairing
+from neoflow.expr.interp.product import contract, total
 from neoflow.expr.interp.types import Types
 from neoflow.expr.interp.views import affine_view
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, Slot
@@ -23,6 +25,14 @@ LIMIT = 1 << 24
 """Elements of the largest temporary array inside one body: 128 MiB in float64."""
 BORDERED = 4
 """A copy with a border is made up to so many times the elements there are; beyond, elements are looked up."""
+
+
+def _as_slice(there: np.ndarray) -> slice | np.ndarray:
+    """Positions as a slice, if they are side by side."""
+    at = np.flatnonzero(there)
+    if at.size and at[-1] - at[0] + 1 == at.size:
+        return slice(int(at[0]), int(at[-1]) + 1)
+    return there
 
 
 class Body:
@@ -149,6 +159,8 @@ class Body:
             case Const():
                 array = np.full((1,) * len(self.ranges), e.value, self.types.work(e.dtype))
                 return self.types.rounded(array, e.dtype)
+            case Select() if len(used := self._long(e.cond)) == 1 and e.cond not in self.analysis.reading:
+                return (yield from self._along(e, used[0], guards))
             case Select():
                 cond: np.ndarray = yield self.walk(e.cond, guards)
                 then: np.ndarray = yield self.walk(e.then, (*guards, (e.cond, True)))
@@ -159,6 +171,33 @@ class Body:
             case Reduce():
                 return (yield from self._reduce(e, guards))
         raise TypeError(type(e).__name__)
+
+    def _long(self, e: Expr) -> list[int]:
+        """The axes it depends on, here."""
+        return [a.ident for a in e.free if self.length(a.ident) > 1]
+
+    def _along(self, e: Select, dim: int, guards: Guards) -> Walk[np.ndarray]:
+        """What positions along one axis choose, and what the others choose along it: each written where it belongs."""
+        chosen: list[tuple[np.ndarray, np.ndarray]] = []
+        left, other = np.ones(self.length(dim), np.bool_), cast(Expr, e)
+        while isinstance(other, Select) and (other is e or self._goes_on(other, dim)):
+            cond: np.ndarray = yield self.walk(other.cond, guards)
+            then: np.ndarray = yield self.walk(other.then, (*guards, (other.cond, True)))
+            chosen.append((left & cond.reshape(-1), then))
+            left = left & ~cond.reshape(-1)
+            guards, other = (*guards, (other.cond, False)), other.other
+        chosen.append((left, (yield self.walk(other, guards))))
+        shape = list(np.broadcast_shapes(*(array.shape for _, array in chosen)))
+        shape[dim] = left.size
+        result = np.empty(shape, np.result_type(*(array for _, array in chosen)))
+        for there, array in chosen:
+            at = (slice(None),) * dim + (_as_slice(there),)
+            result[at] = array if array.shape[dim] == 1 else array[at]
+        return result
+
+    def _goes_on(self, e: Select, dim: int) -> bool:
+        is_own = self.analysis.uses.get(e, 0) <= 1 and e.cond not in self.analysis.reading
+        return is_own and self._long(e.cond) == [dim]
 
     def _cast(self, e: Cast, array: np.ndarray) -> np.ndarray:
         work = self.types.work(e.dtype)
@@ -273,34 +312,41 @@ class Body:
             return frozenset(a.ident for a in e.free if self.length(a.ident) > 1)
 
         sets = [used(f) for f, _ in product.factors]
-        home: list[list[tuple[Expr, bool, Guards]]] = [[] for _ in sets]
-        for mask in product.masks:  # each condition joins the factor that grows least by it
-            own = used(mask[0])
-            at = min(range(len(sets)), key=lambda n: (self._size(sets[n] | own) - self._size(sets[n]), -len(sets[n])))
+        home: list[list[Mask]] = [[] for _ in sets]
+        for mask in product.masks:  # each condition joins the factor that grows least by it, its own one if that can be
+            own = used(mask.cond)
+            grown = [self._size(s | own) - self._size(s) for s in sets]
+            at = min(range(len(sets)), key=lambda n: (grown[n], mask.factors != {n}, -len(sets[n])))
             sets[at] |= own
             home[at].append(mask)
+        is_apart = all(mask.factors == {n} for n, masks in enumerate(home) for mask in masks)
+        is_last = is_apart and len(sets) == 2 and not (sets[0] ^ sets[1]) & frozenset(dims)
         steps, peak = pairing(sets, frozenset(dims), self._size)
         if self._size(peak) > LIMIT:
             cut = min(peak)
             combine = np.add if cut in dims else None
             return self._in_pieces(cut, self._size(peak), lambda piece: run(piece._reduce(e, guards)), combine)
         arrays = []
-        for (factor, inside), conditions in zip(product.factors, home, strict=True):
+        for n, ((factor, inside), masks) in enumerate(zip(product.factors, home, strict=True)):
             array = yield self.walk(factor, inside)
-            if conditions and array.dtype.kind == "f" and not np.isfinite(array).all():
+            hidden = any(mask.factors != {n} for mask in masks) and array.dtype.kind == "f"
+            if hidden and not np.isfinite(array).all():
                 return (yield from self._direct(e, dims, body, guards))  # another factor's condition hides no NaN
-            for cond, positive, outside in conditions:
-                holds = yield self.walk(cond, outside)
-                array = np.where(holds if positive else ~holds, array, np.zeros((), array.dtype))
+            for mask in masks:
+                holds = yield self.walk(mask.cond, mask.guards)
+                array = np.where(holds if mask.holds else ~holds, array, np.zeros((), array.dtype))
             arrays.append(array)
         unused = [d for d in dims if all(a.shape[d] == 1 for a in arrays)]
         scale = product.sign * math.prod(self.length(d) for d in unused)
         for i, j in steps:
             right = arrays.pop(j)
             left = arrays.pop(i)
-            arrays.append(contract(left, right, [d for d in dims if all(a.shape[d] == 1 for a in arrays)]))
+            made = contract(left, right, [d for d in dims if all(a.shape[d] == 1 for a in arrays)], is_last)
+            if made is None:
+                return (yield from self._direct(e, dims, body, guards))
+            arrays.append(made)
         result = arrays[0] if scale == 1 else arrays[0] * np.asarray(scale).astype(arrays[0].dtype)
-        if result.dtype.kind == "f" and not np.isfinite(result).all():
+        if not is_last and result.dtype.kind == "f" and not np.isfinite(result).all():
             return (yield from self._direct(e, dims, body, guards))  # to infinities the order matters
         return result
 

@@ -1,18 +1,22 @@
-"""A sum of products as a chain of matrix products: its factors, the order to multiply them in, and one such product."""
+"""A sum of products as a chain of products of two: its factors, and the order to multiply them in."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
-
-import numpy as np
+from dataclasses import dataclass, field
 
 from neoflow.expr.interp.analysis import Analysis, Guards
 from neoflow.expr.ir import Apply, Const, Expr, Select
 
-LONG = 1 << 14
-"""Terms from which float32 products are summed in float64: the library adds its blocks one after the other."""
+
+@dataclass(frozen=True)
+class Mask:
+    """A condition under `guards` without which, or with which (not `holds`), the factors of these numbers are zero."""
+
+    cond: Expr
+    holds: bool
+    guards: Guards
+    factors: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -21,33 +25,31 @@ class Product:
 
     sign: int
     factors: list[tuple[Expr, Guards]]
-    masks: list[tuple[Expr, bool, Guards]]
+    masks: list[Mask]
 
 
 def as_product(body: Expr, guards: Guards, analysis: Analysis) -> Product:
     """`body` as a product of factors, some of them zero outside a condition."""
     factors: list[tuple[Expr, Guards]] = []
-    masks: list[tuple[Expr, bool, Guards]] = []
-
+    masks: list[Mask] = []
     sign = 1
-    stack = [(body, guards)]
+    stack: list[tuple[Expr, Guards, tuple[Mask, ...]]] = [(body, guards, ())]
     while stack:
-        e, inside = stack.pop()
+        e, inside, under = stack.pop()
         match e:
-            case Expr() if analysis.uses.get(e, 0) > 1:
-                factors.append((e, inside))
-            case Apply(fn="mul"):
-                stack += [(e.args[1], inside), (e.args[0], inside)]
-            case Apply(fn="neg"):
+            case Apply(fn="mul") if analysis.uses.get(e, 0) <= 1:
+                stack += [(e.args[1], inside, under), (e.args[0], inside, under)]
+            case Apply(fn="neg") if analysis.uses.get(e, 0) <= 1:
                 sign = -sign
-                stack.append((e.args[0], inside))
-            case Select(other=Const(value=0)):
-                masks.extend((c, p, inside) for c, p in _conjuncts(e.cond, True, analysis))
-                stack.append((e.then, (*inside, (e.cond, True))))
-            case Select(then=Const(value=0)):
-                masks.extend((c, p, inside) for c, p in _conjuncts(e.cond, False, analysis))
-                stack.append((e.other, (*inside, (e.cond, False))))
+                stack.append((e.args[0], inside, under))
+            case Select(other=Const(value=0)) | Select(then=Const(value=0)) if analysis.uses.get(e, 0) <= 1:
+                holds = isinstance(e.other, Const) and e.other.value == 0
+                made = [Mask(c, p, inside) for c, p in _conjuncts(e.cond, holds, analysis)]
+                masks += made
+                stack.append((e.then if holds else e.other, (*inside, (e.cond, holds)), (*under, *made)))
             case _:
+                for mask in under:
+                    mask.factors.add(len(factors))
                 factors.append((e, inside))
     return Product(sign, factors, masks)
 
@@ -83,42 +85,3 @@ def pairing(
         sets.append(both - (dims - frozenset().union(*sets)))
         peak = max(peak, sets[-1], key=size)
     return steps, peak
-
-
-def total(array: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
-    """The sum over `dims`, which stay with extent 1; float32 accumulates in float64."""
-    wide = np.float64 if array.dtype == np.float32 else array.dtype
-    return np.add.reduce(array, axis=dims, keepdims=True, dtype=wide).astype(array.dtype, copy=False)
-
-
-def contract(a: np.ndarray, b: np.ndarray, dropped: list[int]) -> np.ndarray:
-    """a * b summed over the dimensions `dropped`, as one batched matrix product; operands have one rank and broadcast.
-
-    a: [batch, left, inner] and b: [batch, inner, right] after a transposition, each a group of dimensions.
-    """
-    a, b = (
-        total(x, own) if (own := tuple(d for d in dropped if x.shape[d] > 1 and y.shape[d] == 1)) else x
-        for x, y in ((a, b), (b, a))
-    )
-    both = [d for d in range(a.ndim) if a.shape[d] > 1 and b.shape[d] > 1]
-    inner = [d for d in both if d in dropped]
-    if not inner:
-        return a * b
-    batch = [d for d in both if d not in dropped]
-    left = [d for d in range(a.ndim) if a.shape[d] > 1 and d not in both]
-    right = [d for d in range(a.ndim) if b.shape[d] > 1 and d not in both]
-
-    def grouped(x: np.ndarray, *groups: list[int]) -> np.ndarray:
-        rest = [d for d in range(x.ndim) if all(d not in g for g in groups)]
-        shape = [math.prod(x.shape[d] for d in g) for g in groups]
-        return x.transpose([d for g in groups for d in g] + rest).reshape(shape)
-
-    x, y = grouped(a, batch, left, inner), grouped(b, batch, inner, right)
-    if x.dtype == np.float32 and x.shape[-1] > LONG:
-        product = np.matmul(x.astype(np.float64), y.astype(np.float64)).astype(np.float32)
-    else:
-        product = np.matmul(x, y)
-    kept = batch + left + right
-    shape = [max(a.shape[d], b.shape[d]) for d in kept]
-    order = kept + [d for d in range(a.ndim) if d not in kept]
-    return product.reshape(shape + [1] * (a.ndim - len(kept))).transpose(np.argsort(order))

@@ -56,16 +56,18 @@ def _winograd(tile: int) -> Algorithm:
 
 
 ALGORITHMS: tuple[Algorithm, ...] = (
+    _winograd(4),
+    _winograd(2),
     Algorithm(
         "im2col",
         lambda form, d: im2col.pays(form, dt.itemsize(d.body.dtype)),
         im2col.build,
         lambda _: Fraction(1),
     ),
-    _winograd(2),
-    _winograd(4),
 )
-"""winograd N: F(N x N, 3 x 3) and, of the gradient of a filter, F(3 x 3, N x N)."""
+"""Those with the fewest products first.
+
+winograd N: F(N x N, 3 x 3) and, of the gradient of a filter, F(3 x 3, N x N)."""
 
 BY_NAME: Mapping[str, Algorithm] = {a.name: a for a in ALGORITHMS}
 
