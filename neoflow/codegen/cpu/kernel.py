@@ -11,6 +11,7 @@ from neoflow.code import Code, Entry, Workspace
 from neoflow.codegen.cpu.entry import body_function, entry_source
 from neoflow.codegen.cpu.templates import LOWERINGS
 from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.dialect import AVX512, CPU, speaking
 from neoflow.codegen.tir.frame import Buffers
 from neoflow.codegen.tir.phases import Phases
 from neoflow.loops import Schedule, problem_of
@@ -60,8 +61,9 @@ def lower(subgraph: Subgraph, schedule: Schedule, target: Target, name: str) -> 
     values = [subgraph.value(o) for o in subgraph.outputs]
     outputs = tuple(emit.buffer(math.prod(v.shape), v.dtype, f"out{n}") for n, v in enumerate(values))
     faults = emit.Faults()
-    phases = LOWERINGS[schedule.template](problem_of(subgraph), schedule, Buffers(target, inputs, outputs, faults))
-    return assemble(name, phases, (*inputs.values(), *outputs), is_shared(subgraph), faults)
+    with speaking(AVX512 if target.vector_bytes == 64 else CPU):
+        phases = LOWERINGS[schedule.template](problem_of(subgraph), schedule, Buffers(target, inputs, outputs, faults))
+        return assemble(name, phases, (*inputs.values(), *outputs), is_shared(subgraph), faults)
 
 
 def assemble(

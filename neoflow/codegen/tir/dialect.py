@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
@@ -23,7 +23,8 @@ class Dialect:
     of a scalar. wider: by an integer type, one in which its arithmetic wraps around as TVM has it. registers: the scope
     of what stays in registers. note: stores a fault's number where others may store theirs. any_address: whether a
     vector may begin at any element of memory, and be loaded under a mask, rather than at multiples of its length only.
-    constant: a number of a type.
+    constant: a number of a type. scaled: x 2^n of two vectors of float32, n being whole, rounded once; None where that
+    is no instruction.
     """
 
     call: Callable[..., Any]
@@ -33,6 +34,7 @@ class Dialect:
     note: Callable[[tirx.Buffer, int], ts.Stmt]
     any_address: bool
     constant: Callable[[Any, str], Any]
+    scaled: Callable[[Any, Any], Any]
 
 
 def _llvm_call(name: str, *args: Any) -> Any:
@@ -47,7 +49,33 @@ def _plain_store(status: tirx.Buffer, code: int) -> ts.Stmt:
     return ts.BufferStore(status, tirx.const(code, "int32"), [tirx.const(0, "int32")])
 
 
-CPU = Dialect(_llvm_call, _c_call, {"int32": "int64", "int64": "int128"}, "global", _plain_store, True, tirx.const)
+def unscaled(_: Any, __: Any) -> None:
+    """Where a power of two is multiplied by."""
+
+
+_SCALED = (16, 8, 4)
+"""Lanes of float32 of its registers; longer vectors are two halves."""
+
+
+def _scaled(x: Any, n: Any) -> Any:
+    lanes = x.ty.dtype.lanes
+    if lanes > _SCALED[0]:
+        half = f"float32x{lanes // 2}"
+        parts = [[tirx.call_intrin(half, f"tirx.vector{which}", v) for v in (x, n)] for which in ("low", "high")]
+        return tirx.call_intrin(f"float32x{lanes}", "tirx.vectorcombine", *(_scaled(*p) for p in parts))
+    if lanes not in _SCALED:
+        return None
+    name, all_lanes, as_set = f"llvm.x86.avx512.mask.scalef.ps.{32 * lanes}", -1, 4
+    mask = tirx.const(all_lanes, "int16" if lanes == _SCALED[0] else "int8")
+    rounding = (tirx.const(as_set, "int32"),) if lanes == _SCALED[0] else ()
+    return tirx.call_llvm_pure_intrin(str(x.ty.dtype), name, x, n, x, mask, *rounding)
+
+
+CPU = Dialect(
+    _llvm_call, _c_call, {"int32": "int64", "int64": "int128"}, "global", _plain_store, True, tirx.const, unscaled
+)
+AVX512 = replace(CPU, scaled=_scaled)
+"""Of a CPU with its instructions."""
 _current: ContextVar[Dialect] = ContextVar("neoflow_dialect", default=CPU)
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from tvm import tirx
 
+from neoflow.codegen.tir.dialect import dialect
 from neoflow.codegen.tir.emit import bind, call, fma, lanes_of, splat, vector_type
 
 # exp(r) = 1 + r + r^2 P(r)                      |r| <= log(2)/2
@@ -32,27 +33,18 @@ _LOG = (
     -0.250000089,
     0.333333135,
 )
-# tanh(x) = x + x^3 P(x^2)                       |x| <= 0.65
-_TANH = (0.00205958053, -0.00808562618, 0.0216634031, -0.0539399423, 0.133331522, -0.333333284)
-# erf(x) = x + x P(x^2)                          |x| <= 1
-_ERF_SMALL = (
-    7.85386073e-05,
-    -0.000801019371,
-    0.00518832775,
-    -0.0268538129,
-    0.112835854,
-    -0.37612626,
-    0.128379166,
-)
-# erf(t) = 1 - exp(-t P(t))                      1 <= t <= 4
-_ERF_LARGE = (
-    1.39622862e-05,
-    -0.000350590475,
-    0.00375747052,
-    -0.0240100548,
-    0.106530853,
-    0.634969532,
-    1.1286943,
+# 2^f = 1 + f P(f)                               |f| <= 1/2
+_EXP2 = (0.000154035118, 0.00133908041, 0.00961823776, 0.0555035731, 0.240226498, 0.693147188)
+# erf(x) = 1 - 2^(-x P(x))                       0 <= x <= 4
+_ERF = (
+    5.87293107e-05,
+    -0.000549668899,
+    0.0018058914,
+    0.000296782378,
+    -0.0278753421,
+    0.14832984,
+    0.918443463,
+    1.62790709,
 )
 # sin(r) = r + r^3 P(r^2), cos(r) = 1 + r^2 P(r^2)   |r| <= pi/4, in float64
 _SIN = (2.7181216275e-06, -1.98393348360966e-4, 8.33332938588946e-3, -1.66666666414e-1)
@@ -60,6 +52,7 @@ _COS = (2.43904487962774e-5, -1.38867637746099e-3, 4.16666233237390e-2, -4.99999
 
 _ROUND_BIAS = 12582912.0  # 1.5 * 2^23: adding it leaves the nearest integer in the low mantissa bits
 _ROUND_BITS = 0x4B400000  # the same number's bits
+_ONE_BITS = 0x3F800000  # those of 1
 
 
 def _bits(x: tirx.Expr) -> tirx.Expr:
@@ -99,13 +92,24 @@ def _exp(x: tirx.Expr, name: Names) -> tirx.Expr:
     n = name(biased - _const(x, _ROUND_BIAS))
     r = fma(n, _const(x, -0.693359375), x)  # log(2) = 0.693359375 - 2.12194440e-4
     r = name(fma(n, _const(x, 2.12194440e-4), r))
-    value = fma(r * r, _poly(_EXP, r), r) + _const(x, 1.0)
+    value = _poly((*_EXP, 1.0, 1.0), r)
+    scaled = dialect().scaled(value, n)
+    if scaled is not None:
+        return scaled
     # 2^n in two factors, for results that are denormal (n < -126) or near overflow (n = 128)
     k = name(_bits(biased) - _iconst(x, _ROUND_BITS))
     half = name(k >> _iconst(x, 1))
     first = _float((half + _iconst(x, 127)) << _iconst(x, 23))
     second = _float((k - half + _iconst(x, 127)) << _iconst(x, 23))
     return value * first * second
+
+
+def _exp2_less_one(y: tirx.Expr, name: Names) -> tirx.Expr:
+    """2^y - 1 for |y| <= 64, to the last digits of a small one. An error of y, relative to it, stays."""
+    biased = name(y + _const(y, _ROUND_BIAS))
+    f = name(y - (biased - _const(y, _ROUND_BIAS)))
+    power = name(_float((_bits(biased) << _iconst(y, 23)) + _iconst(y, _ONE_BITS)))
+    return fma(f * _poly(_EXP2, f), power, power - _const(y, 1.0))
 
 
 def _log(x: tirx.Expr, name: Names) -> tirx.Expr:
@@ -127,11 +131,12 @@ def _log(x: tirx.Expr, name: Names) -> tirx.Expr:
 
 
 def _tanh(x: tirx.Expr, name: Names) -> tirx.Expr:
-    size = name(call("llvm.fabs", x))
-    square = name(x * x)
-    small = fma(square * x, _poly(_TANH, square), x)
-    large = _const(x, 1.0) - _const(x, 2.0) / (_exp(size + size, name) + _const(x, 1.0))
-    return call("llvm.copysign", tirx.Select(size < _const(x, 0.65), small, large), x)  # tanh(-0) too
+    """e / (e + 2), e = exp(2x) - 1; 1 from 10 on."""
+    x = name(x)
+    near = name(tirx.Select(x > _const(x, 10.0), _const(x, 10.0), x))
+    near = name(tirx.Select(near < _const(x, -10.0), _const(x, -10.0), near))
+    e = name(_exp2_less_one(name(near * _const(x, 2.0 * math.log2(math.e))), name))
+    return call("llvm.copysign", e / (e + _const(x, 2.0)), x)  # tanh(-0) too
 
 
 def _sigmoid(x: tirx.Expr, name: Names) -> tirx.Expr:
@@ -143,11 +148,8 @@ def _sigmoid(x: tirx.Expr, name: Names) -> tirx.Expr:
 
 def _erf(x: tirx.Expr, name: Names) -> tirx.Expr:
     size = name(call("llvm.fabs", x))
-    square = name(x * x)
-    small = fma(x, _poly(_ERF_SMALL, square), x)
     t = name(tirx.Select(size > _const(x, 4.0), _const(x, 4.0), size))
-    large = _const(x, 1.0) - _exp(-(t * _poly(_ERF_LARGE, t)), name)
-    return tirx.Select(size < _const(x, 1.0), small, call("llvm.copysign", large, x))
+    return call("llvm.copysign", _exp2_less_one(name(-t * _poly(_ERF, t)), name), x)
 
 
 def _sin_cos(x: tirx.Expr, quarter_turns: int, name: Names) -> tirx.Expr:
