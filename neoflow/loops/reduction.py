@@ -3,9 +3,8 @@
 `lane` is "output": a vector of neighbouring outputs, the reduced axes as loops; or "reduced": one output, vectors
 along the last reduced axis, the lanes combined as a tree at the end.  `unroll` vectors hide the latency of the
 operation, those of `rows` rows of outputs where a row is short.  `splits` > 1 divides the first reduced axis into
-parts reduced side by side, combined in order by a second pass.  With `terms` a few terms are written out, so that guards
-are decided before.  The order of operations depends on the schedule
-alone, so results are reproducible.
+parts reduced side by side, combined in order by a second pass.  With `terms` a few terms are written out: guards are
+then decided before.  The order of operations depends on the schedule alone, so results are reproducible.
 """
 
 from __future__ import annotations
