@@ -44,6 +44,9 @@ stretch; 1.3 times as fast as 256 from the third-level cache. Fitted."""
 FEW_TERMS = 16
 """Terms of a maximum up to which a core overlaps one output with the next by itself: rows side by side only make more
 streams of memory than it fetches ahead. Fitted to pooling."""
+WRITTEN_TERMS = 48
+"""Terms of vectors side by side that are written out together: guards at the border of a window are then decided for
+each, which is most of what padded pooling computes. More is code that takes longer to compile than it saves."""
 TILE_ROWS, SPARE_REGISTERS = 14, 2
 """Rows of a register tile at most, and registers left for what is not an accumulator or a vector of the panel: 14 rows
 of 2 vectors and the 2 of the panel are 30 of 32."""

@@ -3,19 +3,22 @@
 `lane` is "output": a vector of neighbouring outputs, the reduced axes as loops; or "reduced": one output, vectors
 along the last reduced axis, the lanes combined as a tree at the end.  `unroll` vectors hide the latency of the
 operation, those of `rows` rows of outputs where a row is short.  `splits` > 1 divides the first reduced axis into
-parts reduced side by side, combined in order by a second pass.  The order of operations depends on the schedule
-alone, so results are reproducible.
+parts reduced side by side, combined in order by a second pass.  With `terms` a few terms are written out: guards are
+then decided before.  The order of operations depends on the schedule alone, so results are reproducible.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 
+from neoflow.expr import affine
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Axis, Expr, Reduce
+from neoflow.expr.functions import ARG_REDUCERS
+from neoflow.expr.ir import Axis, Expr, Reduce, Select, postorder
 from neoflow.loops import costs
 from neoflow.loops.knob import FLAG, NUMBER, WORD, Chosen, Knob, Range, flags, one, up_to
-from neoflow.loops.nest import Nest, input_reads, is_data_dependent, stride
+from neoflow.loops.nest import Nest, input_reads, is_data_dependent, replaced, stride
 from neoflow.loops.problem import FUSE, Measures, NestProblem, lanes_along, nbytes, one_lane, usual_lanes
 from neoflow.target import Target
 from neoflow.verdict import Verdict
@@ -25,6 +28,8 @@ MOST_UNROLLED = 16
 """Vectors of accumulators along the lanes, at most."""
 MOST_ACCUMULATORS = 32
 """Vectors of accumulators at most: the registers of the larger instruction set."""
+MOST_TERMS = 32
+"""Terms of a sum that may be written out: windows of five by five, not more code than LLVM is quick with."""
 PARTS_A_THREAD = 8
 """Parts of a reduced axis at most, by threads: more only add passes over partial results."""
 
@@ -135,11 +140,13 @@ def _rows(p: NestProblem, _: Target, k: Chosen) -> Range:
 
 
 def _usual_rows(p: NestProblem, _: Target, k: Chosen) -> int:
-    """A short row leaves registers for its neighbours; the largest of a few terms has nothing to wait for."""
+    """A short row leaves registers for its neighbours; the largest of a few terms has nothing to wait for, nor has what
+    computes conditions."""
     nest = p.fused(k)
     if k["lane"] != "output" or len(nest.axes) < 2:
         return 1
-    if reduced(nest).op != "sum" and costs.points(reduced(nest).axes) <= costs.FEW_TERMS:
+    is_guarded = any(isinstance(n, Select) for n in postorder(reduced(nest).body))
+    if (reduced(nest).op != "sum" or is_guarded) and costs.points(reduced(nest).axes) <= costs.FEW_TERMS:
         return 1
     vectors = max(1, math.ceil(nest.axes[-1].extent / int(k["lanes"])))
     extent, most = nest.axes[-2].extent, max(1, costs.SHORT_ROW_VECTORS // vectors)
@@ -188,6 +195,32 @@ def _usual_splits(p: NestProblem, target: Target, k: Chosen) -> int:
     return min(wanted, len(_splits(p, target, k).values))
 
 
+# --- terms
+
+
+def _terms(p: NestProblem, _: Target, k: Chosen) -> Range:
+    reduction = reduced(p.fused(k))
+    if k["lane"] != "output" or k["splits"] != 1 or not reduction.axes:
+        return one(False, "terms of outputs side by side are written out, all of them")
+    if reduction.op in ARG_REDUCERS:
+        return one(False, "an extreme's position is counted in a loop")
+    count = costs.points(reduction.axes)
+    return flags(count <= MOST_TERMS, f"there are {count} terms, {MOST_TERMS} are written out at most")
+
+
+def _usual_terms(p: NestProblem, target: Target, k: Chosen) -> bool:
+    """A few: what depends on which it is, a guard above all, is then decided."""
+    copies = costs.points(reduced(p.fused(k)).axes) * int(k["unroll"]) * int(k["tile_rows"])
+    return True in _terms(p, target, k) and copies <= costs.WRITTEN_TERMS
+
+
+def terms_of(reduction: Reduce) -> list[Reduce]:
+    """The reduction of each term by itself: the body at every point of the reduced axes, in order."""
+    points = itertools.product(*(range(a.extent) for a in reduction.axes))
+    mappings = [dict[Expr, Expr](zip(reduction.axes, map(affine.integer, at), strict=True)) for at in points]
+    return [Reduce(reduction.op, (), affine.simplify(replaced(reduction.body, m))) for m in mappings]
+
+
 def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
     nest, splits = p.fused(k), int(k["splits"])
     points, terms = costs.points(nest.axes), costs.points(reduced(nest).axes)
@@ -213,4 +246,5 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
     Knob("tile_rows", NUMBER, "rows of outputs side by side", _rows, _usual_rows),
     Knob("parallel", FLAG, "threads share the tasks", _parallel, _is_worth_sharing),
     Knob("splits", NUMBER, "parts of the first reduced axis", _splits, _usual_splits),
+    Knob("terms", FLAG, "the terms are written out", _terms, _usual_terms),
 )

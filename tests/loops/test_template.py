@@ -234,9 +234,9 @@ def test_templates_that_do_not_fit():
 def test_nests_of_a_row_are_judged_each():
     problem = problem_of(softmax())
     schedule = default(problem, TWO)
-    assert [s.template for s in schedule.inner] == ["reduction", "map", "reduction", "map"]
+    assert [s.template for s in schedule.inner] == ["reduction", "map", "reduction", "map", "map"]
     short = Schedule("rows", schedule.knobs, schedule.inner[:-1])
-    assert "rows has 4 nests here, the schedule 3" in legal(problem, short, TWO).reason
+    assert "rows has 5 nests here, the schedule 4" in legal(problem, short, TWO).reason
     parallel = changed(schedule.inner[1], parallel=True)
     inside = Schedule("rows", schedule.knobs, (schedule.inner[0], parallel, *schedule.inner[2:]))
     assert legal(problem, inside, TWO).reason.startswith("nest 1: parallel=True")

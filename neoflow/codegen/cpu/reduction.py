@@ -14,6 +14,7 @@ from neoflow.codegen.tir.frame import Frame, Strip, points
 from neoflow.codegen.tir.phases import Phase, Phases, Scratch
 from neoflow.codegen.tir.reducers import Reducer, State
 from neoflow.expr.ir import Axis
+from neoflow.loops.reduction import terms_of
 from neoflow.loops.schedule import Schedule
 
 Value = emit.Value
@@ -38,6 +39,7 @@ class _Lowering:
         self.rows = int(schedule["tile_rows"])
         self.parallel, self.along_output = bool(schedule["parallel"]), schedule["lane"] == "output"
         self.reducer = Reducer(reduction)
+        self.written = [Reducer(term) for term in terms_of(reduction)] if schedule["terms"] else []
         candidates = self.outputs if self.along_output else self.reduced
         self.lane_axis = candidates[-1] if candidates else Axis(-3, 1)  # all reduced axes may have length 1
         self.strip = Strip(self.lane_axis, self.lanes)
@@ -138,14 +140,18 @@ class _Lowering:
         mask = self.strip.tail_mask() if masked else None
         state = self.reducer.state(len(places), self.lanes)
 
-        def step(to: State, inner: Env) -> list:
+        def term(reducer: Reducer, to: State, inner: Env) -> list:
             out: list = []
             for n, place in enumerate(places):
                 ev = self.frame.evaluator({**inner, **place}, self.lane_axis, self.lanes, mask=mask)
-                out += self.reducer.accumulate(to, n, ev)
+                out += reducer.accumulate(to, n, ev)
             return out
 
-        body = state.allocate() + self._over(self.reduced, env, part, state, step)
+        body = state.allocate()
+        if self.written:
+            body += [s for reducer in self.written for s in term(reducer, state, env)]
+        else:
+            body += self._over(self.reduced, env, part, state, lambda to, inner: term(self.reducer, to, inner))
         for n, place in enumerate(places):
             body += finish(place, part, state.values(n), mask)
         return body

@@ -35,6 +35,8 @@ _LOG = (
 )
 # 2^f = 1 + f P(f)                               |f| <= 1/2
 _EXP2 = (0.000154035118, 0.00133908041, 0.00961823776, 0.0555035731, 0.240226498, 0.693147188)
+# exp(2r) = 1 + r P(r)                          |r| <= log(2)/4
+_TANH = (0.0888887816, 0.267811566, 0.666674198, 1.33332047, 1.99999993, 2.00000002)
 # erf(x) = 1 - 2^(-x P(x))                       0 <= x <= 4
 _ERF = (
     5.87293107e-05,
@@ -104,12 +106,10 @@ def _exp(x: tirx.Expr, name: Names) -> tirx.Expr:
     return value * first * second
 
 
-def _exp2_less_one(y: tirx.Expr, name: Names) -> tirx.Expr:
-    """2^y - 1 for |y| <= 64, to the last digits of a small one. An error of y, relative to it, stays."""
-    biased = name(y + _const(y, _ROUND_BIAS))
-    f = name(y - (biased - _const(y, _ROUND_BIAS)))
-    power = name(_float((_bits(biased) << _iconst(y, 23)) + _iconst(y, _ONE_BITS)))
-    return fma(f * _poly(_EXP2, f), power, power - _const(y, 1.0))
+def _less_one(biased: tirx.Expr, rest: tirx.Expr, coefficients: tuple[float, ...], name: Names) -> tirx.Expr:
+    """2^n (1 + rest P(rest)) - 1, to the last digits of a small one; biased: n above the bias, |n| <= 64."""
+    power = name(_float((_bits(biased) << _iconst(rest, 23)) + _iconst(rest, _ONE_BITS)))
+    return fma(rest * _poly(coefficients, rest), power, power - _const(rest, 1.0))
 
 
 def _log(x: tirx.Expr, name: Names) -> tirx.Expr:
@@ -132,10 +132,11 @@ def _log(x: tirx.Expr, name: Names) -> tirx.Expr:
 
 def _tanh(x: tirx.Expr, name: Names) -> tirx.Expr:
     """e / (e + 2), e = exp(2x) - 1; 1 from 10 on."""
-    x = name(x)
     near = name(tirx.Select(x > _const(x, 10.0), _const(x, 10.0), x))
     near = name(tirx.Select(near < _const(x, -10.0), _const(x, -10.0), near))
-    e = name(_exp2_less_one(name(near * _const(x, 2.0 * math.log2(math.e))), name))
+    biased = name(fma(near, _const(x, 2.0 * math.log2(math.e)), _const(x, _ROUND_BIAS)))
+    rest = name(fma(biased - _const(x, _ROUND_BIAS), _const(x, -math.log(2) / 2), near))
+    e = name(_less_one(biased, rest, _TANH, name))
     return call("llvm.copysign", e / (e + _const(x, 2.0)), x)  # tanh(-0) too
 
 
@@ -149,7 +150,10 @@ def _sigmoid(x: tirx.Expr, name: Names) -> tirx.Expr:
 def _erf(x: tirx.Expr, name: Names) -> tirx.Expr:
     size = name(call("llvm.fabs", x))
     t = name(tirx.Select(size > _const(x, 4.0), _const(x, 4.0), size))
-    return call("llvm.copysign", _exp2_less_one(name(-t * _poly(_ERF, t)), name), x)
+    y = name(-t * _poly(_ERF, t))
+    biased = name(y + _const(x, _ROUND_BIAS))
+    rest = name(y - (biased - _const(x, _ROUND_BIAS)))
+    return call("llvm.copysign", _less_one(biased, rest, _EXP2, name), x)
 
 
 def _sin_cos(x: tirx.Expr, quarter_turns: int, name: Names) -> tirx.Expr:
