@@ -30,7 +30,7 @@ from neoflow.measure.here import environment
 from neoflow.pipeline import Compiled, adopt
 from neoflow.runtime.function import Function
 from neoflow.tune import Limits
-from neoflow.tuning import uses_of
+from neoflow.tuning import SearchCurve, uses_of
 
 PATIENCE = Limits(patience=400)
 """When a search beside a run ends that is not told: so many candidates of all kernels without a better one."""
@@ -71,6 +71,7 @@ class Exploration:
             raise ConfigError(f"the share of a search is above 0 and at most 1, not {share}")
         self.function, self.told, self.stopped = function, "", ""
         """told: how far the search is, stopped: why it has ended; "" before"""
+        self._curves: dict[str, SearchCurve] = {}
         self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._process = subprocess.Popen(
             COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment()}
@@ -89,6 +90,11 @@ class Exploration:
     def is_over(self) -> bool:
         """Whether the search has ended; what it found may still be there to `take`."""
         return bool(self.stopped)
+
+    @property
+    def curves(self) -> tuple[SearchCurve, ...]:
+        """How the search has gone for each kernel so far."""
+        return tuple(self._curves.values())
 
     def take(self) -> list[Swap]:
         """Adopt what was found since the last time: to be called between two calls of the function. Never waits."""
@@ -143,9 +149,18 @@ class Exploration:
             event = json.loads(line)
             if "better" in event:
                 self._events.put(event["better"])
+            if "curve" in event:
+                self._curves[event["of"]] = _longer(self._curves.get(event["of"]), event["curve"])
             self.told = event.get("told", self.told)
             self.stopped = event.get("stopped", self.stopped)
         self.stopped = self.stopped or "the process of the search has ended"
+
+
+def _longer(curve: SearchCurve | None, event: dict[str, Any]) -> SearchCurve:
+    """A curve with what the search has told of it."""
+    before = () if curve is None else curve.points
+    points = (*before, *((float(t), int(n), float(s)) for t, n, s in event["points"]))
+    return SearchCurve(event["name"], event["calls"], event["floor"], points)
 
 
 def _asked(compiled: Compiled, limits: Limits, share: float, seed: int) -> dict[str, Any]:

@@ -71,7 +71,9 @@ class Explorer:
         self.out.flush()
 
     def _watch(self, choices: Sequence[tuning.Choice], number: int, text: str) -> None:
-        self.tell(told=text)
+        choice = choices[number]
+        curve = {"name": choice.use.name, "calls": choice.use.calls, "floor": choice.floor}
+        self.tell(told=text, curve={**curve, "points": choice.curve[-1:]}, of=choice.use.subgraph.digest)
         self._offer(choices[number])
 
     def _offer(self, choice: tuning.Choice) -> None:

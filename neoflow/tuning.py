@@ -61,7 +61,8 @@ def uses_of(calls: Sequence[KernelCall]) -> tuple[Use, ...]:
 @dataclass(frozen=True)
 class Choice:
     """The schedule of a kernel and where it is from; seconds of a call with it, with the default and at least, where
-    they are known; candidates measured for it now."""
+    they are known; candidates measured for it now. curve: after each batch, seconds since the tuning began, candidates
+    of this kernel until then, and seconds of the best one."""
 
     use: Use
     schedule: Schedule
@@ -70,6 +71,7 @@ class Choice:
     default_seconds: float | None = None
     floor: float | None = None
     trials: int = 0
+    curve: tuple[tuple[float, int, float], ...] = ()
 
     def __str__(self) -> str:
         if self.seconds is None:
@@ -77,6 +79,31 @@ class Choice:
         floor = "" if not self.floor else f", {self.floor / self.seconds:.0%} of its floor's speed"
         before = "" if not self.default_seconds else f", {self.default_seconds / self.seconds:.2f}x the default's"
         return f"{self.schedule}  [{self.origin}: {self.seconds * 1e6:.1f} us{before}{floor}]"
+
+
+@dataclass(frozen=True)
+class SearchCurve:
+    """A kernel's search. points: seconds since the tuning began, candidates until then, seconds of the best one."""
+
+    name: str
+    calls: int
+    floor: float | None
+    points: tuple[tuple[float, int, float], ...]
+
+    @property
+    def gain(self) -> float:
+        """Seconds of a step."""
+        return self.calls * (self.points[0][2] - self.points[-1][2])
+
+    def __str__(self) -> str:
+        (seconds, trials, best), first = self.points[-1], self.points[0][2]
+        share = f", {self.floor / best:.0%} of its floor's speed" if self.floor else ""
+        return f"{trials} candidates in {seconds:.0f} s: {first * 1e6:.1f} to {best * 1e6:.1f} us{share}"
+
+
+def curves_of(choices: Sequence[Choice]) -> tuple[SearchCurve, ...]:
+    """Of the kernels that were searched for."""
+    return tuple(SearchCurve(c.use.name, c.use.calls, c.floor, c.curve) for c in choices if c.curve)
 
 
 @dataclass(frozen=True)
@@ -236,7 +263,7 @@ def tune(
         nonlocal made
         made += len(progress.new)
         kept.add(progress.subgraph, target, progress.new)
-        choices[number] = _progressed(choices[number], progress)
+        choices[number] = _progressed(choices[number], progress, time.monotonic() - begun)
         text = told(made, choices[number], choices)
         tell("tuning", note=text)
         return watch(choices, number, text) if watch is not None else None
@@ -248,7 +275,8 @@ def tune(
             continue
         kept.add(task.subgraph, target, [t for t in found.trials if t not in task.known])
         best, usual, count = found.best, found.default.seconds, len(found.trials) - len(task.known)
-        choices[n] = Choice(uses[n], best.schedule, ORIGINS[2], best.seconds, usual, found.floor, count)
+        curve = choices[n].curve
+        choices[n] = Choice(uses[n], best.schedule, ORIGINS[2], best.seconds, usual, found.floor, count, curve)
     if prior is not None and prior.is_trained:
         with suppress(OSError):  # what was learned is a help, no more
             Folder(folder).write(learned, prior.to_bytes())
@@ -263,13 +291,14 @@ def _task(choice: Choice, target: Target, kept: Records) -> Task:
     return Task(subgraph, choice.use.calls, choice.seconds, (*others, *foreign), known)
 
 
-def _progressed(choice: Choice, progress: Progress) -> Choice:
-    """The choice after a batch, the finals still to come."""
+def _progressed(choice: Choice, progress: Progress, now: float) -> Choice:
+    """The choice after a batch that ended now, the finals still to come."""
     best, usual = progress.best, progress.default
     if best is None:
         return choice
     before, count = None if usual is None else usual.seconds, choice.trials + len(progress.new)
-    return Choice(choice.use, best.schedule, ORIGINS[2], best.seconds, before, progress.floor, count)
+    curve = choice.curve if best.seconds is None else (*choice.curve, (round(now, 3), count, best.seconds))
+    return Choice(choice.use, best.schedule, ORIGINS[2], best.seconds, before, progress.floor, count, curve)
 
 
 def told(made: int, latest: Choice, choices: Sequence[Choice]) -> str:

@@ -19,7 +19,8 @@ from neoflow import cli, pipeline
 from neoflow.commands.options import WithDefault
 from neoflow.kept import records_in
 from neoflow.models import build_model, find_model
-from neoflow.report import packaged
+from neoflow.report import packaged, tuning
+from neoflow.report.tuning import TunedModel
 from neoflow.tune.records import Records
 from tests.tune.candidates import TARGET, product, trials
 
@@ -513,6 +514,15 @@ def test_build_measures_candidates(run):
     (scores,) = nf.load("tiny.nflib").infer(model.example()[0])
     expected = nf.evaluate([model.scores], {model.x: model.example()[0], **model.initial()})[0]
     np.testing.assert_allclose(scores, expected, rtol=1e-4)
+
+
+def test_the_page_of_a_tuning_is_written(run, monkeypatch, tmp_path):
+    found = TunedModel("tiny", 1, "train", "cpu", 1.0, 0, "seconds", None, None, ())
+    monkeypatch.setattr(tuning, "tune", lambda *arguments, **options: found)
+    status, out, _ = run("tune", "tiny", "--report", tmp_path / "page.html", "--json")
+    assert status == 0 and json.loads(out)["model"] == "tiny" and "tiny, tuned" in (tmp_path / "page.html").read_text()
+    status, _, err = run("tune", "tiny", "--report", tmp_path)
+    assert status == 1 and f"the report cannot be written to {tmp_path}: Is a directory" in err
 
 
 @pytest.mark.parametrize("command", [("tune", "tiny", "--seconds", "1"), ("build", "tiny", "--tune", "1")])

@@ -27,7 +27,7 @@ with without_torch():
     from tvm.s_tir import meta_schedule
 
 PATIENCE = 120.0
-"""Seconds of a candidate: 30, the default, are few where processes that import TVM wait for each other."""
+"""Seconds of a candidate: with 30, the default, all of the first ones were lost on a machine that did other things."""
 
 
 def _matmul(a: Any, b: Any, left: str, right: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -41,19 +42,34 @@ def tune_model(
     precision: PrecisionName = "fp32",
     threads: Threads = None,
     fleet: Fleet = None,
+    report: Annotated[Path | None, typer.Option(help="Write the searches' curves there, as an HTML page.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Search for better schedules of a model's kernels; every later compilation on this machine takes them."""
+    from neoflow.report.tuned import render_tuning
     from neoflow.report.tuning import tune as run
     from neoflow.tune import Limits
 
     use_threads(threads)
     limits = Limits(trials=trials, seconds=seconds)
     found = run(model, batch, mode.value, limits, target, precision, show=not as_json, fleet=fleet)
+    if report is not None:
+        _write_report(report, render_tuning(found))
     if as_json:
         print_json(asdict(found))
     else:
         print(found)
+
+
+def _write_report(path: Path, text: str) -> None:
+    """Raises `ConfigError` where it cannot be written."""
+    from neoflow.errors import ConfigError
+    from neoflow.report.html import write_page
+
+    try:
+        write_page(path, text)
+    except OSError as error:
+        raise ConfigError(f"the report cannot be written to {path}: {error.strerror or error}") from None
 
 
 @app.command("export")

@@ -15,7 +15,6 @@ from neoflow.package.manifest import MALFORMED, is_name
 from neoflow.runtime.plan import Buffer, Call, Plan
 
 PROGRAM = "program.json"
-PARAMETERS = "parameters.safetensors"
 CONSTANTS = "constants.bin"
 _KINDS = ("input", "output", "parameter", "constant", "temporary", "scratch", "view")
 _MOST = 1 << 62

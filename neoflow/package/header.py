@@ -7,9 +7,9 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from neoflow.package.contents import PARAMETERS, Array, Contents, Program
+from neoflow.package.contents import Array, Contents, Program
 from neoflow.package.image import FOREIGN, UNREADABLE
-from neoflow.package.manifest import FORMAT
+from neoflow.package.manifest import FORMAT, PARAMETERS
 
 _TYPES = {
     "float64": "double",

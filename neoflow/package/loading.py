@@ -1,26 +1,44 @@
-"""`nf.load`: a package runs again, with no compiler and nothing of the language it was written in."""
+"""`nf.load`: a package runs again, with no compiler and nothing of the language it was written in.
+
+What takes long in a new process are imports, and reading and hashing the parameters: a thread does the latter, while
+the former go on.
+"""
 
 from __future__ import annotations
 
-import ctypes
 import os
-from collections.abc import Sequence
+import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
+from neoflow.errors import PackageError
+from neoflow.package.manifest import PARAMETERS, Made, Manifest, read_checked, read_manifest
 
-from neoflow import config
-from neoflow import dtype as dt
-from neoflow.errors import CheckpointError, PackageError, RuntimeFault
-from neoflow.package.contents import PARAMETERS, PROGRAM, Contents, Placed, Program, read_contents
-from neoflow.package.function import Package, PackagedFunction, PackagedParameter, Place
-from neoflow.package.manifest import Made, Manifest, read_checked, read_manifest
-from neoflow.runtime.device.cpu import CPU
-from neoflow.runtime.exchange import OnHost
-from neoflow.runtime.executor import load_kernel
-from neoflow.runtime.store import STORE
-from neoflow.runtime.tensorfile import unpack_arrays
-from neoflow.target import cpu_features
+if TYPE_CHECKING:
+    from neoflow.package.function import Package
+
+
+class _Ahead:
+    """A file of a package, read and checked by a thread."""
+
+    def __init__(self, folder: Path, manifest: Manifest, name: str):
+        self._data, self._failure = b"", PackageError(f"{folder} was not read")
+        self._is_read = False
+        self._thread = threading.Thread(target=self._read, args=(folder, manifest, name), daemon=True)
+        self._thread.start()
+
+    def _read(self, folder: Path, manifest: Manifest, name: str) -> None:
+        try:
+            self._data, self._is_read = read_checked(folder, manifest, name), True
+        except PackageError as error:
+            self._failure = error
+
+    def wait(self) -> bytes:
+        """The file. Raises what reading it has raised."""
+        self._thread.join()
+        if not self._is_read:
+            raise self._failure
+        return self._data
 
 
 def load(path: str | os.PathLike) -> Package:
@@ -31,69 +49,20 @@ def load(path: str | os.PathLike) -> Package:
     """
     folder = Path(path)
     manifest = read_manifest(folder)
+    parameters = _Ahead(folder, manifest, PARAMETERS)
     if manifest.target.kind == "cpu":
         _check_cpu(folder, manifest.target)
-    contents = read_contents(read_checked(folder, manifest, PROGRAM))
-    try:
-        place = (
-            _on_cpu(folder, manifest, contents)
-            if manifest.target.kind == "cpu"
-            else _on_gpu(folder, manifest, contents)
-        )
-        parameters = _parameters(folder, manifest, contents)
-        functions = {p.name: _function(p, parameters, place) for p in contents.programs}
-    except RuntimeFault as fault:
-        raise PackageError(f"{folder} cannot be loaded: {fault.message}") from None
-    return Package(folder, manifest, functions, {p.name: p for p in parameters})
+    from neoflow.package.assembling import assemble  # imported here: the thread reads meanwhile
 
-
-def _function(program: Program, parameters: Sequence[PackagedParameter], place: Place) -> PackagedFunction:
-    pairs = zip(program.plan.kernels, program.libraries, strict=True)
-    return PackagedFunction(program, parameters, [load_kernel(c, place.libraries[n]) for c, n in pairs], place)
+    return assemble(folder, manifest, parameters.wait)
 
 
 def _check_cpu(folder: Path, made: Made) -> None:
+    from neoflow.target import cpu_features  # imported here as well
+
     there = cpu_features()
     missing = [f for f in made.features if f not in there]
     if missing:
         raise PackageError(
             f"{folder} is for a CPU like {made.mcpu}, and this machine's lacks {', '.join(missing)}: build it here"
         )
-
-
-def _on_cpu(folder: Path, manifest: Manifest, contents: Contents) -> Place:
-    libraries = [CPU.load(read_checked(folder, manifest, name)) for name in contents.libraries]
-    CPU.install(lambda: libraries[0])
-    start = libraries[0].address(f"{manifest.name}_constants")
-    threads = min(manifest.target.threads, config.threads())
-    return Place(CPU, libraries, [_view(start, c) for c in contents.constants], OnHost, threads)
-
-
-def _on_gpu(folder: Path, manifest: Manifest, contents: Contents) -> Place:
-    from neoflow.package.gpu import place_on_gpu  # imported here: on a CPU nobody waits for it
-
-    return place_on_gpu(folder, manifest, contents)
-
-
-def _view(start: int, c: Placed) -> np.ndarray:
-    """The elements of a constant where they lie, in a library."""
-    kind = dt.NUMPY[c.dtype]
-    count = int(np.prod(c.shape, dtype=np.int64)) * kind.itemsize
-    raw = np.ctypeslib.as_array((ctypes.c_uint8 * count).from_address(start + c.offset))
-    return raw.view(kind).reshape(c.shape)
-
-
-def _parameters(folder: Path, manifest: Manifest, contents: Contents) -> list[PackagedParameter]:
-    """The parameters, with the values of the package."""
-    try:
-        arrays, _ = unpack_arrays(read_checked(folder, manifest, PARAMETERS), f"{folder}/{PARAMETERS}")
-    except CheckpointError as error:
-        raise PackageError(error.message) from None
-    made = []
-    for said in contents.parameters:
-        p, value = PackagedParameter(said), arrays.get(said.name)
-        if value is None or value.shape != p.shape or dt.NAMES.get(value.dtype) != p.dtype:
-            raise PackageError(f"{folder} is damaged: {PARAMETERS} has no {said}")
-        STORE.begin(p, value)
-        made.append(p)
-    return made

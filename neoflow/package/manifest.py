@@ -22,6 +22,7 @@ from neoflow.errors import PackageError
 FORMAT = 1
 """What this version writes, and the newest that it reads."""
 MANIFEST = "manifest.json"
+PARAMETERS = "parameters.safetensors"
 _MOST_BYTES = 1 << 24
 """Of a manifest."""
 _MOST_LETTERS = 100

@@ -18,10 +18,10 @@ from neoflow.errors import PackageError
 from neoflow.expr.tensor import Constant, Parameter, Tensor
 from neoflow.graph import Graph
 from neoflow.kernel import Kernel
-from neoflow.package.contents import CONSTANTS, PARAMETERS, PROGRAM, Array, Contents, Placed, Program
+from neoflow.package.contents import CONSTANTS, PROGRAM, Array, Contents, Placed, Program
 from neoflow.package.header import RESERVED, make_header
 from neoflow.package.image import make_image
-from neoflow.package.manifest import MANIFEST, Made, Manifest, Written, digest, is_name
+from neoflow.package.manifest import MANIFEST, PARAMETERS, Made, Manifest, Written, digest, is_name
 from neoflow.runtime.device import ALIGNMENT
 from neoflow.runtime.parameters import pack_parameters
 from neoflow.runtime.plan import Plan

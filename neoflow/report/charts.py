@@ -99,8 +99,10 @@ def line_chart(
     epoch: int | None = None,
     beside: tuple[str, Sequence[tuple[int, float]]] | None = None,
     may_be_log: bool = True,
+    by: str = "step",
 ) -> str:
-    """Values by step, counted from 1: each faint, their moving mean strong; a title on hover.
+    """Values by step, counted from 1, or by what else is counted: each faint, their moving mean strong; a title on
+    hover.
 
     say: prints a value. top: the axis goes from 0 to it. level: a dashed line with its name. epoch: steps in one.
     beside: another curve with its name, of as few points as a validation an epoch, or of another run. may_be_log:
@@ -123,7 +125,7 @@ def line_chart(
         y = Axis(low, high, _HEIGHT - _BOTTOM, _TOP, nice_ticks(low, high))
     begin, end = min(steps), max(*steps, min(steps) + 1)
     x = Axis(begin, end, _LEFT, _WIDTH - _RIGHT, nice_ticks(begin, end))
-    parts = [f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(label)} by step">']
+    parts = [f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(label)} by {by}">']
     for tick in y.ticks:
         parts.append(f'<path class="grid" d="M{_LEFT},{y(tick):.1f}H{_WIDTH - _RIGHT}"/>')
         parts.append(f'<text x="{_LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{say(tick)}</text>')
@@ -133,7 +135,7 @@ def line_chart(
             parts.append(
                 f'<text x="{x(tick):.1f}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">{tick:,.0f}</text>'
             )
-    parts.append(f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="end">step</text>')
+    parts.append(f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="end">{by}</text>')
     parts.append(f'<path class="axis" d="M{_LEFT},{_TOP}V{_HEIGHT - _BOTTOM}H{_WIDTH - _RIGHT}"/>')
     if reach:
         parts.append(f'<path class="raw" d="{_path(buckets(values, 500), x, y)}"/>')
@@ -167,7 +169,7 @@ def line_chart(
         parts.append(
             f'<g class="hover"><rect x="{x(a) - width / 2:.1f}" y="{_TOP}" width="{width:.1f}" '
             f'height="{_HEIGHT - _BOTTOM - _TOP}"/><path d="M{x(a):.1f},{_TOP}V{_HEIGHT - _BOTTOM}"/>'
-            f"<title>step {a:,.0f}{inside}: {escape(label)} {say(b)}</title></g>"
+            f"<title>{by} {a:,.0f}{inside}: {escape(label)} {say(b)}</title></g>"
         )
     return "".join([*parts, "</svg>"])
 

@@ -13,10 +13,12 @@ from neoflow.pipeline import Compiled
 from neoflow.report.charts import line_chart, memory_map
 from neoflow.report.record import Curve, EpochRow, Fact, Origin, RunRecord, embedded
 from neoflow.report.roofline import KernelRow
+from neoflow.report.searches import searches
 from neoflow.report.style import CSS, SORTING
 from neoflow.runtime.plan import Plan
 from neoflow.trace import Trace
 from neoflow.tune.roofs import Roofs
+from neoflow.tuning import SearchCurve
 
 _LONGEST = 200_000
 """Characters of one stage's text that the report shows."""
@@ -25,13 +27,15 @@ _MIB = float(1 << 20)
 
 @dataclass(frozen=True)
 class Report:
-    """What a report shows. test_accuracy: between 0 and 1, NaN where there is none. kernels: the longest first."""
+    """What a report shows. test_accuracy: between 0 and 1, NaN where there is none. kernels: the longest first.
+    searches: for better schedules, a curve a kernel."""
 
     run: RunRecord
     test_accuracy: float
     kernels: Sequence[KernelRow]
     roofs: Roofs
     compiled: Compiled
+    searches: Sequence[SearchCurve] = ()
 
 
 def page(title: str, head: str, sections: Sequence[str], data: str = "") -> str:
@@ -55,6 +59,7 @@ def render(report: Report) -> str:
         _curves(run, report.test_accuracy),
         _epochs(run.epochs),
         _kernels(report.kernels, report.roofs, len(report.compiled.plan.calls)),
+        searches(report.searches),
         _memory(report.compiled.plan),
         _stages(report.compiled.trace),
     ]
@@ -200,7 +205,10 @@ def _kernel(row: KernelRow, roofs: Roofs, longest: float) -> str:
     computes = f"computes {', '.join(names)}\n" if len(names) > 1 else ""
     above = "; ".join(row.above(roofs))
     reason = f"{above}\n" if above else ""
-    text = f"kernel {row.number}{f', {row.place}' if row.place else ''}\n{computes}{reason}{row.schedule}\n\n{row.text}"
+    floor = row.floor(roofs)
+    speed = f": {floor / row.seconds:.0%} of that speed" if row.seconds else ""
+    said = f"{computes}{reason}at least {floor * 1e6:,.1f} us by its roof{speed}\n{row.schedule}"
+    text = f"kernel {row.number}{f', {row.place}' if row.place else ''}\n{said}\n\n{row.text}"
     mark = f' title="{escape(above)}"' if above else ""
     of_roofs = [f"<abbr{mark}>{share}*</abbr>" if int(share) > 100 else share for share in shares]
     place = f'<small class="place">{escape(row.place)}</small>' if row.place else ""

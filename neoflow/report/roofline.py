@@ -63,6 +63,11 @@ class KernelRow:
         """Billions of bytes a second."""
         return self.nbytes / self.seconds / 1e9 if self.seconds else 0.0
 
+    def floor(self, roofs: Roofs) -> float:
+        """Seconds that all calls take at the machine's roofs."""
+        calls = max(1, len(self.names))
+        return Work(calls, self.flops // calls, self.touched).floor(roofs)
+
     def above(self, roofs: Roofs) -> tuple[str, ...]:
         """Why shares of roofs exceed 100 %, where they do."""
         arithmetic = (MORE_THAN_PEAK,) if self.gflops > roofs.gflops else ()

@@ -21,6 +21,7 @@ from neoflow.runtime.bound import KernelTime
 from neoflow.target import Target
 from neoflow.train.session import Session
 from neoflow.tune.roofs import Roofs
+from neoflow.tuning import curves_of
 
 log = logging.getLogger("neoflow")
 
@@ -168,4 +169,5 @@ def make_report(session: Session, summary: Summary) -> tuple[Report, list[Kernel
     )
     rows = kernel_rows(compiled, times)
     run = record_of(session, facts, rows, compiled.target.threads)
-    return Report(run, summary.accuracy, rows, roofs_of(compiled.target), compiled), times
+    curves = (*curves_of(compiled.tuned.choices), *trainer.kernels.curves)
+    return Report(run, summary.accuracy, rows, roofs_of(compiled.target), compiled, curves), times

@@ -25,7 +25,8 @@ SECONDS = 2.0
 
 @dataclass(frozen=True)
 class TunedKernel:
-    """Microseconds of a call: with the default schedule, with the best one, at least (None: not measured)."""
+    """Microseconds of a call: with the default schedule, with the best one, at least (None: not measured). curve: of a
+    `tuning.Choice`."""
 
     name: str
     calls: int
@@ -34,6 +35,7 @@ class TunedKernel:
     us: float | None
     floor_us: float | None
     schedule: str
+    curve: tuple[tuple[float, int, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -138,4 +140,5 @@ def _row(choice: Choice) -> TunedKernel:
         us(choice.seconds),
         us(choice.floor),
         str(choice.schedule),
+        choice.curve,
     )

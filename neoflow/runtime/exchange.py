@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
@@ -99,12 +100,13 @@ class OnHost:
         if array.flags.c_contiguous and array.flags.writeable and array.ctypes.data % ALIGNMENT == 0:
             return array
         if t.name not in self._copied and array.size > 4096:
-            import logging  # imported here: most programs have nothing to say
-
             self._copied.add(t.name)
-            logging.getLogger("neoflow").info(
-                "input %s is copied at every call: kernels take contiguous, writable arrays aligned to 64 bytes", t.name
-            )
+            if "logging" in sys.modules:  # where nobody has imported it, nobody listens
+                logging = import_module("logging")
+                logging.getLogger("neoflow").info(
+                    "input %s is copied at every call: kernels take contiguous, writable arrays aligned to 64 bytes",
+                    t.name,
+                )
         copy = self._executor.device.allocate(t.shape, t.dtype)
         copy[...] = array
         return copy

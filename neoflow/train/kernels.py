@@ -17,6 +17,7 @@ from neoflow.pipeline import Compiled, adopt
 from neoflow.runtime.files import refuse_unwritable, write_atomically
 from neoflow.runtime.function import Function
 from neoflow.tune import Limits
+from neoflow.tuning import SearchCurve
 
 log = logging.getLogger("neoflow")
 
@@ -53,6 +54,8 @@ class Kernels:
         self._pin = None if pin is None else Path(pin)
         self._exploration: Exploration | None = None
         self._function: Function | None = None
+        self.curves: tuple[SearchCurve, ...] = ()
+        """of the searches, when the run is over"""
 
     def begin(self, function: Function) -> None:
         """A run begins that calls this function."""
@@ -77,6 +80,7 @@ class Kernels:
         """The run is over."""
         if self._exploration is not None:
             self._exploration.close()
+            self.curves = self._exploration.curves
             self._exploration = None
         if self._pin is not None and not self._pin.exists() and self._function is not None:
             write_pin(self._pin, self._function)

@@ -130,7 +130,7 @@ def test_the_summary_names_what_misses_its_goal():
 def test_contenders_take_turns_and_one_that_fails_is_said():
     pytest.importorskip("torch")
     (row,) = [r for r in DRY if r.name == "softmax 64x512, with gradients"]
-    found = contest.measure(row, Setting(tune=2.0, rounds=2, block=0.01, dry=True), (OURS, PEERS[0], BROKEN))
+    found = contest.measure(row, Setting(tune=5.0, rounds=2, block=0.01, dry=True), (OURS, PEERS[0], BROKEN))
     assert set(found.seconds) == {"neoflow", "neoflow default", "PyTorch"} and found.is_done
     assert found.missing == {"broken": "KeyError: 'no such kind'"}
     assert max(found.errors.values()) < 1e-4 and found.told["candidates"] > 0 and found.best() == "PyTorch"

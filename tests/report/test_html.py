@@ -17,10 +17,14 @@ from neoflow.report.html import Report, render, write_page
 from neoflow.report.kernels import kernel_rows, profile
 from neoflow.report.record import Curve, EpochRow, Fact, KernelFigure, Origin, RunRecord, read_run
 from neoflow.report.roofline import MORE_THAN_BANDWIDTH, MORE_THAN_PEAK, KernelRow
+from neoflow.report.searches import searches
 from neoflow.report.timeline import write_timeline
+from neoflow.report.tuned import render_tuning
+from neoflow.report.tuning import TunedKernel, TunedModel
 from neoflow.runtime.plan import Buffer, Call, Plan
 from neoflow.train.trainer import StepRecord
 from neoflow.tune.roofs import Level, Roofs
+from neoflow.tuning import SearchCurve
 
 VOID = {"meta", "br"}
 ROOFS = Roofs(200.0, (Level("L2", 1 << 20, 100.0), Level("L3", 1 << 24, 50.0), Level("memory", None, 20.0)))
@@ -313,3 +317,34 @@ def test_memory_is_drawn_from_the_first_to_the_last_call():
     drawn = [tuple(float(r[k]) for k in ("x", "y", "width", "height")) for r in rects]
     assert drawn == [(0, 500, 3, 500), (1, 0, 2, 500)]
     assert memory_map(replace(plan, buffers=buffers[:1], calls=(), arena_bytes=0)) == ""
+
+
+CURVE = SearchCurve("dot <1>", 2, 5e-6, ((1.0, 8, 40e-6), (2.5, 16, 10e-6)))
+
+
+@pytest.mark.tvm
+def test_searches_are_drawn_over_their_floors(report):
+    still = SearchCurve("still", 1, None, ((1.0, 8, 4e-6),))
+    text = render(replace(report, searches=(still, CURVE)))
+    Page(text)
+    assert "<figcaption>dot &lt;1&gt;</figcaption>" in text and 'aria-label="best us by candidate"' in text
+    assert "16 candidates in 2 s: 40.0 to 10.0 us, 50% of its floor&#x27;s speed" in text
+    assert text.index("dot &lt;1&gt;</fig") < text.index("still</fig") and "floor 5</text>" in text
+    assert "<h2>Search</h2>" not in render(report) and "The other" not in text
+    assert "The other 2 gained less." in searches([CURVE] * 26)
+
+
+@pytest.mark.tvm
+def test_every_kernel_says_how_far_its_floor_is(report):
+    text = render(report)
+    assert len(re.findall(r"at least [\d.,]+ us by its roof: \d+% of that speed", text)) == len(report.kernels)
+
+
+def test_the_page_of_a_tuning():
+    kernel = TunedKernel("dot <1>", 2, 16, 40.0, 10.0, 5.0, "contraction(<x>)", CURVE.points)
+    left = TunedKernel("left", 1, 0, None, None, None, "map()")
+    text = render_tuning(TunedModel("m", 2, "train", "cpu", 9.5, 16, "seconds", 2.0, 1.0, (kernel, left)))
+    page = Page(text)
+    assert ["dot <1>", "2", "16", "40.0", "10.0", "5.0", "50", "contraction(<x>)"] in page.rows
+    assert ["left", "1", "0", "", "", "", "", "map()"] in page.rows and "a step: 2.000 to 1.000 ms" in text
+    assert "<h2>Search</h2>" in text

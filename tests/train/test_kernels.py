@@ -13,6 +13,7 @@ from neoflow.dynamic import Swap
 from neoflow.pipeline import Compiled
 from neoflow.train import kernels
 from neoflow.train.kernels import Kernels
+from neoflow.tuning import SearchCurve
 from tests.runtime.programs import Softmax, batches
 
 
@@ -27,6 +28,7 @@ class Found:
         Found.made.append(self)
         self.function, self.share, self.asked, self.closed = function, share, 0, False
         self.told = "told"
+        self.curves = (SearchCurve("kernel", 1, None, ((1.0, 8, 2e-6),)),)
         self.schedules = other_schedules(function, 7)
 
     def take(self):
@@ -55,6 +57,7 @@ def test_what_is_better_is_swapped_in_between_steps_and_losses_stay(monkeypatch,
     _, fixed, _ = trained()
     trainer, history, _ = trained(mode="dynamic", tune_share=0.5, progress=True)
     (found,) = Found.made
+    assert trainer.kernels.curves == found.curves
     assert found.share == 0.5 and found.closed and found.asked == len(history.losses)
     assert {r.step for r in trainer.swaps} == {2} and len(trainer.swaps) == len(found.schedules)
     assert "step 2: kernel: 2.0 -> 1.0 us (2.00x)" in capsys.readouterr().err
