@@ -155,7 +155,7 @@ def test_models_are_listed_with_their_variants(run, folder):
         "variants": ["tiny", "tiny_wide"],
         "path": str(folder / "models" / "tiny.py"),
     }
-    assert found["resnet"]["variants"] == ["resnet18", "resnet50"]
+    assert found["resnet"]["variants"] == ["resnet18", "resnet50", "resnext50"]
     assert found["computed"]["variants"] == found["broken"]["variants"] == []
     lines = run("models")[1].splitlines()
     assert len(lines) == len(found) and any(line.startswith("tiny (tiny, tiny_wide)  ") for line in lines)

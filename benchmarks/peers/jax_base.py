@@ -82,13 +82,49 @@ class Network(ABC):
             return np.asarray(self._infer(self.tensors, self.state, x)[0])
 
 
+class Operator(Network):
+    """An operator alone: its loss is the mean of weighted scores; a step differentiates x too, and updates nothing."""
+
+    def __init__(self, parameters: Arrays) -> None:
+        super().__init__(parameters)
+        self._every = jax.jit(jax.value_and_grad(self._loss, argnums=(0, 2), has_aux=True))
+
+    def criterion(self, scores: Array, labels: Array) -> Array:
+        return (scores * labels).mean()
+
+    def every_gradient(self, x: Any, labels: Any) -> tuple[Array, Tensors]:
+        """The loss, and the gradients of the parameters and of `x` by name."""
+        with jax.enable_x64(self.wide):
+            (loss, _), (gradients, of_x) = self._every(self.tensors, self.state, x, labels)
+            return jax.block_until_ready((loss, {**gradients, "x": of_x}))
+
+    def step(self, x: Any, labels: Any, lr: float = 0.01) -> float:
+        """Gradients alone."""
+        return float(self.every_gradient(x, labels)[0])
+
+
 def linear(x: Array, w: Array, b: Array) -> Array:
     """x w^T + b."""
     return x @ w.T + b
 
 
+def convolution(x: Array, w: Array, stride: int = 1, is_padded: bool = True) -> Array:
+    """x [B, H, W, C], w [O, C / groups, R, S]; padded by half of the kernel, or not at all."""
+    pads = [(n // 2, n // 2) if is_padded else (0, 0) for n in w.shape[2:]]
+    return lax.conv_general_dilated(
+        x,
+        w.transpose(2, 3, 1, 0),
+        (stride, stride),
+        pads,
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=x.shape[-1] // w.shape[1],
+    )
+
+
 class ConvNet(Network):
     """A network of convolutions with batch normalisation, and its running statistics; x [B, H, W, C] inside."""
+
+    eps = 1e-5
 
     def statistics(self) -> Tensors:
         gammas = {n.removesuffix(".gamma"): t for n, t in self.tensors.items() if n.endswith(".gamma")}
@@ -97,7 +133,7 @@ class ConvNet(Network):
 
     def scores(self, p: Tensors, state: Tensors, x: Array, training: bool) -> tuple[Array, Tensors]:
         """x [B, 3, H, W] -> logits [B, classes]."""
-        forward = Forward(p, dict(state), training)
+        forward = Forward(p, dict(state), training, self.eps)
         y = self.features(forward, x.transpose(0, 2, 3, 1))
         return linear(y.mean((1, 2)), p["fc.weight"], p["fc.bias"]), forward.state
 
@@ -109,22 +145,12 @@ class ConvNet(Network):
 class Forward:
     """One pass through a `ConvNet`; `state` has the new statistics at its end."""
 
-    def __init__(self, p: Tensors, state: Tensors, training: bool) -> None:
-        self.p, self.state, self.training = p, state, training
+    def __init__(self, p: Tensors, state: Tensors, training: bool, eps: float) -> None:
+        self.p, self.state, self.training, self.eps = p, state, training, eps
 
-    def conv(self, x: Array, name: str, stride: int = 1) -> Array:
-        """Convolution (of its own size with stride 1; groups by the weights' shape), batch normalisation."""
-        w = self.p[f"{name}.0.weight"]
-        pad = w.shape[-1] // 2
-        y = lax.conv_general_dilated(
-            x,
-            w.transpose(2, 3, 1, 0),
-            (stride, stride),
-            [(pad, pad), (pad, pad)],
-            dimension_numbers=("NHWC", "HWIO", "NHWC"),
-            feature_group_count=x.shape[-1] // w.shape[1],
-        )
-        return self.normalised(y, f"{name}.1")
+    def conv(self, x: Array, name: str, stride: int = 1, is_padded: bool = True) -> Array:
+        """Convolution (padded by half of its kernel; groups by the weights' shape), batch normalisation."""
+        return self.normalised(convolution(x, self.p[f"{name}.0.weight"], stride, is_padded), f"{name}.1")
 
     def normalised(self, y: Array, name: str) -> Array:
         """By the batch's mean and variance in training, by the running ones in inference."""
@@ -134,10 +160,11 @@ class Forward:
             old, mean, variance = (mean, variance), y.mean((0, 1, 2)), y.var((0, 1, 2))
             self.state[f"{name}.mean"] = 0.9 * old[0] + 0.1 * mean
             self.state[f"{name}.variance"] = 0.9 * old[1] + 0.1 * variance * (count / (count - 1))
-        scale = self.p[f"{name}.gamma"] * lax.rsqrt(variance + 1e-5)
+        scale = self.p[f"{name}.gamma"] * lax.rsqrt(variance + self.eps)
         return (y - mean) * scale + self.p[f"{name}.beta"]
 
 
-def pool(x: Array, start: float, combine: Any) -> Array:
-    """Windows of 3x3, stride 2, padded by 1: x [B, H, W, C]."""
-    return lax.reduce_window(x, start, combine, (1, 3, 3, 1), (1, 2, 2, 1), ((0, 0), (1, 1), (1, 1), (0, 0)))
+def pool(x: Array, start: float, combine: Any, stride: int = 2, pad: int = 1) -> Array:
+    """Windows of 3x3: x [B, H, W, C]."""
+    pads = ((0, 0), (pad, pad), (pad, pad), (0, 0))
+    return lax.reduce_window(x, start, combine, (1, 3, 3, 1), (1, stride, stride, 1), pads)

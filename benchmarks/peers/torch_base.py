@@ -62,8 +62,28 @@ class Network(ABC):
             return self.scores(torch.from_numpy(x), training=False).numpy()
 
 
+class Operator(Network):
+    """An operator alone: its loss is the mean of weighted scores; a step differentiates x too, and updates nothing."""
+
+    def criterion(self, scores: Tensor, labels: Tensor) -> Tensor:
+        return (scores * labels).mean()
+
+    def every_gradient(self, x: NDArray, labels: NDArray) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss, and the gradients of the parameters and of `x` by name."""
+        image = torch.from_numpy(x).detach().requires_grad_()
+        loss = self.objective(image, torch.from_numpy(labels))
+        gradients = torch.autograd.grad(loss, [*self.tensors.values(), image])
+        return loss, dict(zip([*self.tensors, "x"], gradients, strict=True))
+
+    def step(self, x: NDArray, labels: NDArray, lr: float = 0.01) -> float:
+        """Gradients alone."""
+        return self.every_gradient(x, labels)[0].item()
+
+
 class ConvNet(Network):
     """A network of convolutions with batch normalisation, and its running statistics."""
+
+    eps = 1e-5
 
     def __init__(self, parameters: Arrays) -> None:
         super().__init__(parameters)
@@ -71,12 +91,13 @@ class ConvNet(Network):
         self.means = {n: torch.zeros_like(g) for n, g in gammas.items()}
         self.variances = {n: torch.ones_like(g) for n, g in gammas.items()}
 
-    def conv(self, x: Tensor, name: str, training: bool, stride: int = 1) -> Tensor:
-        """Convolution (of its own size with stride 1; groups by the weights' shape), batch normalisation."""
+    def conv(self, x: Tensor, name: str, training: bool, stride: int = 1, is_padded: bool = True) -> Tensor:
+        """Convolution (padded by half of its kernel; groups by the weights' shape), batch normalisation."""
         p, w, norm = self.tensors, self.tensors[f"{name}.0.weight"], f"{name}.1"
-        y = F.conv2d(x, w, stride=stride, padding=w.shape[-1] // 2, groups=x.shape[1] // w.shape[1])
+        padding = [n // 2 if is_padded else 0 for n in w.shape[2:]]
+        y = F.conv2d(x, w, stride=stride, padding=padding, groups=x.shape[1] // w.shape[1])
         statistics = self.means[norm], self.variances[norm]
-        return F.batch_norm(y, *statistics, p[f"{norm}.gamma"], p[f"{norm}.beta"], training, momentum=0.1, eps=1e-5)
+        return F.batch_norm(y, *statistics, p[f"{norm}.gamma"], p[f"{norm}.beta"], training, momentum=0.1, eps=self.eps)
 
     def classify(self, x: Tensor) -> Tensor:
         """The mean over all places, and a linear map: [B, C, H, W] -> [B, classes]."""

@@ -1,4 +1,4 @@
-"""The residual networks of `models/resnet.py` in PyTorch: 18 or 50 layers, as the parameters say."""
+"""The residual networks of `models/resnet.py` in PyTorch: as deep and in as many groups as the parameters say."""
 
 from __future__ import annotations
 

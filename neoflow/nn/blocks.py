@@ -7,7 +7,7 @@ from neoflow.expr.tensor import Tensor
 from neoflow.nn.convolution import conv2d
 from neoflow.nn.model import Parameters
 from neoflow.nn.normalization import batch_norm, batch_norm_inference
-from neoflow.nn.tools import describe, expect
+from neoflow.nn.tools import Size, describe, expect, sizes
 
 __all__ = ["conv_norm"]
 
@@ -17,9 +17,9 @@ def conv_norm(
     name: str,
     x: Tensor,
     outputs: int,
-    kernel: int,
+    kernel: Size,
     stride: int = 1,
-    padding: int = 0,
+    padding: Size = 0,
     groups: int = 1,
     activation: bool = True,
     training: bool = True,
@@ -33,7 +33,7 @@ def conv_norm(
         x.rank == 4 and groups >= 1 and x.shape[1] % groups == 0,
         f"conv_norm takes x[B, C, H, W], and groups that divide C, not {describe(x)} and {groups}",
     )
-    w = p(f"{name}.0.weight", outputs, x.shape[1] // groups, kernel, kernel)
+    w = p(f"{name}.0.weight", outputs, x.shape[1] // groups, *sizes(kernel, 2, "conv_norm: kernel"))
     gamma, beta = p(f"{name}.1.gamma", outputs), p(f"{name}.1.beta", outputs)
     mean = p.statistic(f"{name}.1.running_mean", (outputs,), 0.0)
     variance = p.statistic(f"{name}.1.running_variance", (outputs,), 1.0)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
 from numpy.typing import NDArray
 
 from neoflow import fill
@@ -27,10 +26,11 @@ __all__ = ["Model", "Parameters"]
 class Model:
     """A network for training and for inference, over one set of parameters.
 
-    x, labels: the inputs; labels are integers below `classes`, and x below `vocabulary` where it is of integers.
+    x, labels: the inputs; labels are integers below `classes`, and x below `vocabulary` where it is of integers. Labels
+    that are floats are weights of the scores, of an operator alone.
     parameters: by name, in order. loss: rank 0, in training form. scores: [..., classes], the largest predicts, in
     inference form. state: what a training step changes besides parameters (running statistics) and its new values.
-    batch_axis: the dimension of x that counts samples.
+    batch_axis: the dimension of x that counts samples. trained: whether a step of SGD changes the parameters.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Model:
     vocabulary: int | None = None
     state: Mapping[Parameter, Tensor] = field(default_factory=dict)
     batch_axis: int = 0
+    trained: bool = True
 
     def __repr__(self) -> str:
         values = sum(p.size for p in self.parameters.values())
@@ -65,13 +66,15 @@ class Model:
         """First values of the parameters by name, without the state."""
         return {name: init.initial_value(p) for name, p in self.parameters.items()}
 
-    def example(self) -> tuple[NDArray, NDArray[np.int64]]:
+    def example(self) -> tuple[NDArray, NDArray]:
         """x and labels from the uniform fill: the same in every framework."""
         if dt.is_float(self.x.dtype):
             x: NDArray = fill.inputs(self.name, self.x.shape)
         else:
             assert self.vocabulary is not None
             x = fill.labels(self.name, self.x.shape, self.vocabulary, "x")
+        if dt.is_float(self.labels.dtype):
+            return x, fill.fill(f"{self.name}/g", self.labels.shape, 1, 0)
         return x, fill.labels(self.name, self.labels.shape, self.classes)
 
 

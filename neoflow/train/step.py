@@ -22,8 +22,9 @@ def reset(model: Model) -> None:
 
 
 def sgd_updates(model: Model, gradients: Sequence[Tensor]) -> dict[Tensor, Tensor]:
-    """p -= 0.01 dp, and the model's own state."""
-    updates: dict[Tensor, Tensor] = {p: p - RATE * g for p, g in zip(model.parameters.values(), gradients, strict=True)}
+    """p -= 0.01 dp where the model is one that is trained, and its own state."""
+    pairs = zip(model.parameters.values(), gradients, strict=True)
+    updates: dict[Tensor, Tensor] = {p: p - RATE * g for p, g in pairs} if model.trained else {}
     updates.update(model.state.items())
     return updates
 

@@ -28,10 +28,20 @@ FOLDER = Path(__file__).parent
 FILES = {
     "bert": ("bert/1", "bert_layer/1", "bert_layer/8"),
     "capsnet": ("capsconv/1", "capsconv/16", "capsnet/1", "capsnet/16"),
+    "capsconv8": ("capsconv8/1",),
+    "inception_v3": ("inception_v3/1",),
+    "lltm": ("lltm_mnist/64", "lltm_ptb/64"),
     "mi_lstm": ("mi_lstm_mnist/64", "mi_lstm_ptb/64"),
+    "mobilenet": ("mobilenet/1",),
+    "nasnet_a": ("nasnet_a/1",),
+    "nasrnn": ("nasrnn/64",),
     "ptb_lstm": ("ptb_lstm/20",),
-    "resnet": ("resnet18/1", "resnet50/1"),
+    "resnet": ("resnet18/1", "resnet50/1", "resnext50/1"),
+    "scrnn": ("scrnn_mnist/64", "scrnn_ptb/64"),
     "shufflenet": ("shufflenet/1",),
+    "squeezenet": ("squeezenet/1",),
+    "sru_rnntc": ("sru_rnntc/64",),
+    "sublstm": ("sublstm_mnist/64", "sublstm_ptb/64"),
 }
 """The figures of each file, as variant/batch."""
 TOLERANCE = 1e-8
@@ -68,12 +78,15 @@ def figures(file: str, key: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]
     peer = importlib.import_module(f"benchmarks.peers.torch_{file}").Peer(
         {name: value.astype(np.float64) for name, value in model.values().items()}
     )
-    x, labels = model.example()
-    loss, gradients = peer.loss_and_grads(x.astype(np.float64) if x.dtype.kind == "f" else x, labels)
+    x, labels = (a.astype(np.float64) if a.dtype.kind == "f" else a for a in model.example())
+    loss, gradients = peer.loss_and_grads(x, labels)
     found: dict[str, Any] = {"loss": digits(loss)}
-    if file == "capsnet":
+    if file.startswith("caps"):
         found |= {"inputs": [list(x.shape)], "target": list(labels.shape)}
     found["parameters"] = {n: {"shape": list(g.shape), "gradient": of_gradient(g)} for n, g in gradients.items()}
+    if not model.trained:
+        gradients["input 0"] = peer.every_gradient(x, labels)[1]["x"].numpy()
+        found["input_gradients"] = [of_gradient(gradients["input 0"])]
     return found, gradients
 
 

@@ -2,7 +2,23 @@
 
 import pytest
 
-from models import bert, capsnet, mi_lstm, ptb_lstm, resnet, shufflenet
+from models import (
+    bert,
+    capsnet,
+    inception_v3,
+    lltm,
+    mi_lstm,
+    mobilenet,
+    nasnet_a,
+    nasrnn,
+    ptb_lstm,
+    resnet,
+    scrnn,
+    shufflenet,
+    squeezenet,
+    sru_rnntc,
+    sublstm,
+)
 from tests.models.agreement import assert_agrees, assert_as_good_as_float32, compiled, expected
 
 pytestmark = pytest.mark.tvm
@@ -13,8 +29,29 @@ CASES = [
     pytest.param(mi_lstm, "mi_lstm_ptb/64", marks=pytest.mark.slow),
     pytest.param(ptb_lstm, "ptb_lstm/20", marks=pytest.mark.slow),
     pytest.param(bert, "bert_layer/1", marks=pytest.mark.slow),
+    *(
+        pytest.param(module, key, marks=pytest.mark.slow)
+        for module, key in (
+            (scrnn, "scrnn_mnist/64"),
+            (scrnn, "scrnn_ptb/64"),
+            (sublstm, "sublstm_mnist/64"),
+            (sublstm, "sublstm_ptb/64"),
+            (lltm, "lltm_mnist/64"),
+            (lltm, "lltm_ptb/64"),
+            (nasrnn, "nasrnn/64"),
+            (sru_rnntc, "sru_rnntc/64"),
+        )
+    ),
 ]
-KINKED = [(resnet, "resnet18/1"), (shufflenet, "shufflenet/1")]
+KINKED = [
+    (resnet, "resnet18/1"),
+    (shufflenet, "shufflenet/1"),
+    (mobilenet, "mobilenet/1"),
+    (squeezenet, "squeezenet/1"),
+    (resnet, "resnext50/1"),
+    (inception_v3, "inception_v3/1"),
+    (nasnet_a, "nasnet_a/1"),
+]
 """Deep, with a million relus."""
 
 

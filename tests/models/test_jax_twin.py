@@ -23,6 +23,22 @@ CASES = [
     pytest.param("resnet18/1", marks=pytest.mark.slow),
     pytest.param("resnet50/1", marks=pytest.mark.slow),
     pytest.param("shufflenet/1", marks=pytest.mark.slow),
+    *(
+        pytest.param(key, marks=pytest.mark.slow)
+        for key in (
+            "scrnn_ptb/64",
+            "sublstm_ptb/64",
+            "lltm_ptb/64",
+            "nasrnn/64",
+            "sru_rnntc/64",
+            "mobilenet/1",
+            "squeezenet/1",
+            "resnext50/1",
+            "inception_v3/1",
+            "nasnet_a/1",
+            "capsconv8/1",
+        )
+    ),
 ]
 SMALL = {
     "capsnet": {"image": 17, "classes": 4, "kernel": 3, "primary": 2, "capsules": 3, "side": 2, "out": 6},
