@@ -8,7 +8,7 @@ point being written is `Read(Slot(its number, ()), ())`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -199,8 +199,8 @@ def _anchor_read(subgraph: Subgraph) -> Read | None:
     return Read(Slot(number, (), subgraph.value(number).dtype), ())
 
 
-def _bodies(subgraph: Subgraph) -> list[Expr]:
-    """The body of each node over kernel inputs, producers inlined."""
+def _bodies(subgraph: Subgraph, wanted: Iterable[int]) -> dict[int, Expr]:
+    """The bodies of some nodes over kernel inputs, producers inlined."""
     first, anchor = len(subgraph.inputs), subgraph.anchor
     anchor_read = _anchor_read(subgraph)
 
@@ -212,7 +212,7 @@ def _bodies(subgraph: Subgraph) -> list[Expr]:
                 return None
             source = own.inputs[node.slot]
             if source < first:
-                return kernel_read(source, node)
+                return input_read(source, node)
             if source - first == anchor:
                 return rounded(cast(Read, anchor_read))
             producer = subgraph.nodes[source - first].definition
@@ -226,7 +226,7 @@ def _bodies(subgraph: Subgraph) -> list[Expr]:
     bodies: list[Expr] = []
     for number in range(len(subgraph.nodes)):
         bodies.append(body(number))
-    return bodies
+    return {n: flat(bodies[n], first) for n in wanted}
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,7 @@ def scatter_of(subgraph: Subgraph) -> ScatterNest | None:
     """The kernel of a subgraph whose anchor scatters; None for any other."""
     if subgraph.anchor is None:
         return None
-    body = _bodies(subgraph)[subgraph.anchor]
+    body = _bodies(subgraph, [subgraph.anchor])[subgraph.anchor]
     if not isinstance(body, Scatter):
         return None
     shape = subgraph.nodes[subgraph.anchor].definition.shape
@@ -260,7 +260,8 @@ def scatter_of(subgraph: Subgraph) -> ScatterNest | None:
 def nest_of(subgraph: Subgraph) -> Nest:
     """The kernel of a subgraph, axes not yet fused."""
     first, anchor = len(subgraph.inputs), subgraph.anchor
-    anchor_read, bodies = _anchor_read(subgraph), _bodies(subgraph)
+    wanted = {o - first for o in subgraph.outputs} | ({anchor} if anchor is not None else set())
+    anchor_read, bodies = _anchor_read(subgraph), _bodies(subgraph, wanted)
     shape = subgraph.value(subgraph.outputs[0]).shape
     axes = tuple(Axis(i, n) for i, n in enumerate(shape))
     address = flat_address(shape, axes)
@@ -279,14 +280,27 @@ def rounded(e: Expr) -> Expr:
     return Cast(e.dtype, e) if e.dtype in ("float16", "bfloat16") else e
 
 
-def kernel_read(number: int, read: Read) -> Read:
-    """A node's read of a kernel input: flat unless data-dependent."""
+def input_read(number: int, read: Read) -> Read:
+    """A node's read of a kernel input. It keeps an index per dimension until nothing takes the place of an axis in it
+    any more, see `flat`: that may be data, which is checked by the extent of its own dimension."""
+    return Read(Slot(number, read.source.shape, read.dtype), read.indices)
+
+
+def flat(body: Expr, inputs: int) -> Expr:
+    """A body whose reads of the first `inputs` values are flat unless data-dependent."""
+
+    def rule(node: Expr) -> Expr | None:
+        if not isinstance(node, Read) or node.slot >= inputs or is_data_dependent(node):
+            return None
+        return flat_read(node)
+
+    return rewrite(body, rule)
+
+
+def flat_read(read: Read) -> Read:
+    """The same read by the address alone."""
     shape = read.source.shape
-    slot = Slot(number, shape, read.dtype)
-    if is_data_dependent(read):
-        return Read(slot, read.indices)
-    size = math.prod(shape)
-    return Read(Slot(number, (size,), read.dtype), (flat_address(shape, read.indices),))
+    return Read(Slot(read.slot, (math.prod(shape),), read.dtype), (flat_address(shape, read.indices),))
 
 
 def stride(address: Expr, axis: Axis) -> int | None:

@@ -16,7 +16,7 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Axis, Expr, Read, Reduce, Slot, rewrite
 from neoflow.loops import costs
 from neoflow.loops.knob import FLAG, MASK, Chosen, Knob, Range, flags
-from neoflow.loops.nest import Nest, flat_address, input_reads, kernel_read, replaced, rounded, simplified
+from neoflow.loops.nest import Nest, flat, flat_address, input_read, input_reads, replaced, rounded, simplified
 from neoflow.loops.problem import Measures, Memo, NestProblem, nbytes
 from neoflow.partition.subgraph import Node, Subgraph
 from neoflow.target import Target
@@ -85,7 +85,7 @@ def _nests(p: RowProblem, mask: int) -> tuple[RowNest, ...]:
                 return None
             source = inputs[node.slot]
             if source < p.first:
-                return kernel_read(source, node)
+                return input_read(source, node)
             if source in stored:
                 return _local_read(p, source, node)
             producer = p.definitions[source - p.first].definition
@@ -98,6 +98,7 @@ def _nests(p: RowProblem, mask: int) -> tuple[RowNest, ...]:
         is_output = number in p.outputs
         shape, axes = definition.shape, definition.axes
         address = flat_address(shape, axes) if is_output else flat_address(shape[rows:], axes[rows:])
+        body = flat(body, number)
         reduction = body if isinstance(body, Reduce) else None
         value = body if reduction is None else own
         nest = Nest(axes[rows:], reduction, None if reduction is None else own, ((number, address, value),))
@@ -107,11 +108,11 @@ def _nests(p: RowProblem, mask: int) -> tuple[RowNest, ...]:
 
 
 def _local_read(p: RowProblem, source: int, read: Read) -> Read:
-    """A read of a stored nest: of its output, or of the row's local buffer."""
+    """A read of a stored nest: of its output, or of the row's local buffer; see `input_read`."""
     shape, indices = read.source.shape, read.indices
     if source not in p.outputs:
         shape, indices = shape[len(p.axes) :], indices[len(p.axes) :]
-    return Read(Slot(source, (math.prod(shape),), read.dtype), (flat_address(shape, indices),))
+    return Read(Slot(source, shape, read.dtype), indices)
 
 
 def _is_reused(p: RowProblem, number: int) -> bool:

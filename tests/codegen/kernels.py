@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+import neoflow as nf
 from neoflow import codegen
 from neoflow.devices import device
 from neoflow.expr.interp import evaluate
@@ -48,6 +49,24 @@ def random_array(tensor: Tensor, low: float = -2.0, high: float = 2.0) -> np.nda
     else:
         array[...] = rng.uniform(low, high, tensor.shape)
     return array
+
+
+def _looked_up() -> dict[str, Subgraph]:
+    """Kernels that look up what they compute, in one dimension of several: an index that leaves its own dimension is
+    refused although it stays in the tensor."""
+    x, ids = nf.placeholder((3, 4, 5), name="x"), nf.placeholder((4,), "int64", name="ids")
+    doubled = nf.compute(x.shape, lambda i, j, k: x[i, j, k] * 2.0)
+    total = nf.sum(nf.exp(x), axis=(1, 2))
+    parts = nf.compute(x.shape, lambda i, j, k: nf.exp(x[i, j, k]) / total[i])
+    chosen = nf.compute((3, 4), lambda i, j: parts[i, j, ids[j]] + 1.0)
+    return {
+        "at each point": subgraph_of([nf.compute((3, 4), lambda i, j: doubled[i, j, ids[j]] + 1.0)], [x, ids]),
+        "in a row": subgraph_of([chosen], [x, ids], rows=1),
+        "in what a row writes": subgraph_of([parts, chosen], [x, ids], rows=1),
+    }
+
+
+LOOKED_UP = _looked_up()
 
 
 def scheduled(subgraph: Subgraph, **knobs: KnobValue) -> Schedule:

@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 import neoflow as nf
+from neoflow.codegen.verify import verify
+from neoflow.loops import complete, default_schedule, problem_of
+from tests.codegen.kernels import LOOKED_UP, TARGET, kernel
 
 pytestmark = pytest.mark.tvm
 RNG = np.random.default_rng(0)
@@ -38,3 +41,15 @@ def test_indices_that_run_backwards(extent):
     for index in (lambda i: (0 - 2 * i) % 5, lambda i: (3 - i) % 6, lambda i: (40 - i) // 8, lambda i: (i - 3) % 6):
         y = nf.compute((extent,), lambda i, index=index: nf.exp(x[index(i)]))
         agree(y, [x], {x: RNG.random(6, np.float32)})
+
+
+@pytest.mark.parametrize("name", LOOKED_UP)
+def test_an_index_is_checked_by_the_dimension_it_is_of(name):
+    subgraph = LOOKED_UP[name]
+    problem = problem_of(subgraph)
+    schedules = [default_schedule(subgraph, TARGET)]
+    if subgraph.rows is not None:  # what is looked up is stored, or computed again
+        schedules += [complete("rows", problem, TARGET, {"stored": mask}) for mask in range(1 << len(problem.optional))]
+    for schedule in dict.fromkeys(schedules):
+        call = kernel(subgraph, schedule)
+        assert verify(subgraph, lambda arrays, call=call: call(*arrays), name).faults > 0

@@ -12,7 +12,7 @@ from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.evaluate import Evaluator
 from neoflow.codegen.tir.frame import Buffers
 from neoflow.loops.gpu.blocks import USUAL_THREADS
-from neoflow.loops.gpu.scatter import blocks_of, columns, points
+from neoflow.loops.gpu.scatter import blocks_of, filled, points
 from neoflow.loops.nest import ScatterNest
 from neoflow.loops.schedule import Schedule
 
@@ -24,7 +24,7 @@ class Adding:
         self.nest, self.given = nest, buffers
         (self.output,) = buffers.outputs
         self.threads, self.width = int(schedule["threads"]), int(schedule["width"])
-        self.points, self.columns = points(nest), columns(nest)
+        self.points, self.columns = points(nest), filled(nest)
         self.blocks = blocks_of(nest, schedule)
 
     def grids(self) -> Grids:

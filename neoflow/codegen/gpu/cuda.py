@@ -20,6 +20,8 @@ _FIRST = 'extern "C" __global__'
 _BOUNDS = re.compile(r"__launch_bounds__\((32|64|128|256)\)")
 """Without a number of blocks ptxas spills rather than give a thread of a small block more than 168 registers, of 256
 threads more than 80; of PTX by LLVM, more than 80 of 256 threads are those of more loads at a time, and spill."""
+_CHOICE = re.compile(r"^( *)\w+?([24]) (v_\w* = make_ushort\2\()", re.MULTILINE)
+"""A condition that all lanes of a choice share: TVM 0.27 declares it with the type of what is chosen."""
 _HALF = """#include <cuda_fp16.h>
 struct __align__(8) half4 {
   half x, y, z, w;
@@ -53,6 +55,7 @@ def cuda_source(kernels: Sequence[Lowered], target: Target) -> str:
     module = tvm.get_global_func("target.build.cuda")(lowered_module(kernels, target), tvm_target(target))
     text = str(module.inspect_source("cuda"))
     text = _BOUNDS.sub(r"__launch_bounds__(\1, 1)", text[text.index(_FIRST) :])
+    text = _CHOICE.sub(r"\1ushort\2 \3", text)
     half = _HALF if "half" in text else ""
     device = (HERE / "device.cuh").read_text() if any(name in text for name in _OF_DEVICE) else ""
     return f"{half}{(HERE / 'math.cuh').read_text()}\n{device}{_guarded(functions(text))}{text}"

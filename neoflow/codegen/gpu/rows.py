@@ -19,7 +19,7 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Axis, Expr, Read, Reduce, Slot, rewrite
 from neoflow.loops import costs
 from neoflow.loops.gpu.rows import dynamic_bytes, fused, local, members, nest_lanes, offsets, steps, stride
-from neoflow.loops.nest import Nest
+from neoflow.loops.nest import Nest, is_data_dependent
 from neoflow.loops.rows import RowNest, RowProblem, nests
 from neoflow.loops.schedule import Schedule
 
@@ -74,6 +74,7 @@ class _Lowering:
             for n, nest in enumerate(nests(self.problem, self.schedule)):
                 inside = Buffers(self.given.target, everything, (everything[nest.number],), self.given.faults)
                 frame = inside.frame(self._placed(fused(nest), nest), env, own)
+                frame = replace(frame, starts={number: own[number] for number in self.between})
                 out += [wait()] if n and self.size > 1 else []
                 out += (
                     self._map(frame, team, active)
@@ -102,6 +103,8 @@ class _Lowering:
 
         def rule(node: Expr) -> Expr | None:
             if not isinstance(node, Read) or not node.indices or node.slot not in self.between:
+                return None
+            if is_data_dependent(node):
                 return None
             source = self.between[node.slot]
             written = self._size(source) - stride(source) + source.size  # a read that may leave it is guarded

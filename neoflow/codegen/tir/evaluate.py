@@ -19,7 +19,7 @@ from tvm import tirx
 from neoflow.code import Fault
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.dialect import dialect
-from neoflow.codegen.tir.functions import apply_function, divide_index
+from neoflow.codegen.tir.functions import apply_function, constant_of, divide_index
 from neoflow.codegen.tir.strided import Within, is_near, near_load, repeated, repeated_load
 from neoflow.errors import CodegenError
 from neoflow.expr import affine
@@ -54,7 +54,7 @@ class Evaluator:
     given: values known already (the anchor's result).  mask: lanes that exist, when not all do.  faults: where the
     checks of data-dependent indices go; without it there may be none.  instead: by value number, the element that is
     loaded where a read is not needed, if it is not the first.  is_aligned: whether the start is a multiple of the lanes
-    also where the dialect does not ask for it.
+    also where the dialect does not ask for it.  starts: by value number, the element that indices from data count from.
     """
 
     def __init__(
@@ -68,8 +68,10 @@ class Evaluator:
         faults: emit.Faults | None = None,
         instead: Mapping[int, Value] | None = None,
         is_aligned: bool = False,
+        starts: Mapping[int, Value] | None = None,
     ):
         self._faults, self._instead, self._is_aligned = faults, instead or {}, is_aligned
+        self._starts = starts or {}
         self.statements: list = []
         self._buffers = buffers
         self._env = env
@@ -175,7 +177,7 @@ class Evaluator:
 
     def _operand(self, fn: str, e: Expr, value: Value) -> Value:
         """A value to compute with: no constant from which TVM concludes what does not hold of NaN or of overflow."""
-        known = isinstance(e, Const) and fn in _FOLDED and (dt.is_int(e.dtype) or e.value == 0)
+        known = isinstance(e, Const) and fn in _FOLDED and (dt.is_int(e.dtype) or constant_of(value) == 0)
         return emit.held(self.statements, value) if known else value
 
     def _aligned(self, *values: Value) -> list[Value]:
@@ -276,6 +278,8 @@ class Evaluator:
             kind, lanes, size = emit.element_of(address), emit.lanes_of(address), math.prod(read.source.shape)
             first, behind = emit.splat(0, kind, lanes), emit.splat(size, kind, lanes)
             guard = None if _is_inside(read) else tirx.And(address >= first, address < behind)
+        if is_data_dependent(read) and read.slot in self._starts:
+            address = _plus(address, self._starts[read.slot])
         if dialect().any_address and is_near(address):
             return from_storage(near_load(self.statements, buffer, address, self._within(read, guard)), read.dtype)
         if self._mask is not None and not self._is_invariant(read):

@@ -31,6 +31,8 @@ class Frame:
     """what an input is read at where it is not needed, if not at its first element"""
     is_aligned: bool = False
     """whether vectors begin at multiples of their lanes"""
+    starts: dict[int, Value] = field(default_factory=dict)
+    """where in an input that is the element is which indices from data count from, if not its first"""
 
     def evaluator(
         self,
@@ -40,7 +42,7 @@ class Frame:
         given: dict[Expr, Value] | None = None,
         mask: Value | None = None,
     ) -> Evaluator:
-        known, rest = {**self.outer, **env}, (self.faults, self.instead, self.is_aligned)
+        known, rest = {**self.outer, **env}, (self.faults, self.instead, self.is_aligned, self.starts)
         return Evaluator(self.inputs, known, lane_axis, lanes, given, mask, *rest)
 
     def write(

@@ -143,7 +143,7 @@ _TABLE: dict[str, Callable[..., Value]] = {
     "bitwise_and": lambda a, b: a & b,
     "bitwise_or": lambda a, b: a | b,
     "bitwise_xor": lambda a, b: a ^ b,
-    "bitwise_not": lambda x: ~x,
+    "bitwise_not": lambda x: x ^ _const(x, -1),  # TVM 0.27 prints ~ of a vector, which CUDA C++ has not
     "left_shift": _shifted(left=True),
     "right_shift": _shifted(left=False),
     "neg": _negative,
@@ -218,15 +218,16 @@ def apply_function(fn: str, args: Sequence[Value], constant: bool, statements: l
         return apply_function(fn, [emit.flags(a) for a in args], constant, statements)
     if fn == "ne":
         return emit.differ(statements, *args)
-    if fn == "pow" and constant and _constant_of(args[1]) == 2.0:
+    if fn == "pow" and constant and constant_of(args[1]) == 2.0:
         return _multiply(args[0], args[0])
     return _TABLE[fn](*args)
 
 
-def _constant_of(x: Value) -> float:
+def constant_of(x: Value) -> float:
+    """The number that all lanes are when it is printed; NaN when none is known."""
     x = x.value if isinstance(x, tirx.Broadcast) else x
     return float(x.value) if isinstance(x, tirx.IntImm | tirx.FloatImm) else math.nan
 
 
 def _nonzero(x: Value) -> bool:
-    return _constant_of(x) not in (0.0, -1.0)
+    return constant_of(x) not in (0.0, -1.0)

@@ -44,6 +44,11 @@ def columns(p: ScatterNest) -> int:
     return p.shape[-1] if p.columns is not None else 1
 
 
+def filled(p: ScatterNest) -> int:
+    """How many of them points are added to: the others stay 0."""
+    return p.columns.extent if p.columns is not None else 1
+
+
 def rows(p: ScatterNest) -> int:
     return math.prod(p.shape) // columns(p)
 
@@ -123,7 +128,7 @@ def _usual_rows(p: ScatterNest, target: Target, k: Chosen) -> int:
 def blocks_of(p: ScatterNest, k: Chosen) -> tuple[int, int]:
     """Blocks along the rows, or with atomics the points, and along the columns."""
     if k["atomics"]:
-        return math.ceil(points(p) * int(k["width"]) / int(k["threads"])), math.ceil(columns(p) / int(k["width"]))
+        return math.ceil(points(p) * int(k["width"]) / int(k["threads"])), math.ceil(filled(p) / int(k["width"]))
     return math.ceil(rows(p) / int(k["rows"])), math.ceil(columns(p) / int(k["width"]))
 
 

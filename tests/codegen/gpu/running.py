@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from neoflow import codegen
 from neoflow.codegen.gpu import Lowered
 from neoflow.codegen.verify import Certificate, Run, verify
-from neoflow.errors import RuntimeFault
+from neoflow.errors import CodegenError, RuntimeFault
 from neoflow.loops import Schedule
 from neoflow.partition.subgraph import Subgraph
 from neoflow.target import Target
-from tests.emulator import MEMORY, Program
+from tests.emulator import MEMORY, Fault, Program
 
 Job = tuple[str, Subgraph, Schedule]
 A_SOURCE = 24
@@ -48,9 +48,18 @@ def verified(subgraph: Subgraph, schedule: Schedule, target: Target) -> Certific
 
 
 def all_verified(jobs: Sequence[Job], target: Target) -> list[Certificate]:
-    """What the judge says of many, by name; some share a source."""
-    lowered = [(name, s, k, codegen.lower(s, k, target, f"k{n}")) for n, (name, s, k) in enumerate(jobs)]
+    """What the judge says of many, by name; some share a source. The first that is wrong is raised."""
     found = []
+    for outcome in outcomes(jobs, target):
+        if not isinstance(outcome, Certificate):
+            raise outcome
+        found.append(outcome)
+    return found
+
+
+def outcomes(jobs: Sequence[Job], target: Target) -> Iterator[Certificate | CodegenError | Fault]:
+    """The same, and of one that is wrong what is wrong with it."""
+    lowered = [(name, s, k, codegen.lower(s, k, target, f"k{n}")) for n, (name, s, k) in enumerate(jobs)]
     for shared in (False, True):
         alike = [job for job in lowered if job[3].is_shared == shared]
         for start in range(0, len(alike), A_SOURCE):
@@ -61,8 +70,10 @@ def all_verified(jobs: Sequence[Job], target: Target) -> list[Certificate]:
                 def run(arrays, program=program, kernel=kernel, subgraph=subgraph):
                     launch(program, kernel, arrays, len(subgraph.inputs))
 
-                found.append(verify(subgraph, run, f"{name} by {schedule}"))
-    return found
+                try:
+                    yield verify(subgraph, run, f"{name} by {schedule}")
+                except (CodegenError, Fault) as wrong:
+                    yield wrong
 
 
 def launch(

@@ -9,6 +9,7 @@ from neoflow import codegen
 from neoflow.architectures import ARCHITECTURES, architecture, gpu_target
 from neoflow.errors import ConfigError, ScheduleError
 from neoflow.loops import complete, default_schedule, legal, problem_of, space
+from tests.codegen.gpu.running import verified
 from tests.codegen.kernels import subgraph_of
 
 AMPERE = gpu_target("cuda", "sm_80")
@@ -52,6 +53,15 @@ def test_an_architecture_is_whole():
     for name in ARCHITECTURES:
         a = architecture(gpu_target("cuda", name))
         assert a.block_shared_bytes <= a.shared_bytes and a.threads % 32 == 0 and a.name == f"sm_{a.capability}"
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the emulator needs g++")
+def test_what_all_lanes_share_is_known_when_it_is_printed():
+    """A shift by a constant is a choice for all lanes; of a vector CUDA C++ has no ~."""
+    x = nf.placeholder((16,), "int32")
+    subgraph = subgraph_of([(nf.bitwise_not(x) << 1) % 3 + (x << 70)], [x])
+    schedule = complete("gpu_map", problem_of(subgraph), AMPERE, {"lanes": 4, "threads": 32})
+    assert verified(subgraph, schedule, AMPERE).compared
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")

@@ -15,7 +15,7 @@ from neoflow.loops.gpu.estimate import estimate
 from neoflow.loops.gpu.rows import PLACES
 from neoflow.nn import functional as F
 from tests.codegen.gpu.running import all_verified, run_gpu
-from tests.codegen.kernels import subgraph_of
+from tests.codegen.kernels import LOOKED_UP, subgraph_of
 from tests.loops.programs import named_cases, random_subgraphs, subgraphs
 
 pytestmark = [pytest.mark.tvm, pytest.mark.skipif(shutil.which("g++") is None, reason="the emulator needs g++")]
@@ -153,6 +153,18 @@ def test_rows_by_teams_of_every_size(shape):
     all_verified(jobs, AMPERE)
 
 
+def test_an_index_is_checked_by_the_dimension_it_is_of():
+    """What lies beside it in the tensor is another team's."""
+    jobs = [(name, s, default_schedule(s, AMPERE)) for name, s in LOOKED_UP.items()]
+    for name in ("in a row", "in what a row writes"):
+        subgraph = LOOKED_UP[name]
+        every = (1 << len(problem_of(subgraph).optional)) - 1
+        for place in PLACES:
+            jobs.append((name, subgraph, scheduled(subgraph, stored=every, place=place, team=8, threads=32)))
+            assert jobs[-1][2]["place"] == place and jobs[-1][2]["stored"] == every
+    assert all(c.faults for c in all_verified(list(dict.fromkeys(jobs)), AMPERE))
+
+
 def test_a_row_over_its_own_input():
     x = nf.placeholder((5, 33))
     subgraph = subgraph_of([F.softmax(x)], [x], rows=1)
@@ -250,6 +262,9 @@ def test_memory_of_a_launch_of_several_types_compiles():
 # -------------------------------------------------------------------------------------------------------- scatters
 
 
+ONE_BY_ONE = {"atomics": True, "threads": 32, "width": 1}
+
+
 def test_scatters_by_rows_and_columns():
     jobs = []
     for width in (1, 5, 40):
@@ -260,6 +275,9 @@ def test_scatters_by_rows_and_columns():
         jobs += [(f"{width} columns", subgraph, scheduled(subgraph, threads=64, rows=3, splits=2))]
     ids, g = nf.placeholder((40, 3), "int32"), nf.placeholder((40, 3))
     b, h = nf.axis(40, "b"), nf.axis(3, "h")
+    wider = subgraph_of([nf.scatter((9, 4), [b, h], (ids[b, 0], h), g[b, h])], [ids, g])
+    jobs += [("a column that gets nothing", wider, default_schedule(wider, AMPERE))]
+    jobs += [("a column that gets nothing", wider, complete("gpu_scatter", problem_of(wider), AMPERE, ONE_BY_ONE))]
     subgraph = subgraph_of([nf.scatter((9,), [b, h], (ids[b, h],), g[b, h])], [ids, g])
     jobs += [("no columns", subgraph, default_schedule(subgraph, AMPERE))]
     certificates = all_verified(jobs, AMPERE)
