@@ -193,8 +193,11 @@ class Inputs:
                         break
 
     def is_needed(self, outside: Outside) -> bool:
-        """Whether the integer decides what comes out. A kernel computes no element of a tensor between, if nobody reads
-        it, and `evaluate` does. Of one that has no other value to try, whether an output reads it."""
+        """Whether the integer decides what comes out: an output itself looks it up, each of whose elements is written,
+        or its value makes a difference. A kernel computes no element of a tensor between, if nobody reads it, and
+        `evaluate` does. Of one that has no other value to try, whether an output reads it."""
+        if self._refuses(outside.feeds) in self.outputs:
+            return True
         if outside.range.low == outside.range.high:
             return any(outside.tensor in t.inputs for t in self.outputs if isinstance(t, Compute))
         found = []
@@ -207,6 +210,15 @@ class Inputs:
                 return True
         low, high = (b"".join(a.tobytes() for a in arrays) for arrays in found)
         return low != high
+
+    def _refuses(self, feeds: Feeds) -> Tensor | None:
+        """The first tensor that has an index outside."""
+        for t in topological(self.outputs):
+            try:
+                evaluate([t], feeds, dtype="float64")
+            except RuntimeFault:
+                return t
+        return None
 
     def _array(self, t: Placeholder, draw: Draw, found: Range | None, rng: np.random.Generator) -> np.ndarray:
         if found is not None:

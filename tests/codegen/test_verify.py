@@ -204,6 +204,29 @@ def test_an_infinity_times_what_vanishes_has_no_class():
     refused(TWICE, where(np.isinf, np.nan), "= nan, NumPy -?inf")
 
 
+def test_beside_what_vanishes_a_class_is_certain():
+    """In the same product: where neither factor is small, an infinity stays one."""
+    product = subgraph_of((0.5 / x) * (y * y * 0.5), [x, y])
+
+    def spoil(inputs, outputs):
+        certain = np.isinf(outputs[0]) & (inputs[0] == 0) & (np.abs(inputs[1]) > 0.1) & np.isfinite(inputs[1])
+        outputs[0][certain] = np.nan
+
+    with np.errstate(all="ignore"):
+        refused(product, spoil, "= nan, NumPy -?inf")
+
+
+def test_what_vanishes_in_float64_leaves_room_for_little():
+    a, b = (nf.placeholder((40,), "float64") for _ in range(2))
+    product = subgraph_of(a * b * a, [a, b])
+
+    def spoil(inputs, outputs):
+        gone = (outputs[0] == 0) & (inputs[0] != 0) & (inputs[1] != 0)
+        outputs[0][gone] = 1e-290
+
+    refused(product, spoil, "= 1e-290, NumPy")
+
+
 # ------------------------------------------------------------------------------------------------------ indices
 
 
@@ -224,6 +247,17 @@ def test_an_index_that_nobody_needs_may_be_outside(is_checked):
     else:
         with pytest.raises(CodegenError, match="does not refuse an index that leaves its tensor, on draw 'outside'"):
             verify(rows, run)
+
+
+def test_an_index_is_needed_although_it_makes_no_difference():
+    """What is looked up is larger than 9 nowhere; a kernel that reads anything does not show."""
+    large = subgraph_of(nf.compute((6, 4), lambda i, j: table[ids[i] - 1, j] * 0.0 > 9.0), [table, ids])
+
+    def silent(arrays):
+        arrays[2][...] = False
+
+    with pytest.raises(CodegenError, match="does not refuse an index that leaves its tensor, on draw 'outside'"):
+        verify(large, silent)
 
 
 @pytest.mark.parametrize("mode", ["clip", "wrap"])
