@@ -215,4 +215,29 @@ def steps(seed: int) -> Case:
     return make.case([h, *make.shuffled(made[1:-1])[:3]]) if is_chain else Case(made[1:], make.feeds)
 
 
-PROGRAMS = (anything, sums, windows, borders, long_bodies, rotations, lookups, linear_sums, steps)
+def recurrences(seed: int) -> Case:
+    """Cells unrolled over slices, computed inputs or both: every step projects by the same weights and adds to their
+    gradients; some states are read or returned elsewhere."""
+    make = _Maker(seed)
+    count, batch, size = make.between(3, 6), make.between(4, 6), make.between(4, 6)
+    given, h = make.input(count, batch, size), make.input(batch, size)
+    w, u = make.input(size, size), make.input(size, size)
+    k = nf.axis(size, "k")
+    back, is_deep, skips = make.chance(0.3), make.chance(0.5), make.chance(0.3)
+
+    def projected(x, by):
+        return nf.compute((batch, size), lambda b, o: nf.sum(x[b, k] * by[o, k], axis=[k]))
+
+    xs = [given[t] if make.chance(0.9) else make.input(batch, size) for t in range(count)]
+    xs = [nf.tanh(x) for x in xs] if is_deep else xs
+    states: list[Tensor] = []
+    for x in reversed(xs) if back else xs:
+        h = nf.tanh(projected(x, w) + projected(h, u) + (states[0] if skips and states else 0.0))
+        states.append(h)
+    if make.chance(0.5):
+        states += [nf.tanh(projected(s, w if make.chance(0.5) else u)) for s in states]
+    last = nf.stack(states) if make.chance(0.5) else states[-1]
+    return make.case([nf.sum(last * last), *(s for s in states if make.chance(0.15))])
+
+
+PROGRAMS = (anything, sums, windows, borders, long_bodies, rotations, lookups, linear_sums, steps, recurrences)

@@ -30,6 +30,10 @@ def run(parts, feeds):
         arrays = {i: stored(parts, values, t) for i, t in zip(inputs, call.inputs, strict=True)}
         for t, value in zip(call.outputs, nf.evaluate(list(outputs), arrays, dtype="float64"), strict=True):
             values[t] = value
+            if t in parts.views:
+                view = parts.views[t]
+                whole = values.setdefault(view.base, np.full(view.base.shape, np.nan))
+                whole.reshape(-1)[view.offset : view.offset + t.size] = value.reshape(-1)
     return values
 
 

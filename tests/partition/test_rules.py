@@ -10,11 +10,12 @@ from neoflow import pipeline
 from neoflow.errors import PartitionError
 from neoflow.expr.tensor import Placeholder, topological
 from neoflow.graph import make_graph
-from neoflow.partition import RULES, partition
+from neoflow.partition import RULES, object_for_gpu, object_to, partition
 from neoflow.partition.graph_facts import Facts
 from neoflow.partition.kernels import Kernels, Merge
-from neoflow.partition.rules import EPILOGUES, INLINING, ROW_KERNELS, SIBLINGS, VIEWS
+from neoflow.partition.rules import EPILOGUES, INLINING, PARTS, ROW_KERNELS, SIBLINGS, VIEWS
 from neoflow.partition.storage import Storing
+from tests.graph.programs import anything, recurrences
 from tests.partition.test_fuse import kernels, run
 from tests.strategies import random_program
 
@@ -253,23 +254,72 @@ def test_more_rows_than_are_shared_are_no_row_kernel():
     assert ROW_KERNELS.legal(facts, state, Merge(0, 1, 2)).reason == "s does not go through the kernel's rows [8, 64]"
 
 
+# ----------------------------------------------------------------------------------------- parts
+
+
+def side_by_side(*parts):
+    """A product of rows of tensors one after another, which a contraction reads."""
+    s = nf.concat(parts)
+    rows = s.shape[0]
+    return s, nf.compute((rows, 64), lambda i, j: nf.sum(s[i, K] * W[K, j], axis=[K]))
+
+
+def test_what_a_contraction_reads_is_written_in_parts():
+    a, b = product("a"), compute("b", lambda i, j: X[i, j] + 1.0)
+    s, y = side_by_side(a, b)
+    yes, no = decided(PARTS, [y], object_to)
+    assert yes == {"concat[16, 64]": "its 2 parts are written where they stand in it"} and not no
+    found = partition(make_graph([y], [X, W]))
+    assert [(v.base, v.offset, v.is_part) for v in found.views.values()] == [(s, 0, True), (s, 512, True)]
+    assert all(s not in call.outputs for call in found.calls) and len(found.calls) == 3
+    assert "part b = concat from element 512" in str(found) and found.makers(s) == (a, b)
+    reason = decided(INLINING, [y], object_to)[1]["b[8, 64]"]
+    assert reason.startswith("it is written where it stands in concat, which t") and reason.endswith(" contracts")
+
+
+def test_what_is_not_written_in_parts():
+    def refused(outputs, choose=object_to):
+        _, no = decided(PARTS, outputs, choose)
+        return next(iter(no.values()))
+
+    a, b = product("a"), product("b", Y)
+    s, y = side_by_side(a, b)
+    assert refused([s]) == "it is an output of the program, and its parts are not"
+    assert refused([y, a]) == "a has memory of its own"
+    assert refused([side_by_side(a, X)[1]]) == "x has memory of its own"
+    assert refused([nf.exp(s)]) == "it is recomputed where it is read, and has no memory"
+    _, z = side_by_side(b, a)
+    assert refused([y, z]) in ("a is put together with others already", "b is put together with others already")
+    c = compute("c", lambda i, j: Y[i, j] + 1.0)
+    assert refused([side_by_side(a, c)[1]], kept("concat")) == "c is not written by a kernel"
+
+
+def test_on_a_gpu_parts_begin_where_vectors_do():
+    k = nf.axis(9, "k")
+    v = nf.placeholder((64, 9), name="v")
+    short = [compute(n, lambda i, j, x=x: nf.sum(x[i, K] * v[K, j], axis=[K]), (7, 9)) for n, x in (("a", X), ("b", Y))]
+    s = nf.concat(short)
+    y = nf.compute((14, 64), lambda i, j: nf.sum(s[i, k] * v[j, k], axis=[k]))
+    _, no = decided(PARTS, [y], object_for_gpu)
+    assert no == {"concat[14, 9]": "b would begin at byte 252, no multiple of 16"}
+
+
 # ----------------------------------------------------------------------------------------- laws
 
 
 def test_there_is_no_rule_of_another_name():
-    known = "inlining, views, epilogues, siblings, row kernels"
+    known = "inlining, parts, views, epilogues, siblings, row kernels"
     with pytest.raises(PartitionError, match=f"there is no rule 'rows'; there are {known}"):
         partition(make_graph([X * 2.0], [X]), without={"rows"})
 
 
-def law(seed, **options):
+def law(seed, make=anything, **options):
     """Kernel by kernel a program computes what it computes as a whole; the rules that were applied."""
-    program = random_program(seed)
-    roots = program.with_gradients()
-    graph, _ = kernels(roots, list(program.feeds))
+    case = make(seed)
+    graph, _ = kernels(case.roots, list(case.feeds))
     parts = partition(graph, **options)
-    values = run(parts, program.feeds)
-    for t, wanted in zip(graph.outputs, nf.evaluate(roots, program.feeds, dtype="float64"), strict=True):
+    values = run(parts, case.feeds)
+    for t, wanted in zip(graph.outputs, case.values(case.roots), strict=True):
         np.testing.assert_allclose(values[t], wanted, rtol=1e-9, atol=1e-9, err_msg=f"seed {seed}")
     return {d.rule for d in parts.decisions if d.verdict.ok}
 
@@ -288,6 +338,7 @@ def coin(seed):
 def test_kernels_are_right_whatever_is_chosen():
     """What is legal is right, be it wise or not: no choice, and choices by chance."""
     applied = [law(seed, choose=coin(seed) if seed % 4 else lambda *_: None) for seed in range(200, 240)]
+    applied += [law(seed, recurrences, choose=choose) for seed in range(20) for choose in (coin(seed), object_to)]
     assert set().union(*applied) == {rule.name for rule in RULES}
 
 

@@ -1,0 +1,167 @@
+"""Contractions of all steps as one: where, why not, and what memory it takes."""
+
+import numpy as np
+import pytest
+
+import neoflow as nf
+from neoflow.expr.tensor import Parameter
+from neoflow.graph import make_graph, optimize, run
+from neoflow.graph.passes import BATCH, CANONICALIZE
+from neoflow.partition import partition
+
+STEPS, BATCHED, SIZE = 5, 8, 16
+K, R = nf.axis(SIZE, "k"), nf.axis(BATCHED, "r")
+
+
+def projected(x, w):
+    return nf.compute((BATCHED, SIZE), lambda b, o: nf.sum(x[b, K] * w[o, K], axis=[K]))
+
+
+def gradient(d, x):
+    return nf.compute((SIZE, SIZE), lambda i, j: nf.sum(d[R, i] * x[R, j], axis=[R]))
+
+
+def given(*names, shape=(BATCHED, SIZE)):
+    return [nf.placeholder(shape, name=n) for n in names]
+
+
+def batched(outputs, inputs):
+    """The graph after the pass, and its derivation; values stay."""
+    graph = run(make_graph(outputs, [t for t in inputs if not isinstance(t, Parameter)]), CANONICALIZE)[0]
+    after, derivation = run(graph, BATCH)
+    rng = np.random.default_rng(0)
+    feeds = {t: rng.standard_normal(t.shape).astype(np.float32) for t in inputs}
+    for a, b in zip(*(nf.evaluate(list(g.outputs), feeds, dtype="float64") for g in (graph, after)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+    return after, derivation
+
+
+def contractions(graph):
+    return [t for t in graph.nodes if t.definition.has_reduction]
+
+
+def refusals(outputs, inputs):
+    return {step.reason for step in batched(outputs, inputs)[1].refused}
+
+
+def total(ts):
+    return nf.compute(ts[0].shape, lambda i, j: sum((t[i, j] for t in ts[1:]), ts[0][i, j]))
+
+
+@pytest.mark.parametrize("order", [range(STEPS), range(STEPS)[::-1], (3, 0, 4, 1, 2)])
+def test_projections_of_slices_read_the_whole_in_its_order(order):
+    x, w = nf.placeholder((STEPS, BATCHED, SIZE), name="x"), nf.parameter((SIZE, SIZE), name="w")
+    h = nf.tanh(projected(x[0], w) * 0.0)
+    for t in order:
+        h = nf.tanh(projected(x[t], w) + h)
+    after, derivation = batched([h], [x, w])
+    (step,) = derivation.steps[:1]
+    assert step.rewrite.name == "batch shared" and "its operands lie side by side" in step.reason
+    (one,) = contractions(after)
+    assert one.shape == (STEPS, BATCHED, SIZE) and set(one.inputs) == {x, w}
+
+
+def test_every_second_slice_or_a_slice_of_the_middle_is_a_run_of_steps():
+    x, w = nf.placeholder((BATCHED, 2 * STEPS, SIZE), name="x"), nf.parameter((SIZE, SIZE), name="w")
+    h = nf.tanh(projected(x[:, 0], w) * 0.0)
+    for t in (1, 3, 5):
+        h = nf.tanh(projected(x[:, t], w) + h)
+    (one,) = contractions(batched([h], [x, w])[0])
+    assert one.shape == (3, BATCHED, SIZE) and set(one.inputs) == {x, w}
+
+
+def layers():
+    """Two layers of a cell over slices, and the gradients of all weights."""
+    x = nf.placeholder((STEPS, BATCHED, SIZE), name="x")
+    weights = [nf.parameter((SIZE, SIZE), name=n) for n in ("w1", "u1", "w2", "u2")]
+    states = [x[t] for t in range(STEPS)]
+    for w, u in (weights[:2], weights[2:]):
+        h, made = None, []
+        for s in states:
+            p = projected(s, w)
+            h = nf.tanh(p if h is None else p + projected(h, u))
+            made.append(h)
+        states = made
+    loss = nf.sum(states[-1] * states[-1])
+    return [loss, *nf.grad(loss, weights)], [x, *weights]
+
+
+def test_gradients_of_a_recurrence_are_one_sum_and_what_they_read_is_written_in_parts():
+    outputs, inputs = layers()
+    after, derivation = batched(outputs, inputs)
+    done = [step.rewrite.name for step in derivation.steps]
+    assert done.count("batch sums") == 4 and done.count("batch shared") == 3
+    assert "needs another of them" in " ".join(step.reason for step in derivation.refused)
+    found = partition(optimize(make_graph(outputs, inputs[:1])))
+    stacks = {v.base.name for v in found.views.values() if v.is_part}
+    assert len(found.wholes) == 4 and all(name.endswith("_steps") for name in stacks)
+    whole = [t for t in after.nodes if t.name.endswith("_steps") and not t.definition.has_reduction]
+    assert {len(t.inputs) for t in whole} <= {1, STEPS}, "19 of 20 are a run of the 20"
+
+
+@pytest.mark.tvm
+def test_a_step_gives_what_evaluate_gives():
+    outputs, inputs = layers()
+    rng = np.random.default_rng(0)
+    feeds = {t: (0.3 * rng.standard_normal(t.shape)).astype(np.float32) for t in inputs}
+    fed = [nf.placeholder(t.shape, name=t.name) for t in inputs]
+    graph = make_graph(outputs, inputs[:1]).replace(dict(zip(inputs, fed, strict=True)))
+    found = nf.compile(list(graph.outputs), fed)(*feeds.values())
+    for value, wanted in zip(found, nf.evaluate(outputs, feeds, dtype="float64"), strict=True):
+        np.testing.assert_allclose(value, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_what_would_be_copied_costs():
+    x, *weights = given("x", *"abc", shape=(SIZE, SIZE))
+    ys = [nf.compute((SIZE, SIZE), lambda b, o, w=w: nf.sum(x[b, K] * w[o, K], axis=[K])) for w in weights]
+    copied, saved = 2 * 3 * x.nbytes, 2 * x.nbytes
+    assert refusals([nf.exp(y[:, ::2]) for y in ys], [x, *weights]) == {
+        f"{copied} bytes would be copied, to save {saved}"
+    }
+    pairs = given(*"abcdef")
+    terms = [gradient(pairs[n], pairs[n + 1]) for n in (0, 2, 4)]
+    copied, saved = 2 * 6 * pairs[0].nbytes, 2 * 2 * terms[0].nbytes
+    assert refusals([total(terms)], pairs) == {f"{copied} bytes would be copied, to save {saved}"}
+
+
+def test_large_contractions_of_small_given_weights_are_one_though_these_are_copied():
+    x = nf.placeholder((64, SIZE, SIZE), name="x")
+    weights = given("a", "b", "c", shape=(4, SIZE))
+    shape = (64, SIZE, 4)
+    ys = [nf.compute(shape, lambda a, b, o, w=w: nf.sum(x[a, b, K] * w[o, K], axis=[K])) for w in weights]
+    (one,) = contractions(batched([nf.exp(y[:, :, ::2]) for y in ys], [x, *weights])[0])
+    assert one.shape == (3, *shape)
+
+
+def test_an_epilogue_that_would_leave_its_contraction_counts():
+    x, w = nf.placeholder((3, BATCHED, SIZE), name="x"), nf.parameter((SIZE, SIZE), name="w")
+    ys = [nf.tanh(projected(x[t], w)) for t in range(3)]
+    copied, saved = 2 * 3 * ys[0].nbytes, 2 * w.nbytes
+    assert refusals(ys, [x, w]) == {f"{copied} bytes would be copied, to save {saved}"}
+
+
+def test_terms_that_share_an_operand_with_one_other_alone_are_left():
+    inputs = given(*"abcd")
+    a, b, c, d = map(nf.exp, inputs)
+    terms = [gradient(a, b), gradient(a, c), gradient(d, b)]
+    assert refusals([total(terms)], inputs) == {"two of them share an operand that the others do not"}
+
+
+def test_fewer_than_three_are_left():
+    a, b, c, d = given(*"abcd")
+    _, derivation = batched([total([gradient(nf.exp(a), b), gradient(nf.exp(c), d)])], [a, b, c, d])
+    assert not derivation.steps and not derivation.refused
+
+
+def test_long_contractions_are_left_to_chains():
+    pairs, r = [map(nf.exp, given("a", "b", shape=(40, SIZE))) for _ in range(3)], nf.axis(40, "r")
+    terms = [nf.compute((SIZE, SIZE), lambda i, j, a=a, b=b: nf.sum(a[r, i] * b[r, j], axis=[r])) for a, b in pairs]
+    inputs = [i for t in terms for e in t.inputs for i in e.inputs]
+    assert refusals([total(terms)], inputs) == {"each has 40 terms, more than 32, and is as fast in a chain"}
+
+
+def test_many_are_several():
+    x = nf.placeholder((100, BATCHED, SIZE), name="x")
+    d = nf.placeholder((100, BATCHED, SIZE), name="d")
+    after, _ = batched([total([gradient(d[t], x[t]) for t in range(100)])], [x, d])
+    assert sorted(t.definition.reduction_axes[0].extent for t in contractions(after)) == [36, 64]
