@@ -26,6 +26,7 @@ from neoflow.tune import finals
 from neoflow.tune.finals import is_timed
 from neoflow.tune.floors import floor_of, least_seconds, subgraph_floor
 from neoflow.tune.genetic import Breeder, diverse
+from neoflow.tune.likely import HOPELESS, likely_cycles
 from neoflow.tune.limits import Limits
 from neoflow.tune.model import Model
 from neoflow.tune.roofs import Roofs, nominal
@@ -38,6 +39,8 @@ MANY = 2000
 """Schedules that a model which is trained looks at before the first batch."""
 GENERATIONS, BRED, KEPT = 3, 64, 32
 """Generations by the model's scores before a batch, children of each, and those of them that breed."""
+SPARED = 0.1
+"""Part of the candidates that are thought hopeless and are measured all the same."""
 UNGUIDED = 0.25
 """Part of a batch that the model has no say in: without it only what it knows would ever be seen."""
 STALE = 48
@@ -178,6 +181,8 @@ class Search:
         """by schedule, in the order they were made, those known before first"""
         self.before = len(self.trials)
         self.dropped: set[Schedule] = set()
+        self.unlikely: dict[Schedule, bool] = {}
+        """what is thought hopeless, and whether it is spared"""
         self.since_best = 0
         self.each = 0.0
         """seconds of a candidate in the last batches, with what it took to think of it"""
@@ -315,8 +320,11 @@ class Search:
         assert self.model is not None
         return self.model.scores(self.problem, self.target, schedules).tolist()
 
-    def _filtered(self, schedules: Sequence[Schedule], besides: Sequence[Schedule]) -> list[Schedule]:
-        """Without those that are there already, and those whose floor is above the best time."""
+    def _filtered(
+        self, schedules: Sequence[Schedule], besides: Sequence[Schedule], is_any: bool = False
+    ) -> list[Schedule]:
+        """Without those that are there already, those whose floor is above the best time and, unless any will do, most
+        of those that are thought to take many times as long."""
         best = self.best
         found: dict[Schedule, None] = {}
         for s in schedules:
@@ -324,9 +332,18 @@ class Search:
                 continue
             if best is not None and best.seconds is not None and self.floor_of(s) > best.seconds:
                 self.dropped.add(s)
-            else:
+            elif is_any or not self._is_unlikely(s):
                 found[s] = None
         return list(found)
+
+    def _is_unlikely(self, schedule: Schedule) -> bool:
+        """Whether it is thought to take many times as long as the best so far, and not spared."""
+        if schedule not in self.unlikely:
+            best = self.best
+            usual = likely_cycles(self.problem, self.default if best is None else best.schedule, self.target)
+            is_hopeless = likely_cycles(self.problem, schedule, self.target) > HOPELESS * usual
+            self.unlikely[schedule] = is_hopeless and self.breeder.rng.random() >= SPARED
+        return self.unlikely[schedule]
 
     def floor_of(self, schedule: Schedule) -> float:
         """Seconds that it takes at least."""
