@@ -37,17 +37,17 @@ BATCH = 8
 """Candidates built side by side and then timed: those of a generation."""
 MANY = 2000
 """Schedules that a model which is trained looks at before the first batch."""
-GENERATIONS, BRED, KEPT = 3, 64, 32
+GENERATIONS, BRED, KEPT = 2, 48, 24
 """Generations by the model's scores before a batch, children of each, and those of them that breed."""
 SPARED = 0.1
 """Part of the candidates that are thought hopeless and are measured all the same."""
 UNGUIDED = 0.25
 """Part of a batch that the model has no say in: without it only what it knows would ever be seen."""
-STALE = 48
+STALE = 32
 """Candidates without a better one after which the population begins again."""
 SMALL = 5_000
 """Schedules of a space up to which all are looked through when chance finds no more new ones."""
-PARENTS = 24
+PARENTS = 10
 """Schedules that breed: the fastest that are not close to each other."""
 ALL, ASKED = "space", "asked"
 """Why a search stops, beside its limits."""
@@ -219,6 +219,13 @@ class Search:
         dropped = f", {len(self.dropped)} have floors above the best time" if self.dropped else ""
         return f"{ALL}: {len(self.trials)} schedules were measured{dropped}, and no others were found"
 
+    def offer(self, schedule: Schedule) -> None:
+        """One that was good elsewhere, made legal, is among the next candidates."""
+        if schedule.template in self.space.templates:
+            made = nearest(self.problem, schedule, self.target)
+            if made not in self.trials and made not in self._asked and made not in self.waiting:
+                self.waiting.append(made)
+
     # --- a batch
 
     @property
@@ -361,15 +368,20 @@ class Search:
     # --- the end
 
     def finals_seconds(self) -> float:
-        """About what the finals take."""
-        return self.each * finals.ROUNDS * len(finals.finalists(list(self.trials.values()), self.default))
+        """About what the finals take: of kernels that are built already a round of timing is about one candidate's."""
+        rounds = 1 if overlapping(self.measure) else finals.ROUNDS
+        return self.each * rounds * len(self._compared())
 
-    def finals(self) -> Pending | None:
-        """The fastest and the default being measured again, side by side; None where there is nothing to compare."""
+    def _compared(self) -> list[Schedule]:
+        """The fastest and the default; none where the default has it already."""
         trials = list(self.trials.values())
         usual, best = self.trials.get(self.default), finals.chosen(trials, self.default)
         is_over = best is not None and best is usual and best.times == 1
-        self._finalists = [] if is_over else finals.finalists(trials, self.default)
+        return [] if is_over else finals.finalists(trials, self.default)
+
+    def finals(self) -> Pending | None:
+        """The fastest and the default being measured again, side by side; None where there is nothing to compare."""
+        self._finalists = self._compared()
         return finals.again(self.measure, self.subgraph, self.target, self._finalists) if self._finalists else None
 
     def finish(self, until: float | None = None, pending: Pending | None = None) -> None:
