@@ -19,7 +19,7 @@ from neoflow.tune.floors import CYCLES, floor_of
 
 HOPELESS = 8.0
 """Times what the best is thought to take."""
-PLAIN_SUM = 8.0
+PLAIN_SUM = 24.0
 """Times as long as its arithmetic that a contraction takes as a plain reduction: nothing that is loaded is used twice.
 Fitted to products of 256 and convolutions of 64 channels, where it takes 10 to 60 times the default."""
 

@@ -39,6 +39,8 @@ MANY = 2000
 """Schedules that a model which is trained looks at before the first batch."""
 GENERATIONS, BRED, KEPT = 2, 48, 24
 """Generations by the model's scores before a batch, children of each, and those of them that breed."""
+LEAST_TRUST = 0.1
+"""Part of a floor that stays, however much faster something was: roofs are not that far off."""
 SPARED = 0.1
 """Part of the candidates that are thought hopeless and are measured all the same."""
 UNGUIDED = 0.25
@@ -181,8 +183,10 @@ class Search:
         """by schedule, in the order they were made, those known before first"""
         self.before = len(self.trials)
         self.dropped: set[Schedule] = set()
-        self.unlikely: dict[Schedule, bool] = {}
-        """what is thought hopeless, and whether it is spared"""
+        self.unlikely: set[Schedule] = set()
+        """what is thought hopeless"""
+        self.spared: set[Schedule] = set()
+        """what was, and is measured all the same"""
         self.since_best = 0
         self.each = 0.0
         """seconds of a candidate in the last batches, with what it took to think of it"""
@@ -191,6 +195,8 @@ class Search:
         self._unchanged = 0
         self._has_begun = False
         self._finalists: list[Schedule] = []
+        self._trust = 1.0
+        """by which floors are lower than the roofs say"""
         self._asked: dict[Schedule, None] = {}
         """of batches under way"""
         self._ended = -math.inf
@@ -251,6 +257,7 @@ class Search:
         for s in batch.schedules:
             self._asked.pop(s, None)
         self.trials.update((t.schedule, t) for t in new)
+        self._check_floors(new)
         self._era += [t.schedule for t in new]
         best = self.best
         is_better = best is not None and (before is None or best is not before)
@@ -273,7 +280,7 @@ class Search:
             self._has_begun = True
             for schedules, most in propose(count - len(found), found):
                 found += self._filtered(schedules, found)[: min(most, count - len(found))]
-        return found or self._remaining(count)
+        return found or self._reprieved(count) or self._remaining(count)
 
     def _first(self, count: int, besides: Sequence[Schedule]) -> Iterator[Proposal]:
         """Of many the best by the model; without one what is near the default, and strangers."""
@@ -290,7 +297,7 @@ class Search:
     def _next(self, count: int, besides: Sequence[Schedule]) -> Iterator[Proposal]:
         if self._unchanged >= STALE:  # a new population: not too far from the best, and strangers
             self._unchanged, self._era = 0, []
-        known = {*self.trials, *self._asked, *self.dropped, *besides}
+        known = {*self.trials, *self._asked, *self.dropped, *self.unlikely, *besides}
         if not self._era:
             best = self.best
             near = [] if best is None else self.breeder.far(best.schedule, count, known)
@@ -345,16 +352,33 @@ class Search:
 
     def _is_unlikely(self, schedule: Schedule) -> bool:
         """Whether it is thought to take many times as long as the best so far, and not spared."""
-        if schedule not in self.unlikely:
-            best = self.best
-            usual = likely_cycles(self.problem, self.default if best is None else best.schedule, self.target)
-            is_hopeless = likely_cycles(self.problem, schedule, self.target) > HOPELESS * usual
-            self.unlikely[schedule] = is_hopeless and self.breeder.rng.random() >= SPARED
-        return self.unlikely[schedule]
+        if schedule in self.unlikely or schedule in self.spared:
+            return schedule in self.unlikely
+        best = self.best
+        usual = likely_cycles(self.problem, self.default if best is None else best.schedule, self.target)
+        if likely_cycles(self.problem, schedule, self.target) <= HOPELESS * usual:
+            return False
+        is_spared = self.breeder.rng.random() < SPARED
+        (self.spared if is_spared else self.unlikely).add(schedule)
+        return not is_spared
 
     def floor_of(self, schedule: Schedule) -> float:
         """Seconds that it takes at least."""
-        return least_seconds(floor_of(self.problem, schedule, self.target), self.target, self.roofs)
+        return self._trust * least_seconds(floor_of(self.problem, schedule, self.target), self.target, self.roofs)
+
+    def _check_floors(self, new: Sequence[Trial]) -> None:
+        """Lower all floors by as much as something was faster than its own: the roofs were measured beside others."""
+        for t in new:
+            if is_timed(t) and t.seconds:
+                over = max(self.floor, self.floor_of(t.schedule)) / t.seconds
+                trust = max(LEAST_TRUST, self._trust / max(1.0, over))
+                self.floor, self._trust = self.floor * trust / self._trust, trust
+
+    def _reprieved(self, count: int) -> list[Schedule]:
+        """Some of what was thought hopeless, where nothing else is left."""
+        found = self._filtered(sorted(self.unlikely, key=str), (), is_any=True)[:count]
+        self.unlikely.difference_update(found)
+        return found
 
     def _remaining(self, count: int) -> list[Schedule]:
         """Of a small space the first that nobody has met."""
