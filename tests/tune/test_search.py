@@ -129,7 +129,7 @@ def test_floors_above_the_best_time_are_not_measured():
 def test_floors_that_something_is_faster_than_are_lowered():
     """Roofs that were measured on a busy machine: far too low."""
     low = Roofs(nominal(TARGET).gflops / 5, nominal(TARGET).levels)
-    found, machine = found_of(roofs=low, limits=Limits(trials=40))
+    found, _ = found_of(roofs=low, limits=Limits(trials=40))
     assert len(found.trials) == 40 and found.floor <= found.best.seconds
     usual, _ = found_of(limits=Limits(trials=40))
     assert found.best.seconds < 2 * usual.best.seconds
