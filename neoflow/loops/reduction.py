@@ -221,13 +221,17 @@ def terms_of(reduction: Reduce) -> list[Reduce]:
     return [Reduce(reduction.op, (), affine.simplify(replaced(reduction.body, m))) for m in mappings]
 
 
-def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
-    nest, splits = p.fused(k), int(k["splits"])
-    points, terms = costs.points(nest.axes), costs.points(reduced(nest).axes)
-    outputs = written(nest)
+def _totals(nest: Nest) -> tuple[int, int, int, int, int]:
+    """Points, terms of each, operations, bytes read and written: what no knob but `fuse` changes."""
+    points, terms, outputs = costs.points(nest.axes), costs.points(reduced(nest).axes), written(nest)
     work = points * (terms * costs.operations((reduced(nest).body,)) + costs.operations(outputs))
     read = nbytes(r for e in (reduced(nest).body, *outputs) for r in input_reads(e))
-    stored = points * sum(dt.itemsize(e.dtype) for e in outputs)
+    return points, terms, work, read, points * sum(dt.itemsize(e.dtype) for e in outputs)
+
+
+def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
+    nest, splits = p.fused(k), int(k["splits"])
+    points, terms, work, read, stored = p.memo.once(("measures", k["fuse"]), lambda: _totals(nest))
     count, held = max(1, tasks(nest, k)) * splits, int(k["unroll"]) * int(k["tile_rows"])
     return Measures(points, terms, work, read, stored, count, held, (read + stored) / count)
 

@@ -30,8 +30,10 @@ SECONDS = 0.016
 """Of all blocks, when there are enough of them."""
 BLOCKS = 5
 """At least, of a kernel that is worth it; three of one that takes longer than `SECONDS` alone."""
-HOPELESS, CLEAR = 3.0, 1.5
-"""Times the best, from which one call, or three blocks, are enough."""
+HOPELESS, CLEAR = 3.0, 1.3
+"""Times the best, from which one call, or so many blocks, are enough."""
+FEW = 2
+"""Blocks after which a kernel that is clearly slower is given up: the shorter of two has no interruption in it."""
 RING = 2
 """Times the own caches of all cores."""
 MOST_COPIES = 64
@@ -124,7 +126,7 @@ class Stopwatch:
         while len(blocks) < least or spent < SECONDS:
             blocks.append(self.block())
             spent += blocks[-1] * self._calls
-            if best is not None and len(blocks) == 3 and min(blocks) > CLEAR * best:
+            if best is not None and len(blocks) == FEW and min(blocks) > CLEAR * best:
                 break
         return timing(blocks)
 

@@ -215,13 +215,24 @@ class _Spending:
         account, batch = self.waiting.popleft()
         finals = _finals(self.accounts, self.limits)
         before, until = account.seconds, None if self.end is None else self.end - finals
+        best = account.search.best
         new = account.end(batch, until, self.last)
+        if account.search.best is not best:
+            self._pass_on(account)
         self.last, self.each = self.clock(), account.search.each or self.each
         self.idle = 0 if account.seconds < before else self.idle + len(new)
         if self._note(account, new) is True:
             return f"{ASKED}: whoever watches said so"
         spent = self.clock() - self.begun + _finals(self.accounts, self.limits)
         return self.limits.reached(self.trials, spent, self.idle)
+
+    def _pass_on(self, account: _Account) -> None:
+        """Offer what is best now to the kernels that differ in sizes alone."""
+        best = account.search.best
+        for other in self.accounts:
+            is_alike = other is not account and other.task.subgraph.family == account.task.subgraph.family
+            if is_alike and best is not None and best.schedule != account.search.default:
+                other.search.offer(best.schedule)
 
     def _note(self, account: _Account, new: Sequence[Trial]) -> object:
         self.trials += len(new)

@@ -26,6 +26,7 @@ from neoflow.tune import finals
 from neoflow.tune.finals import is_timed
 from neoflow.tune.floors import floor_of, least_seconds, subgraph_floor
 from neoflow.tune.genetic import Breeder, diverse
+from neoflow.tune.likely import HOPELESS, likely_cycles
 from neoflow.tune.limits import Limits
 from neoflow.tune.model import Model
 from neoflow.tune.roofs import Roofs, nominal
@@ -36,15 +37,19 @@ BATCH = 8
 """Candidates built side by side and then timed: those of a generation."""
 MANY = 2000
 """Schedules that a model which is trained looks at before the first batch."""
-GENERATIONS, BRED, KEPT = 3, 64, 32
+GENERATIONS, BRED, KEPT = 2, 48, 24
 """Generations by the model's scores before a batch, children of each, and those of them that breed."""
+LEAST_TRUST = 0.1
+"""Part of a floor that stays, however much faster something was: roofs are not that far off."""
+SPARED = 0.1
+"""Part of the candidates that are thought hopeless and are measured all the same."""
 UNGUIDED = 0.25
 """Part of a batch that the model has no say in: without it only what it knows would ever be seen."""
-STALE = 48
+STALE = 32
 """Candidates without a better one after which the population begins again."""
 SMALL = 5_000
 """Schedules of a space up to which all are looked through when chance finds no more new ones."""
-PARENTS = 24
+PARENTS = 10
 """Schedules that breed: the fastest that are not close to each other."""
 ALL, ASKED = "space", "asked"
 """Why a search stops, beside its limits."""
@@ -178,6 +183,10 @@ class Search:
         """by schedule, in the order they were made, those known before first"""
         self.before = len(self.trials)
         self.dropped: set[Schedule] = set()
+        self.unlikely: set[Schedule] = set()
+        """what is thought hopeless"""
+        self.spared: set[Schedule] = set()
+        """what was, and is measured all the same"""
         self.since_best = 0
         self.each = 0.0
         """seconds of a candidate in the last batches, with what it took to think of it"""
@@ -186,6 +195,8 @@ class Search:
         self._unchanged = 0
         self._has_begun = False
         self._finalists: list[Schedule] = []
+        self._trust = 1.0
+        """by which floors are lower than the roofs say"""
         self._asked: dict[Schedule, None] = {}
         """of batches under way"""
         self._ended = -math.inf
@@ -214,6 +225,13 @@ class Search:
         dropped = f", {len(self.dropped)} have floors above the best time" if self.dropped else ""
         return f"{ALL}: {len(self.trials)} schedules were measured{dropped}, and no others were found"
 
+    def offer(self, schedule: Schedule) -> None:
+        """One that was good elsewhere, made legal, is among the next candidates."""
+        if schedule.template in self.space.templates:
+            made = nearest(self.problem, schedule, self.target)
+            if made not in self.trials and made not in self._asked and made not in self.waiting:
+                self.waiting.append(made)
+
     # --- a batch
 
     @property
@@ -239,6 +257,7 @@ class Search:
         for s in batch.schedules:
             self._asked.pop(s, None)
         self.trials.update((t.schedule, t) for t in new)
+        self._check_floors(new)
         self._era += [t.schedule for t in new]
         best = self.best
         is_better = best is not None and (before is None or best is not before)
@@ -261,7 +280,7 @@ class Search:
             self._has_begun = True
             for schedules, most in propose(count - len(found), found):
                 found += self._filtered(schedules, found)[: min(most, count - len(found))]
-        return found or self._remaining(count)
+        return found or self._reprieved(count) or self._remaining(count)
 
     def _first(self, count: int, besides: Sequence[Schedule]) -> Iterator[Proposal]:
         """Of many the best by the model; without one what is near the default, and strangers."""
@@ -278,7 +297,7 @@ class Search:
     def _next(self, count: int, besides: Sequence[Schedule]) -> Iterator[Proposal]:
         if self._unchanged >= STALE:  # a new population: not too far from the best, and strangers
             self._unchanged, self._era = 0, []
-        known = {*self.trials, *self._asked, *self.dropped, *besides}
+        known = {*self.trials, *self._asked, *self.dropped, *self.unlikely, *besides}
         if not self._era:
             best = self.best
             near = [] if best is None else self.breeder.far(best.schedule, count, known)
@@ -315,8 +334,11 @@ class Search:
         assert self.model is not None
         return self.model.scores(self.problem, self.target, schedules).tolist()
 
-    def _filtered(self, schedules: Sequence[Schedule], besides: Sequence[Schedule]) -> list[Schedule]:
-        """Without those that are there already, and those whose floor is above the best time."""
+    def _filtered(
+        self, schedules: Sequence[Schedule], besides: Sequence[Schedule], is_any: bool = False
+    ) -> list[Schedule]:
+        """Without those that are there already, those whose floor is above the best time and, unless any will do, most
+        of those that are thought to take many times as long."""
         best = self.best
         found: dict[Schedule, None] = {}
         for s in schedules:
@@ -324,13 +346,39 @@ class Search:
                 continue
             if best is not None and best.seconds is not None and self.floor_of(s) > best.seconds:
                 self.dropped.add(s)
-            else:
+            elif is_any or not self._is_unlikely(s):
                 found[s] = None
         return list(found)
 
+    def _is_unlikely(self, schedule: Schedule) -> bool:
+        """Whether it is thought to take many times as long as the best so far, and not spared."""
+        if schedule in self.unlikely or schedule in self.spared:
+            return schedule in self.unlikely
+        best = self.best
+        usual = likely_cycles(self.problem, self.default if best is None else best.schedule, self.target)
+        if likely_cycles(self.problem, schedule, self.target) <= HOPELESS * usual:
+            return False
+        is_spared = self.breeder.rng.random() < SPARED
+        (self.spared if is_spared else self.unlikely).add(schedule)
+        return not is_spared
+
     def floor_of(self, schedule: Schedule) -> float:
         """Seconds that it takes at least."""
-        return least_seconds(floor_of(self.problem, schedule, self.target), self.target, self.roofs)
+        return self._trust * least_seconds(floor_of(self.problem, schedule, self.target), self.target, self.roofs)
+
+    def _check_floors(self, new: Sequence[Trial]) -> None:
+        """Lower all floors by as much as something was faster than its own: the roofs were measured beside others."""
+        for t in new:
+            if is_timed(t) and t.seconds:
+                over = max(self.floor, self.floor_of(t.schedule)) / t.seconds
+                trust = max(LEAST_TRUST, self._trust / max(1.0, over))
+                self.floor, self._trust = self.floor * trust / self._trust, trust
+
+    def _reprieved(self, count: int) -> list[Schedule]:
+        """Some of what was thought hopeless, where nothing else is left."""
+        found = self._filtered(sorted(self.unlikely, key=str), (), is_any=True)[:count]
+        self.unlikely.difference_update(found)
+        return found
 
     def _remaining(self, count: int) -> list[Schedule]:
         """Of a small space the first that nobody has met."""
@@ -344,15 +392,20 @@ class Search:
     # --- the end
 
     def finals_seconds(self) -> float:
-        """About what the finals take."""
-        return self.each * finals.ROUNDS * len(finals.finalists(list(self.trials.values()), self.default))
+        """About what the finals take: of kernels that are built already a round of timing is about one candidate's."""
+        rounds = 1 if overlapping(self.measure) else finals.ROUNDS
+        return self.each * rounds * len(self._compared())
 
-    def finals(self) -> Pending | None:
-        """The fastest and the default being measured again, side by side; None where there is nothing to compare."""
+    def _compared(self) -> list[Schedule]:
+        """The fastest and the default; none where the default has it already."""
         trials = list(self.trials.values())
         usual, best = self.trials.get(self.default), finals.chosen(trials, self.default)
         is_over = best is not None and best is usual and best.times == 1
-        self._finalists = [] if is_over else finals.finalists(trials, self.default)
+        return [] if is_over else finals.finalists(trials, self.default)
+
+    def finals(self) -> Pending | None:
+        """The fastest and the default being measured again, side by side; None where there is nothing to compare."""
+        self._finalists = self._compared()
         return finals.again(self.measure, self.subgraph, self.target, self._finalists) if self._finalists else None
 
     def finish(self, until: float | None = None, pending: Pending | None = None) -> None:

@@ -11,7 +11,9 @@ from neoflow.loops import Schedule, complete, default, legal, nearest, problem_o
 from neoflow.tune import Limits, Trial, search
 from neoflow.tune.finals import FINALISTS, ROUNDS
 from neoflow.tune.genetic import distance
+from neoflow.tune.likely import HOPELESS, likely_cycles
 from neoflow.tune.model import Model
+from neoflow.tune.roofs import Roofs, nominal
 from neoflow.tune.search import BATCH, STALE
 from tests.tune.problems import TARGET, named, pool
 
@@ -48,6 +50,19 @@ def test_laws(data):
         assert found.default.seconds is None or found.best.seconds <= found.default.seconds
     else:
         assert found.best == found.default and found.best.outcome != "ok"
+
+
+def test_what_is_thought_hopeless_is_measured_seldom():
+    """Of a product's schedules chance draws every second one as a plain sum: few of these are measured."""
+    found, _ = found_of(limits=Limits(trials=60))
+    problem = problem_of(named()[PRODUCT])
+    drawn = [space(problem, TARGET).sample(np.random.default_rng(n)) for n in range(100)]
+    usual = likely_cycles(problem, default(problem, TARGET), TARGET)
+
+    def part(schedules):
+        return np.mean([likely_cycles(problem, s, TARGET) > HOPELESS * usual for s in schedules])
+
+    assert 0 <= part([t.schedule for t in found.trials]) < part(drawn) / 2
 
 
 @pytest.mark.parametrize("with_model", [False, True])
@@ -109,6 +124,15 @@ def test_floors_above_the_best_time_are_not_measured():
     every = set(space(problem_of(named()["small"]), TARGET))
     assert len(found.trials) <= BATCH and found.dropped == len(every) - len(found.trials) > 0
     assert f"{found.dropped} have floors above the best time, and no others were found" in found.stopped
+
+
+def test_floors_that_something_is_faster_than_are_lowered():
+    """Roofs that were measured on a busy machine: far too low."""
+    low = Roofs(nominal(TARGET).gflops / 5, nominal(TARGET).levels)
+    found, _ = found_of(roofs=low, limits=Limits(trials=40))
+    assert len(found.trials) == 40 and found.floor <= found.best.seconds
+    usual, _ = found_of(limits=Limits(trials=40))
+    assert found.best.seconds < 2 * usual.best.seconds
 
 
 class Slow(Synthetic):
