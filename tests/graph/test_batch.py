@@ -96,7 +96,7 @@ def test_gradients_of_a_recurrence_are_one_sum_and_what_they_read_is_written_in_
     stacks = {v.base.name for v in found.views.values() if v.is_part}
     assert len(found.wholes) == 4 and all(name.endswith("_steps") for name in stacks)
     whole = [t for t in after.nodes if t.name.endswith("_steps") and not t.definition.has_reduction]
-    assert sorted(len(t.inputs) for t in whole) == [STEPS - 1, STEPS, STEPS, STEPS], "one stack for both uses of a state"
+    assert sorted(len(t.inputs) for t in whole) == [STEPS - 1, STEPS, STEPS, STEPS], "one stack for all uses"
 
 
 @pytest.mark.tvm
