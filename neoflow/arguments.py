@@ -67,7 +67,12 @@ def _given(
 
 @lru_cache(maxsize=1024)
 def _declared(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
-    return inspect.signature(function), get_type_hints(function)
+    """The signature, and what the annotations of its parameters mean; what it returns may be known to type checkers
+    alone."""
+    signature = inspect.signature(function)
+    written = {n: p.annotation for n, p in signature.parameters.items() if p.annotation is not p.empty}
+    names = getattr(inspect.unwrap(function), "__globals__", {})
+    return signature, get_type_hints(types.SimpleNamespace(__annotations__=written), names)
 
 
 def _misfit(value: Any, hint: Any, where: str) -> str | None:

@@ -44,7 +44,10 @@ def test_pytorch_computes_the_same():
 @pytest.mark.jax
 @pytest.mark.parametrize("module", ["in_torch", "in_jax"])
 def test_every_kind_is_the_same_in_all(module):
-    pytest.importorskip("torch" if module == "in_torch" else "jax")
+    if module == "in_torch":
+        pytest.importorskip("torch")
+    else:
+        pytest.importorskip("jax")
     for row in OF_EACH_KIND.values():
         agrees(module, row)
 
