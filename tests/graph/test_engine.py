@@ -130,6 +130,7 @@ stopped: nothing is left to rewrite
 stopped: nothing is left to rewrite
 stopped: nothing is left to rewrite
 stopped: nothing is left to rewrite
+stopped: nothing is left to rewrite
 """
 
 
