@@ -70,12 +70,14 @@ class _Choice:
 
 def _best(p: NestProblem, target: Target, given: dict) -> _Choice:
     def choose() -> _Choice:
-        tried = [completed(KNOBS, p, target, {**given, "vectors": v}) for v in costs.TILE_VECTORS]
+        few = size(sided(p, given).m) <= costs.FEW_ROWS
+        vectors = costs.TILE_VECTORS + (costs.LONG_TILE if few else ())
+        tried = [completed(KNOBS, p, target, {**given, "vectors": v}) for v in vectors]
         found = [(estimated_cycles(p, target, k), int(k["vectors"])) for k in tried]
-        cycles, vectors = min(found, key=lambda f: f[0])
+        cycles, best = min(found, key=lambda f: f[0])
         s = sides(p, tried[0])
         is_usable = s.one_lane is None and not looks_up_beside_choices(s.written, s.c.n[-1])
-        return _Choice(cycles, vectors, is_usable)
+        return _Choice(cycles, best, is_usable)
 
     return p.memo.once(("best", target, *sorted(given.items())), choose)
 
@@ -125,6 +127,8 @@ def _filled(s: Sides) -> int:
 def _usual_lanes(p: NestProblem, target: Target, k: Chosen) -> int:
     s = sides(p, k)
     usual = min(target.lanes(s.element), _filled(s))
+    if size(s.c.m) <= costs.FEW_ROWS and s.in_place(usual) is None and s.in_place(usual // 2) is not None:
+        usual //= 2  # shorter vectors in place: few rows would not make good for packing
     return usual if s.one_lane is None or s.chunk(usual) == 1 else 1
 
 

@@ -52,6 +52,8 @@ TILE_ROWS, SPARE_REGISTERS = 14, 2
 of 2 vectors and the 2 of the panel are 30 of 32."""
 TILE_VECTORS = (1, 2, 3, 4, 5)
 """Vectors of a register tile that the default chooses from; with six, four rows are left of 32 registers."""
+FEW_ROWS, LONG_TILE = 4, (6, 7)
+"""Points of M up to which longer rows are tried too: no more than these could be in a tile."""
 
 # --- what is packed, and by whom
 
@@ -68,10 +70,14 @@ INNER_BATCH_ELEMENTS = 1 << 23
 IN_PLACE_BYTES, IN_PLACE_TILES = 1 << 21, 200
 """A side that all tasks share is read in place, where it can be, up to so many bytes a batch (the level-2 caches of two
 cores) and so many passes over it, from which the stride of its rows costs more than packing. Fitted."""
+USED_ONCE = 1
+"""Row tiles up to which a side that can be read in place is not packed: it would be read no more than once again."""
 PANEL_CACHE_SHARE = 2
 """A panel takes at most this part of the level-2 cache: the other half is for rows and results."""
 PACKING_TASKS, PACKED_POINTS = 1, 16
 """Tasks of packing for each task that is wanted, and points of K from which a part of a panel is one."""
+FETCHED_AHEAD = 8
+"""Points of K that are fetched ahead where those of a line each would drive each other out. Fitted."""
 MOST_TILES_A_BLOCK, BLOCKS_A_TASK = 8, 4
 """Row tiles that are one block at most, and blocks that are left for each task that is wanted. Fitted."""
 
@@ -85,6 +91,11 @@ LATENCY = 4.0
 PACK_ELEMENT, PACK_CHUNK, PACK_LANES = 1.5, 2.0, 4
 """Cycles of packing an element by itself and a vector at once; the side with M is computed so many at a time.
 Fitted."""
+LINE_BYTES, SET_BYTES, WAYS = 64, 4096, 4
+"""A line of the cache; addresses so far apart share the lines of its first level, of which eight or twelve are kept on
+every x86-64 processor of ten years: so many of them for the rows of a tile."""
+LOST_LINE = 20
+"""Cycles of a line that others have driven out before it was used up. Fitted."""
 WRITE_CHUNK, WRITE_PIECE, TURNED_LANES, TURNED_LINE = 2.0, 12.0, 4, 6
 """Cycles of writing a vector of an output, and for each piece of a row: short ones far apart miss the cache; elements
 of an output that is turned written in as much time as one by itself, and its least neighbours that are. Fitted."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from neoflow.expr import dtype as dt
 from neoflow.loops import costs
 from neoflow.loops.knob import FLAG, NUMBER, Chosen, Knob, Range, flags, one, up_to
+from neoflow.loops.nest import stride
 from neoflow.loops.problem import NestProblem, is_turnable
 from neoflow.loops.sides import block_lanes, contiguous_run, size
-from neoflow.loops.tile import pieces, sides, wanted_tasks
+from neoflow.loops.tile import collides, pieces, sides, wanted_tasks
 from neoflow.target import Target
 
 LEAST_TURNED = 4
@@ -24,7 +26,17 @@ def _pack(p: NestProblem, _: Target, k: Chosen) -> Range:
 
 def _usual_pack(p: NestProblem, _: Target, k: Chosen) -> bool:
     cut = pieces(p, k)
-    return sides(p, k).left_read is None or (cut.panels >= costs.REPACKED_PANELS and cut.tiles > 1)
+    if sides(p, k).left_read is None or (cut.panels > 1 and collides(p, k)):
+        return True
+    is_worth_it = cut.tiles > 1 or (cut.batch == 1 and _is_scattered(p, k))
+    return cut.panels >= costs.REPACKED_PANELS and is_worth_it
+
+
+def _is_scattered(p: NestProblem, k: Chosen) -> bool:
+    """Whether each step of the innermost K comes to another line of the side with M."""
+    s = sides(p, k)
+    step = stride(s.left_read.indices[0], s.c.k[-1]) if s.left_read is not None else 0
+    return abs(step or 0) * dt.itemsize(s.element) >= costs.LINE_BYTES
 
 
 def _run(p: NestProblem, target: Target, k: Chosen) -> Range:
@@ -76,6 +88,8 @@ def is_kept(p: NestProblem, k: Chosen) -> bool:
 
 
 def _usual_pack_panels(p: NestProblem, _: Target, k: Chosen) -> bool:
+    if pieces(p, k).tiles <= costs.USED_ONCE and sides(p, k).in_place(int(k["lanes"])) is not None:
+        return False
     return k["order"] == "panels" or not is_kept(p, k)
 
 
@@ -148,13 +162,22 @@ PACK_PARTS: Knob[NestProblem] = Knob(
 )
 
 
-def _prefetch(_: NestProblem, __: Target, k: Chosen) -> Range:
-    if not (k["pack"] or k["pack_panels"]):
-        return one(1, "both sides are read in place")
+PREFETCHES = (1, 2, 4, 8, 16, 32)
+
+
+def _prefetch(_: NestProblem, __: Target, ___: Chosen) -> Range:
     return Range(PREFETCHES, "1 is not at all, and what comes later than 32 points is gone before it is needed")
 
 
-PREFETCHES = (1, 2, 4, 8, 16, 32)
-PREFETCH: Knob[NestProblem] = Knob(
-    "prefetch", NUMBER, "points of K ahead that are fetched", _prefetch, lambda _, __, ___: 1
-)
+def _usual_prefetch(p: NestProblem, _: Target, k: Chosen) -> int:
+    """Ahead where neighbouring rows, read in place, go from page to page in the same lines of the cache."""
+    s = sides(p, k)
+    if k["pack"] or s.left_read is None:
+        return 1
+    address, each = s.left_read.indices[0], dt.itemsize(s.element)
+    step = abs(stride(address, s.c.k[-1]) or 0) * each
+    collides = step >= costs.SET_BYTES and step % costs.SET_BYTES == 0
+    return costs.FETCHED_AHEAD if collides and stride(address, s.c.m[-1]) == 1 else 1
+
+
+PREFETCH: Knob[NestProblem] = Knob("prefetch", NUMBER, "points of K ahead that are fetched", _prefetch, _usual_prefetch)

@@ -186,7 +186,21 @@ def estimated_cycles(p: NestProblem, target: Target, k: Chosen) -> float:
     a_point = costs.WRITE_CHUNK / (chunk if is_contiguous else costs.TURNED_LANES if is_turned else 1)
     write = cut.batch * cut.m * cut.n * a_point * written_work
     write += cut.batch * cut.m * cut.panels * costs.WRITE_PIECE  # a piece of a row each
+    if not k["pack"] and collides(p, k):
+        lines = cut.k * cut.m * dt.itemsize(s.element) / costs.LINE_BYTES
+        multiply += cut.batch * lines * cut.panels * costs.LOST_LINE
     return multiply + pack_right + pack_left + write
+
+
+def collides(p: NestProblem, k: Chosen) -> bool:
+    """Whether rows of a tile, read in place along lines of memory, drive each other out of the first-level cache."""
+    s = sides(p, k)
+    position, rows = row_box(s.c.m, int(k["tile_rows"]))
+    read = s.left_read
+    if read is None or position != len(s.c.m) - 1 or stride(read.indices[0], s.c.k[-1]) != 1:
+        return False
+    step = (stride(read.indices[0], s.c.m[-1]) or 0) * dt.itemsize(s.element)
+    return rows > costs.WAYS and step != 0 and step % costs.SET_BYTES == 0
 
 
 def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from neoflow.codegen.cpu.blocks import Blocks, Some
 from neoflow.codegen.cpu.entry import forget_registers
-from neoflow.codegen.cpu.operands import PanelOperand, RowOperand
+from neoflow.codegen.cpu.operands import Fetcher, PanelOperand, RowOperand
 from neoflow.codegen.cpu.parts import Env, Parts, Span
 from neoflow.codegen.cpu.passes import Passes
 from neoflow.codegen.cpu.results import Results
@@ -155,12 +155,14 @@ class _Lowering:
         out = [forget_registers(), *cleared(acc)]
         right, left = emit.bind(out, right, "right"), emit.bind(out, left, "left")
         read_left, read_right = self.left.reader(out, env, rows, left), self.right.reader(out, env, panel, right)
+        fetches = self._fetches(out, env, rows, panel, left, right)
+        last = self.c.k[-1]
 
         def step(to: emit.Registers, e: Env, k: Value) -> list:
             body: list = []
-            if self.distance > 1:
-                body += self.left.prefetched(rows, left, k + emit.integer(self.distance))
-                body += self.right.prefetched(panel, right, k + emit.integer(self.distance))
+            ahead = emit.integer(self.distance)
+            for fetch in fetches:
+                body += fetch({**e, last: e[last] + ahead}, k + ahead)
             vectors = [emit.bind(body, read_right(body, e, k, v), "b") for v in range(panel.vectors)]
             for r in range(len(rows)):
                 a = emit.bind(body, emit.widen(read_left(body, e, k, r), acc.lanes), "a")
@@ -170,3 +172,9 @@ class _Lowering:
 
         out += self.parts.added(env, self.parts.part(env), acc, step, self.unroll)
         return out + self.passes.after(env, acc, sums, self.results.store(env, rows, panel, acc))
+
+    def _fetches(self, out: list, env: Env, rows: Rows, panel: Panel, left: Value, right: Value) -> list[Fetcher]:
+        """What fetches a point of K of each operand of a tile, where that is asked for."""
+        if self.distance == 1:
+            return []
+        return [self.left.fetcher(out, env, rows, left), self.right.fetcher(out, env, panel, right)]

@@ -31,6 +31,8 @@ from neoflow.loops.sides import contiguous_run, direct_read, size, vector_read
 Value = emit.Value
 Reader = Callable[[list, Env, Value, int], Value]
 """Takes the statements to add to, the axes' values, the point of K and the row, or the vector of the panel."""
+Fetcher = Callable[[Env, Value], list]
+"""Takes the axes' values and the point of K: brings it nearer."""
 
 LINE_BYTES = 64
 """a line of the cache, on every x86-64 processor"""
@@ -79,14 +81,26 @@ class PanelOperand:
 
     def _reader_in_place(self, statements: list, env: Env, panel: Panel, side: Read) -> Reader:
         source, k_axes = self.frame.inputs[side.slot], self.tiling.parts.k
-        places = self._places(statements, panel, panel.lanes)
-        bases = [_base(statements, side, {**env, **place}, k_axes) for place in places.values()]
+        begins = [0] if self.panels.are_in_line else range(0, panel.valid, panel.lanes)
+        places = [self.panels.place(statements, panel, emit.integer(b)) for b in begins]
+        bases = [_base(statements, side, {**env, **place}, k_axes) for place in places]
+        if self.panels.are_in_line:
+            moves = [emit.integer(b) for b in range(0, panel.valid, panel.lanes)]
+        else:
+            moves = [emit.integer(0), *(emit.bind(statements, b - bases[0], "move") for b in bases[1:])]
+        there: list[tuple[tirx.Buffer, Value]] = []
 
         def read(out: list, e: Env, _: Value, vector: int) -> Value:
-            there, index = _place(out, source, side, _along(side, bases[vector], e, k_axes))
-            lanes = emit.ramp(index, 1, panel.lanes)
+            if vector == 0:  # one address a point of K: there are too few registers for one of every vector
+                address = _along(side, bases[0], e, k_axes)
+                if self.panels.are_in_line:
+                    there[:] = [_place(out, source, side, address)]
+                else:
+                    there[:] = [(emit.view(out, source, address), emit.integer(0))]
+            [(held, first)] = there
+            lanes = emit.ramp(first + moves[vector], 1, panel.lanes)
             mask = lanes_left(panel.valid - vector * panel.lanes, panel.lanes)
-            return emit.load(there, lanes) if mask is None else emit.masked_load(out, there, lanes, mask)
+            return emit.load(held, lanes) if mask is None else emit.masked_load(out, held, lanes, mask)
 
         return read
 
@@ -98,12 +112,16 @@ class PanelOperand:
         batch = self.tiling.batch_number(env) * emit.integer(self.all_k * self.panels.padded)
         return batch + panel.number * emit.integer(self.all_k * self.panels.width)
 
-    def prefetched(self, panel: Panel, base: Value, k: Value) -> list:
-        """Fetches a point of K of the panel packed at `base`; of one read in place nothing."""
-        if not self.is_packed:
-            return []
-        begins = range(0, panel.width, max(1, LINE_BYTES // self.item_bytes))
-        return [emit.prefetch(self.buffer, base + k * emit.integer(panel.width) + emit.integer(b)) for b in begins]
+    def fetcher(self, statements: list, env: Env, panel: Panel, base: Value) -> Fetcher:
+        """Fetches a point of K of the panel, packed at `base` or in place."""
+        begins = range(0, panel.valid, max(1, LINE_BYTES // self.item_bytes))
+        if self.in_place is None:
+            width = emit.integer(panel.width)
+            return lambda _, k: [emit.prefetch(self.buffer, base + k * width + emit.integer(b)) for b in begins]
+        source, side, k_axes = self.frame.inputs[self.in_place.slot], self.in_place, self.tiling.parts.k
+        places = [self.panels.place(statements, panel, emit.integer(b)) for b in begins]
+        bases = [_base(statements, side, {**env, **place}, k_axes) for place in places]
+        return lambda e, _: [emit.prefetch(source, _along(side, b, e, k_axes)) for b in bases]
 
     def begin(self, env: Env, span: Span, panel: Panel) -> Value:
         """Where the span of the panel is packed."""
@@ -229,12 +247,15 @@ class RowOperand:
         flat = self.tiling.batch_number(env) * emit.integer(tiles.count) + number
         return flat * emit.integer(self.all_k * len(tiles.whole))
 
-    def prefetched(self, rows: Rows, base: Value, k: Value) -> list:
-        """Fetches a point of K of the tile packed at `base`; of one read in place nothing."""
-        if not self.is_packed:
-            return []
-        begins = range(0, len(rows), max(1, LINE_BYTES // self.item_bytes))
-        return [emit.prefetch(self.buffer, base + k * emit.integer(len(rows)) + emit.integer(b)) for b in begins]
+    def fetcher(self, statements: list, env: Env, rows: Rows, base: Value) -> Fetcher:
+        """Fetches a point of K of the tile at `env`, packed at `base` or in place."""
+        line = max(1, LINE_BYTES // self.item_bytes)
+        if self.in_place is None:
+            begins, count = range(0, len(rows), line), emit.integer(len(rows))
+            return lambda _, k: [emit.prefetch(self.buffer, base + k * count + emit.integer(b)) for b in begins]
+        source, side, k_axes = self.frame.inputs[self.in_place.slot], self.in_place, self.tiling.parts.k
+        first, moves = _base(statements, side, env, k_axes), _lines(_moves(side, rows), line)
+        return lambda e, _: [emit.prefetch(source, _along(side, first, e, k_axes) + emit.integer(m)) for m in moves]
 
     def begin(self, env: Env, span: Span, number: Value, own: Value, rows: Rows) -> Value:
         """Where the span of row tile `number` is packed, `own` its number among those of the task."""
@@ -272,9 +293,7 @@ class RowOperand:
     def _turn(self, env: Env, rows: Rows, side: Read, run: Run, index: Value) -> list:
         """A block of the run at every row, to `index`: squares of it turned in registers, a vector of rows each."""
         out: list = []
-        terms, _ = affine.linear(side.indices[0])
-        moves = [sum(terms.get(a, 0) * n for a, n in offset.items()) for offset in rows.offsets()]
-        ev = self.frame.evaluator(env)
+        moves, ev = _moves(side, rows), self.frame.evaluator(env)
         first = ev.index(side.indices[0])
         out += ev.statements
         source, first = self.frame.inputs[side.slot], emit.bind(out, first, "base")
@@ -309,10 +328,8 @@ class RowOperand:
         return lambda _, __, k, r: emit.load(self.buffer, base + k * emit.integer(len(rows)) + emit.integer(r))
 
     def _reader_in_place(self, statements: list, env: Env, rows: Rows, side: Read) -> Reader:
-        terms, _ = affine.linear(side.indices[0])
         source, k_axes = self.frame.inputs[side.slot], self.tiling.parts.k
-        base = _base(statements, side, env, k_axes)
-        moves = [sum(terms.get(a, 0) * n for a, n in offset.items()) for offset in rows.offsets()]
+        base, moves = _base(statements, side, env, k_axes), _moves(side, rows)
         there: list[tuple[tirx.Buffer, Value]] = []
 
         def read(out: list, e: Env, _: Value, r: int) -> Value:
@@ -322,6 +339,22 @@ class RowOperand:
             return emit.load(held, index + emit.integer(moves[r]))
 
         return read
+
+
+def _moves(side: Read, rows: Rows) -> list[int]:
+    """How far each row of a tile is from its first."""
+    terms, _ = affine.linear(side.indices[0])
+    return [sum(terms.get(a, 0) * n for a, n in offset.items()) for offset in rows.offsets()]
+
+
+def _lines(moves: Sequence[int], line: int) -> list[int]:
+    """Of these places as few as are in every line that they touch, wherever lines begin."""
+    found: list[int] = []
+    *others, last = sorted(moves)
+    for move in others:
+        if not found or move >= found[-1] + line:
+            found.append(move)
+    return [*found, last]
 
 
 def _place(statements: list, source: tirx.Buffer, side: Read, address: Value) -> tuple[tirx.Buffer, Value]:

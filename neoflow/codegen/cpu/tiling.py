@@ -195,6 +195,11 @@ class Panels:
         return math.ceil(size(self.n) / self.lanes) * self.lanes
 
     @property
+    def are_in_line(self) -> bool:
+        """Whether no panel crosses the end of the last N axis."""
+        return len(self.n) == 1 or self.n[-1].extent % self.width == 0
+
+    @property
     def chunk(self) -> int:
         """Lanes that never cross the end of the last N axis."""
         return chunk_lanes(self.n, self.lanes)
