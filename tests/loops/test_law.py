@@ -149,6 +149,34 @@ def test_steps_backwards_are_added_once():
     assert sum("movslq" in line for line in body) < sum("vbroadcastss" in line for line in body) / 4
 
 
+@pytest.mark.parametrize(("vectors", "ahead"), [(2, 1), (3, 1), (2, 8), (3, 4)])
+def test_windows_are_read_in_place(vectors, ahead):
+    """Panels of two vectors end where lines do, of three they go on in the next one; dx reads backwards."""
+    x, w = nf.placeholder((2, 6, 18, 18)), nf.placeholder((3, 6, 3, 3))
+    y = F.conv2d(x, w)
+    g = nf.placeholder((2, 3, 16, 16))
+    (dx,) = nf.vjp(y, [x], g)
+    rng = np.random.default_rng(0)
+    for root, inputs in ((y, (x, w)), (dx, (w, g))):
+        feeds = {t: rng.standard_normal(t.shape).astype(np.float32) for t in inputs}
+        for case in cases("windows", [root], feeds):
+            problem = problem_of(case.subgraph)
+            if "contraction" in space(problem, TWO).templates:
+                knobs = {"side": "left", "lanes": 2, "vectors": vectors, "pack_panels": False, "prefetch": ahead}
+                schedule = complete("contraction", problem, TWO, knobs)
+                assert legal(problem, schedule, TWO).ok
+                check([(case, [schedule])])
+
+
+def test_few_rows_read_windows_in_place_and_rows_a_page_apart_are_packed():
+    x, w = nf.placeholder((2, 8, 58, 58)), nf.placeholder((4, 8, 3, 3))
+    [few] = subgraphs([F.conv2d(x, w)], [x, w])
+    assert not default_schedule(few, TWO)["pack_panels"]
+    a, b = nf.placeholder((64, 2048)), nf.placeholder((512, 2048))
+    [apart] = subgraphs([nf.expr("y[m,n] = sum(a[m,k] * b[n,k])", a=a, b=b)], [a, b])
+    assert complete("contraction", problem_of(apart), TWO, {"side": "left", "vectors": 2})["pack"]
+
+
 @pytest.mark.slow
 def test_many_sampled_schedules():
     count = check([(c, sampled(c, 20, n)) for n, c in enumerate(named_cases())])
