@@ -219,6 +219,7 @@ def test_explain_prints_each_stage(run):
         "pad guards",
         "factor",
         "hoist",
+        "batch",
         "chain sums",
         "read slices",
         "move offsets",

@@ -266,6 +266,7 @@ def test_explain_prints_every_stage():
         "pad",
         "factor",
         "hoist",
+        "batch",
         "chain",
         "read",
         "move",

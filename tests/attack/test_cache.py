@@ -368,9 +368,10 @@ def forged(good, to):
 
 
 def reachable(folder):
-    """A folder that other users can come to."""
-    for parent in (folder, *folder.parents[:2]):
-        parent.chmod(parent.stat().st_mode | 0o111)
+    """A folder that other users can come to, through those of this run that only we can enter."""
+    for parent in (folder, *folder.parents):
+        if parent.stat().st_uid == os.getuid() and not parent.stat().st_mode & 0o001:
+            parent.chmod(parent.stat().st_mode | 0o111)
     return folder
 
 

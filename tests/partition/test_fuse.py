@@ -124,7 +124,7 @@ def test_slices_and_reshapes_of_stored_tensors_are_views():
     for t in range(9):
         k = nf.axis(8, "k")
         step = x[t]
-        h = nf.tanh(nf.compute((6, 8), lambda b, j, step=step, k=k: nf.sum(step[b, k] * w[k, j], axis=[k])) + h)
+        h = nf.tanh(nf.compute((6, 8), lambda b, j, h=h, k=k: nf.sum(h[b, k] * w[k, j], axis=[k])) + step)
     _, parts = kernels([h], [x])
     assert sorted(v.offset for v in parts.views.values()) == [48 * t for t in range(9)]
     assert len(parts.calls) == 9 and len(parts.subgraphs) <= 4  # first, second, last, and all between

@@ -28,7 +28,7 @@ def test_golden():
 def test_rows_and_constants():
     x = nf.placeholder((32, 48), name="x")
     (s,) = nouns_of([F.softmax(x)], [x]).subgraphs
-    assert s.to_text().splitlines()[-2:] == ["rows 1", "outputs v5"]
+    assert s.to_text().splitlines()[-2:] == ["rows 1", "outputs v6"]
     assert Subgraph.from_text(s.to_text()) == s
     (s,) = nouns_of([nf.zeros((3,))], []).subgraphs
     assert s.to_text() == "neoflow subgraph 1\nv0[i<3] = 0.0\noutputs v0\n"
