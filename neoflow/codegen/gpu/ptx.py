@@ -38,7 +38,7 @@ def ptx_source(kernels: Sequence[Lowered], target: Target) -> str:
 def _entry(name: str, parameters: str, threads: dict[str, int]) -> str:
     if name not in threads:
         return f".visible .func {name}(\n{parameters}\n)"
-    return f".visible .entry {name}(\n{parameters}\n)\n.maxntid {threads[name]}"
+    return f".visible .entry {name}(\n{parameters}\n)\n.maxntid {threads[name]}\n.minnctapersm 1"
 
 
 def _defined(text: str) -> str:

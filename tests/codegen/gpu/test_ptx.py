@@ -36,7 +36,7 @@ def test_it_is_assembled(architecture, tmp_path):
     assert done.returncode == 0, done.stderr
     entries = [e.symbol for k in f.plan.kernels for e in k.entries]
     kernels = re.findall(r"^\.visible \.entry (\w+)\(", text, re.MULTILINE)
-    assert len(kernels) == len(entries) and text.count(".maxntid 256") == len(entries)
+    assert len(kernels) == len(entries) == text.count(".maxntid 256\n.minnctapersm 1\n")
     assert ".extern" not in text
 
 
