@@ -1,89 +1,19 @@
 """The command: what it prints, for people and for programs, and how it fails."""
 
 import json
-import os
 import re
 import subprocess
 import sys
-import textwrap
-import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 import typer
 
 import neoflow
 import neoflow as nf
-from neoflow import cli, pipeline
+from neoflow import cli
 from neoflow.commands.options import WithDefault
-from neoflow.kept import records_in
 from neoflow.models import build_model, find_model
-from neoflow.report import packaged, tuning
-from neoflow.report.tuning import TunedModel
-from neoflow.tune.records import Records
-from tests.tune.candidates import TARGET, product, trials
-
-MODEL = """
-import neoflow as nf
-from neoflow import nn
-
-VARIANTS = {"tiny": {}, "tiny_wide": {"size": 10}}
-
-def build(batch=8, size=8):
-    p = nn.Parameters("tiny")
-    x = nf.placeholder((batch, 1, size, size), name="x")
-    labels = nf.placeholder((batch,), "int64", name="labels")
-    scores = nf.expr("s[b,k] = sum(x[b,i] * w[k,i])", x=nf.reshape(x, (batch, size * size)), w=p("w", 10, size * size))
-    loss = nn.functional.cross_entropy(scores, labels)
-    return nn.Model("tiny", x, labels, p, loss, scores, 10)
-"""
-PEER = """
-import torch
-
-class Peer:
-    def __init__(self, parameters):
-        self.w = torch.tensor(parameters["w"], requires_grad=True)
-
-    def loss_and_grads(self, x, labels):
-        scores = torch.from_numpy(x).flatten(1) @ self.w.T
-        loss = torch.nn.functional.cross_entropy(scores, torch.from_numpy(labels))
-        return loss.item(), {"w": torch.autograd.grad(loss, self.w)[0].numpy()}
-
-    def step(self, x, labels, lr=0.01):
-        loss, gradients = self.loss_and_grads(x, labels)
-        with torch.no_grad():
-            self.w -= lr * torch.from_numpy(gradients["w"])
-        return loss
-
-    def infer(self, x):
-        with torch.inference_mode():
-            return (torch.from_numpy(x).flatten(1) @ self.w.T).numpy()
-"""
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """A folder with one model and its peer, which the commands run in."""
-    for path, text in (("models/tiny.py", MODEL), ("benchmarks/peers/torch_tiny.py", PEER)):
-        (tmp_path / path).parent.mkdir(parents=True)
-        (tmp_path / path).write_text(textwrap.dedent(text))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run a command: (exit status, standard output, standard error)."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["neoflow", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    return call
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in cli.COMMANDS)])
@@ -162,8 +92,10 @@ def test_models_are_listed_with_their_variants(run, folder):
 
 
 def test_a_variant_of_a_computed_table_is_found_by_its_file(run, folder):
-    text = textwrap.dedent(MODEL).replace(
-        'VARIANTS = {"tiny": {}, "tiny_wide": {"size": 10}}', "VARIANTS = dict(own={}, own_b={})"
+    text = (
+        (folder / "models/tiny.py")
+        .read_text()
+        .replace('VARIANTS = {"tiny": {}, "tiny_wide": {"size": 10}}', "VARIANTS = dict(own={}, own_b={})")
     )
     (folder / "models" / "own.py").write_text(text)
     assert find_model("own_b") == (folder / "models" / "own.py", "own_b")
@@ -173,12 +105,12 @@ def test_a_variant_of_a_computed_table_is_found_by_its_file(run, folder):
 
 
 @pytest.mark.torch
-def test_a_peer_lies_beside_a_users_model(run, tmp_path_factory):
+def test_a_peer_lies_beside_a_users_model(run, folder, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
-    (elsewhere / "mine.py").write_text(textwrap.dedent(MODEL))
+    (elsewhere / "mine.py").write_text((folder / "models/tiny.py").read_text())
     status, _, err = run("bench", elsewhere / "mine.py", "--against", "torch", "--seconds", "0")
     assert status == 1 and "mine has no peer in torch: put torch_mine.py beside it, or into benchmarks/peers" in err
-    (elsewhere / "torch_mine.py").write_text(textwrap.dedent(PEER))
+    (elsewhere / "torch_mine.py").write_text((folder / "benchmarks/peers/torch_tiny.py").read_text())
     status, out, _ = run("bench", elsewhere / "mine.py", "--batch", "2", "--against", "torch", "--seconds", "0")
     assert status == 0 and "torch" in out
 
@@ -337,125 +269,6 @@ def test_what_cannot_be_written_is_said_before_the_run(run, folder):
     assert status == 1 and "neoflow: no checkpoint can be written to " in err and "epoch" not in err
 
 
-@pytest.fixture
-def kept(tmp_path, monkeypatch):
-    """The folder of an empty cache."""
-    monkeypatch.setenv("NEOFLOW_CACHE_DIR", str(tmp_path / "kernels"))
-    return tmp_path / "kernels"
-
-
-def compiled(factor=0.125):
-    """A kernel in the cache, called once."""
-    x = nf.placeholder((7,), name="x")
-    f = nf.compile([nf.exp(x) * factor], inputs=[x])
-    f(np.ones(7, np.float32))
-    return f.compiled
-
-
-@pytest.mark.tvm
-def test_cache(run, kept):
-    compiled()
-    status, out, _ = run("cache", "--json")
-    found = json.loads(out)
-    assert status == 0 and found["folder"] == str(kept) and (found["trials"], found["damaged"]) == (0, 0)
-    assert found["kernels"] >= 1 and found["modules"] >= 1 and 0 < found["nbytes"] < found["limit_bytes"]
-    status, out, _ = run("cache", "--clear")
-    assert status == 0 and "0 kernels in 0 modules, 0.0 of at most 2048 MiB; 0 compared with NumPy" in out
-    compiled()  # compiled again
-    assert json.loads(run("cache", "clear", "--json")[1])["kernels"] == 0
-
-
-@pytest.mark.tvm
-def test_cache_ls_says_what_kernels_compute(run, kept):
-    made = compiled()
-    rows = {row["key"]: row for row in json.loads(run("cache", "ls", "--json")[1])}
-    (kernel,) = made.kernels
-    row = rows[kernel.key]
-    assert row["subgraph"] == kernel.subgraph.to_text() and row["target"] == kernel.target.to_text()
-    assert row["schedule"] == kernel.schedule.to_json() and not row["is_judged"]
-    assert row["module_bytes"] > 0 and row["module_kernels"] == 1 and 0 <= row["unused_seconds"] < 600
-    out = run("cache", "ls")[1]
-    assert kernel.key[:16] in out and "exp(" in out and "today" in out and "not compared" in out
-
-
-@pytest.mark.tvm
-def test_cache_verify_reads_and_judges_again(run, kept):
-    compiled(0.125)
-    second = compiled(0.25)
-    status, out, _ = run("cache", "verify", "--json")
-    found = json.loads(out)
-    assert status == 0 and found["judged"] == 2 and found["damaged"] == found["wrong"] == {} and found["files"] >= 6
-    module = kept / f"{second.modules[0].name}.module"
-    module.write_bytes(module.read_bytes()[:-1])
-    assert json.loads(run("cache", "verify", "--files", "--json")[1])["damaged"] == {module.name: "is damaged"}
-    status, out, _ = run("cache", "verify", "--json")
-    found = json.loads(out)
-    assert status == 1 and found["judged"] == 1 and list(found["damaged"].values()) == ["leads to no module"]
-
-
-@pytest.mark.tvm
-def test_cache_verify_finds_a_kernel_that_is_wrong(run, kept):
-    """One that is said to be of the other's subgraph, under a seal that is right."""
-    from neoflow.runtime.cache import KernelCache
-
-    one, other = compiled(0.125), compiled(0.25)
-    cache = KernelCache(kept)
-    said = {about["kernel"]: (file.name.partition(".")[0], about) for file, about in cache.said("request")}
-    request, _ = said[one.kernels[0].key]
-    cache.remember(request, one.kernels[0].key, said[other.kernels[0].key][1])
-    status, out, _ = run("cache", "verify")
-    assert status == 1 and "2 kernels compared with NumPy, 1 wrong" in out and "computes v2[" in out
-    assert run("cache", "verify")[0] == 0  # it has left the cache
-
-
-@pytest.mark.tvm
-def test_cache_prune(run, kept):
-    compiled(0.125)
-    compiled(0.25)
-    everything = json.loads(run("cache", "--json")[1])
-    assert json.loads(run("cache", "prune", "--older", "1", "--json")[1]) == everything
-    oldest = sorted(kept.glob("*.module"))[0]
-    for path in (oldest, *kept.glob("*.request")):
-        os.utime(path, (time.time() - 5 * 86400,) * 2)
-    found = json.loads(run("cache", "prune", "--older", "4.5", "--json")[1])
-    assert found["modules"] == everything["modules"] - 1 and not oldest.exists() and not list(kept.glob("*.request"))
-    assert json.loads(run("cache", "prune", "--bytes", "0", "--json")[1])["nbytes"] == 0
-    status, _, err = run("cache", "prune")
-    assert status == 1 and "say what is to go: --older DAYS, --bytes N, or both" in err
-    compiled()
-
-
-def test_schedules_are_passed_on(run, kept, tmp_path, monkeypatch):
-    measured = trials(product(), 10)
-    records_in(kept).add(product(), TARGET, measured)
-    best = min((t for t in measured if t.seconds), key=lambda t: t.seconds)
-    for group in ("tune", "cache"):
-        monkeypatch.setenv("NEOFLOW_CACHE_DIR", str(kept))
-        path = tmp_path / f"{group}.jsonl"
-        assert json.loads(run(group, "export", path, "--json")[1]) == {"path": str(path), "schedules": 8}
-        assert "1 schedules: " in run(group, "export", path, "--best", "1")[1]
-        monkeypatch.setenv("NEOFLOW_CACHE_DIR", str(tmp_path / f"other {group}"))
-        status, out, _ = run(group, "import", path, "--json")
-        assert status == 0 and json.loads(out) == {"new": 1, "known": 0, "refused": 0, "reasons": []}
-        there = records_in(tmp_path / f"other {group}")
-        assert there.to_measure(product(), TARGET) == [best.schedule] and there.best(product(), TARGET) is None
-        path.write_text("roses are red\n" + path.read_text())
-        status, out, _ = run(group, "import", path)
-        assert status == 0 and "0 schedules imported" in out and "1 known already, 1 lines refused\nline 1: " in out
-        path.write_text("roses are red\n")
-        assert run(group, "import", path)[0] == 1
-        assert json.loads(run("cache", "--json")[1])["trials"] == 1
-        assert json.loads(run("cache", "clear", "--json")[1])["trials"] == 1
-        assert json.loads(run("cache", "clear", "--records", "--json")[1])["trials"] == 0
-    monkeypatch.setattr(Records, "clear", lambda records: os.unlink(tmp_path / "absent"))
-    status, _, err = run("cache", "clear", "--records")
-    assert status == 1 and "the records of tuning cannot be removed: No such file" in err
-    status, _, err = run("tune", "import", tmp_path / "absent")
-    assert status == 1 and "the schedules " in err and "cannot be read: No such file" in err
-    status, _, err = run("tune", "export", tmp_path)
-    assert status == 1 and "the schedules cannot be written to " in err
-
-
 def test_a_group_may_have_a_command_that_goes_without_name(capsys):
     app, said = typer.Typer(cls=WithDefault), []
 
@@ -472,65 +285,3 @@ def test_a_group_may_have_a_command_that_goes_without_name(capsys):
     assert said == ["capsnet", ("export", "x"), "lstm"]
     app(["--help"], standalone_mode=False)
     assert "export" in capsys.readouterr().out
-
-
-@pytest.mark.tvm
-def test_build(run, folder):
-    status, out, _ = run("build", "tiny", "--json")
-    said = json.loads(out)
-    assert status == 0 and said["path"] == "tiny.nflib" and said["functions"] == ["step", "infer"]
-    assert set(said["files"]) == {"program.json", "parameters.safetensors", "libnf_tiny.so", "tiny.h"}
-    model, package = build_model("tiny"), nf.load("tiny.nflib")
-    x, labels = model.example()
-    (scores,) = package.infer(x)
-    np.testing.assert_allclose(scores, nf.evaluate([model.scores], {model.x: x, **model.initial()})[0], rtol=1e-4)
-    assert package.step(x, labels)[0] > package.step(x, labels)[0]
-    status, out, _ = run("build", "tiny_wide", "-o", folder / "wide", "--batch", "3")
-    assert status == 0 and re.search(r"wide: step and infer of tiny for cpu.*\n +[\d,]+ program\.json", out)
-    assert nf.load(folder / "wide").infer.inputs[0].shape == (3, 1, 10, 10)
-
-
-def test_build_tunes_both_functions_within_its_seconds(run, monkeypatch):
-    asked = []
-
-    def tuning(outputs, inputs, updates=None, target="cpu", precision="fp32", tune=None, fleet=None):
-        asked.append((tune, fleet))
-        if updates is None:
-            raise nf.ConfigError("as far as this")
-
-    monkeypatch.setattr(packaged.pipeline, "compile_program", tuning)
-    assert "as far as this" in run("build", "tiny", "--tune", "2", "--fleet", "10.0.0.1:6379")[2]
-    assert asked == [(1.5, "10.0.0.1:6379"), (0.5, "10.0.0.1:6379")]
-    assert "as far as this" in run("build", "tiny")[2] and asked[2:] == [(None, None)] * 2
-    status, _, err = run("build", "tiny", "--fleet", "local")
-    assert status == 1 and "--fleet: its machines measure for a search, and there is none: add --tune SECONDS" in err
-
-
-@pytest.mark.tvm
-@pytest.mark.slow
-def test_build_measures_candidates(run):
-    said = json.loads(run("build", "tiny", "--tune", "4", "--json")[1])
-    assert said["trials"] > 0 and json.loads(run("cache", "--json")[1])["trials"] > 0
-    model = build_model("tiny")
-    (scores,) = nf.load("tiny.nflib").infer(model.example()[0])
-    expected = nf.evaluate([model.scores], {model.x: model.example()[0], **model.initial()})[0]
-    np.testing.assert_allclose(scores, expected, rtol=1e-4)
-
-
-def test_the_page_of_a_tuning_is_written(run, monkeypatch, tmp_path):
-    found = TunedModel("tiny", 1, "train", "cpu", 1.0, 0, "seconds", None, None, ())
-    monkeypatch.setattr(tuning, "tune", lambda *arguments, **options: found)
-    status, out, _ = run("tune", "tiny", "--report", tmp_path / "page.html", "--json")
-    assert status == 0 and json.loads(out)["model"] == "tiny" and "tiny, tuned" in (tmp_path / "page.html").read_text()
-    status, _, err = run("tune", "tiny", "--report", tmp_path)
-    assert status == 1 and f"the report cannot be written to {tmp_path}: Is a directory" in err
-
-
-@pytest.mark.parametrize("command", [("tune", "tiny", "--seconds", "1"), ("build", "tiny", "--tune", "1")])
-def test_a_fleet_measures_where_its_address_says(run, monkeypatch, command):
-    def fleet(target, address):
-        raise nf.RuntimeFault(f"no fleet answers at {address!r}")
-
-    monkeypatch.setattr(pipeline, "Fleet", fleet)
-    status, _, err = run(*command, "--fleet", "10.0.0.1:6379")
-    assert status == 1 and "no fleet answers at '10.0.0.1:6379'" in err
