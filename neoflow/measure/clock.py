@@ -54,27 +54,17 @@ def timing(blocks: Sequence[float] | np.ndarray) -> Timing:
     return Timing(float(middle), float((high - low) / middle), len(blocks))
 
 
-class Stopwatch:
-    """One kernel with its ring of arrays, to be timed."""
+class Ring:
+    """Copies of the arrays of a subgraph. Kernels that are timed in turns go round one: with a ring each, every one
+    would find its arrays where the others' have pushed them, in memory."""
 
-    def __init__(
-        self,
-        place: Device,
-        kernel: Loaded,
-        inputs: Sequence[np.ndarray],
-        outputs: Sequence[np.ndarray],
-        target: Target,
-    ):
+    def __init__(self, place: Device, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], target: Target):
         """inputs: their values. outputs: arrays of their shapes and types."""
-        self._place, self._kernel, self._threads = place, kernel, target.threads
+        self._place = place
         nbytes = sum(a.nbytes for a in (*inputs, *outputs))
         wanted = RING * target.l2_bytes * target.threads
-        self.copies = max(1, min(MOST_COPIES, -(-wanted // max(1, nbytes))))
-        self._arrays = [self._copied(inputs, outputs) for _ in range(self.copies)]
-        self._spaces = [place.allocate((max(w.total(target.threads), 1),), "int8") for w in kernel.code.workspaces]
-        self._status = place.status(1)
-        self._calls = 0
-        self._block = self._recorded(1)
+        copies = max(1, min(MOST_COPIES, -(-wanted // max(1, nbytes))))
+        self.arrays = [self._copied(inputs, outputs) for _ in range(copies)]
 
     def _copied(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[Memory]:
         made = []
@@ -83,12 +73,23 @@ class Stopwatch:
             self._place.copy(made[-1], array)
         return made
 
+
+class Stopwatch:
+    """One kernel and the ring of arrays that it goes round, to be timed."""
+
+    def __init__(self, place: Device, kernel: Loaded, ring: Ring, target: Target):
+        self._place, self._kernel, self.ring, self._threads = place, kernel, ring, target.threads
+        self._spaces = [place.allocate((max(w.total(target.threads), 1),), "int8") for w in kernel.code.workspaces]
+        self._status = place.status(1)
+        self._calls = 0
+        self._block = self._recorded(1)
+
     def _recorded(self, calls: int) -> Recording:
-        code = self._kernel.code
+        code, arrays = self._kernel.code, self.ring.arrays
         launches: list[Launch] = []
         table: list[int] = []
         for n in range(calls):
-            memory = [*self._arrays[n % self.copies], *self._spaces, *([self._status.memory] if code.faults else [])]
+            memory = [*arrays[n % len(arrays)], *self._spaces, *([self._status.memory] if code.faults else [])]
             first = len(table)
             table += [self._place.address(m) for m in memory]
             word = 0 if code.faults else None

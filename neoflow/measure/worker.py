@@ -20,7 +20,7 @@ from neoflow.errors import CodegenError, NeoflowError
 from neoflow.imports import without_torch
 from neoflow.loops.template import schedule_from_json
 from neoflow.measure.build import Built, build, load
-from neoflow.measure.clock import Stopwatch, in_turns
+from neoflow.measure.clock import Ring, Stopwatch, in_turns
 from neoflow.measure.tasks import BUILD, JUDGE, KNOW, PREPARE, TIME, TURNS
 from neoflow.partition import Subgraph
 from neoflow.runtime.executor import run_on
@@ -59,12 +59,13 @@ def handle(message: Message, data: bytes) -> tuple[Message, bytes]:
             return _judge(judge, target, Built(Code.from_json(str(message["code"])), data), message["best"]), b""
         return _built_and_judged(judge, target, str(message["schedule"]), message["best"])
     if message["do"] == TIME:
-        found = _stopwatch(judge, target, str(message["code"]), data).time(message["best"])
+        found = _stopwatch(_ring(judge, target), target, str(message["code"]), data).time(message["best"])
         return {"outcome": "ok", "seconds": found.seconds, "spread": found.spread}, b""
     assert message["do"] == TURNS, message["do"]
     ends = np.cumsum(message["sizes"])
     parts = [data[end - size : end] for end, size in zip(ends, message["sizes"], strict=True)]
-    watches = [_stopwatch(judge, target, code, part) for code, part in zip(message["codes"], parts, strict=True)]
+    ring = _ring(judge, target)
+    watches = [_stopwatch(ring, target, code, part) for code, part in zip(message["codes"], parts, strict=True)]
     rows = in_turns(watches, int(message["rounds"]))
     return {"outcome": "ok", "seconds": [r.seconds for r in rows], "spreads": [r.spread for r in rows]}, b""
 
@@ -124,12 +125,15 @@ def _judge(judge: Judge, target: Target, built: Built, best: float | None) -> Me
     return {"outcome": "ok", "rough": calls[0] if is_hopeless() else None}
 
 
-def _stopwatch(judge: Judge, target: Target, code: str, library: bytes) -> Stopwatch:
-    place = device(target)
-    kernel = load(place, Built(Code.from_json(code), library))
+def _ring(judge: Judge, target: Target) -> Ring:
     values = [judge.subgraph.value(n) for n in judge.subgraph.outputs]
     outputs = [np.zeros(v.shape, dt.NUMPY[v.dtype]) for v in values]
-    return Stopwatch(place, kernel, judge.arrays(), outputs, target)
+    return Ring(device(target), judge.arrays(), outputs, target)
+
+
+def _stopwatch(ring: Ring, target: Target, code: str, library: bytes) -> Stopwatch:
+    place = device(target)
+    return Stopwatch(place, load(place, Built(Code.from_json(code), library)), ring, target)
 
 
 def warm() -> None:

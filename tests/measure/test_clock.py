@@ -27,10 +27,13 @@ class Machine(Cpu):
         self.now += self.seconds * len(recording[0])
 
 
-def stopwatch(machine, size=256):
+def ring_of(machine, size=256):
+    return clock.Ring(machine, [np.ones(size, np.float32)], [np.zeros(size, np.float32)], TARGET)
+
+
+def stopwatch(machine, ring=None):
     code = Code((Entry("k", 4, True),), (Workspace(100, False),), (Fault(0, 3),))
-    arrays = [np.ones(size, np.float32)]
-    return clock.Stopwatch(machine, Loaded(code, (1,), None), arrays, [np.zeros(size, np.float32)], TARGET)
+    return clock.Stopwatch(machine, Loaded(code, (1,), None), ring or ring_of(machine), TARGET)
 
 
 def test_a_time_is_of_a_call_and_blocks_are_long_enough(monkeypatch):
@@ -43,13 +46,22 @@ def test_a_time_is_of_a_call_and_blocks_are_long_enough(monkeypatch):
 
 def test_calls_go_round_a_ring_larger_than_the_caches(monkeypatch):
     machine = Machine(monkeypatch, 1e-5)
-    watch = stopwatch(machine)
-    assert watch.copies == 2 * 2 * 4096 // 2048
-    watch.time()
+    ring = ring_of(machine)
+    assert len(ring.arrays) == 2 * 2 * 4096 // 2048
+    stopwatch(machine, ring).time()
     launches, table = machine.launched[-1]
     starts = [int(table[launch.pointers]) for launch in launches]
-    assert len(set(starts)) == watch.copies and starts[0] == starts[watch.copies]
-    assert stopwatch(machine, 1 << 16).copies == 1 and stopwatch(machine, 1).copies == clock.MOST_COPIES
+    assert len(set(starts)) == len(ring.arrays) and starts[0] == starts[len(ring.arrays)]
+    assert len(ring_of(machine, 1 << 16).arrays) == 1 and len(ring_of(machine, 1).arrays) == clock.MOST_COPIES
+
+
+def test_kernels_in_turns_go_round_the_same_arrays(monkeypatch):
+    """With a ring each, what one needs would be out of the caches after the others."""
+    machine = Machine(monkeypatch, 1e-5)
+    ring = ring_of(machine)
+    clock.in_turns([stopwatch(machine, ring) for _ in range(3)], 2)
+    blocks = [(launches, table) for launches, table in machine.launched if len(launches) > len(ring.arrays)]
+    assert len({tuple(int(table[one.pointers]) for one in launches) for launches, table in blocks}) == 1
 
 
 @pytest.mark.parametrize(("times", "blocks"), [(1.2, 17), (1.4, 2), (2.0, 2), (4.0, 1)])
