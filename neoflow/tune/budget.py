@@ -81,10 +81,10 @@ class _Account:
 
     def expected(self, each: float) -> float:
         """Seconds of a step that a second of tuning is thought to save. each: seconds of a candidate, where this
-        kernel has had none. What is under way counts as if it gained nothing."""
+        kernel has had one at most. What is under way counts as if it gained nothing."""
         room = max(0.0, self.seconds - self.search.floor)
         part = min(1.0, self.closed + HOPE / (1 + self.idle + self.batches)) / (1 + self.batches)
-        return self.task.calls * room * part / (BATCH * (self.search.each or each))
+        return self.task.calls * room * part / (BATCH * (self.search.each if self.search.is_typical else each))
 
     def begin(self, count: int, seconds: float | None) -> Batch | None:
         batch = self.search.begin(count, seconds)
@@ -219,7 +219,9 @@ class _Spending:
         new = account.end(batch, until, self.last)
         if account.search.best is not best:
             self._pass_on(account)
-        self.last, self.each = self.clock(), account.search.each or self.each
+        self.last = self.clock()
+        if account.search.is_typical:
+            self.each = account.search.each
         self.idle = 0 if account.seconds < before else self.idle + len(new)
         if self._note(account, new) is True:
             return f"{ASKED}: whoever watches said so"

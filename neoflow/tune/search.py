@@ -188,6 +188,8 @@ class Search:
         self.spared: set[Schedule] = set()
         """what was, and is measured all the same"""
         self.since_best = 0
+        self.is_typical = False
+        """whether `each` is of several candidates: the first of all also waits for what is right to be worked out"""
         self.each = 0.0
         """seconds of a candidate in the last batches, with what it took to think of it"""
         self._era: list[Schedule] = []
@@ -268,7 +270,9 @@ class Search:
                 self.model.learn(self.subgraph, self.target, new)
         now = self.clock()
         took = (now - max(batch.begun, self._ended, since)) / max(1, len(new))
-        self.each, self._ended = took if self.each == 0 else (self.each + took) / 2, now
+        begins = self.each == 0 or (len(new) > 1 and not self.is_typical)
+        self.each, self._ended = took if begins else (self.each + took) / 2, now
+        self.is_typical = self.is_typical or len(new) > 1
         return new
 
     def _proposed(self, count: int) -> list[Schedule]:
