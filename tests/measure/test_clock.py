@@ -18,6 +18,7 @@ class Machine(Cpu):
     def __init__(self, monkeypatch, seconds):
         self.seconds, self.now, self.launched = seconds, 0.0, []
         monkeypatch.setattr(clock.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(clock, "waited", lambda: 0.0)
 
     def record(self, launches, table, status, threads, timed=False):
         return launches, table
@@ -70,6 +71,27 @@ def test_what_is_clearly_slower_is_given_up(monkeypatch, times, blocks):
     found = stopwatch(machine).time(best=1e-5)
     assert found.seconds == pytest.approx(1e-5 * times)
     assert found.blocks <= blocks
+
+
+def test_what_was_disturbed_is_timed_again(monkeypatch):
+    """Of attempts in which others had the cores the calmest; none after a calm one."""
+    now, delay, found = iter(range(100)), iter([0.0, 1.0, 1.0, 1.5, 1.5, 2.4]), iter("abcd")
+    monkeypatch.setattr(clock.time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(clock, "waited", lambda: next(delay))
+    assert clock.undisturbed(lambda: next(found), 2) == "b" and next(found) == "d"
+    delay = iter([3.0, 3.0 + clock.DISTURBED])
+    assert clock.undisturbed(lambda: "calm", 2) == "calm"
+
+
+def test_the_system_tells_how_long_threads_waited(tmp_path, monkeypatch):
+    assert 0 <= clock.waited() <= clock.waited()
+    for task, text in (("1", "5000 2000000000 3"), ("2", "1 500000000 1"), ("3", "")):
+        (tmp_path / task).mkdir()
+        (tmp_path / task / "schedstat").write_text(text)
+    monkeypatch.setattr(clock, "_TASKS", tmp_path)
+    assert clock.waited() == 2.5
+    monkeypatch.setattr(clock, "_TASKS", tmp_path / "absent")
+    assert clock.waited() == 0
 
 
 def test_a_slow_one_is_called_a_few_times(monkeypatch):
