@@ -37,7 +37,7 @@ GAIN = 0.03
 ROUNDS = 9
 """In which it is timed beside the other."""
 NICENESS = 5
-"""Of the process and its workers: whoever trains comes first."""
+"""Of the process and its workers: whoever trains comes first. (At 10 steps were no faster.)"""
 
 
 class Explorer:

@@ -44,6 +44,8 @@ RING = 2
 MOST_COPIES = 64
 DISTURBED, ATTEMPTS = 0.03, 3
 """Part of its time that a thread may wait for a core, and how often what waited longer is timed."""
+BUSY, RETRIED = 3, 32
+"""Disturbed timings in a row after which a machine is taken for a busy one, and those after which it is asked again."""
 _TASKS = Path("/proc/self/task")
 
 T = TypeVar("T")
@@ -75,16 +77,36 @@ def waited() -> float:
     return total * 1e-9
 
 
-def undisturbed(timed: Callable[[], T], threads: int) -> T:
+class Patience:
+    """How often a timing is tried. Beside a program that trains, none is calm, and one attempt has to do."""
+
+    def __init__(self) -> None:
+        self._in_vain = 0
+        """timings in a row that others disturbed to the last attempt"""
+
+    @property
+    def attempts(self) -> int:
+        return ATTEMPTS if self._in_vain % RETRIED < BUSY else 1
+
+    def hear(self, is_calm: bool) -> None:
+        """Whether the last timing was left alone in the end."""
+        self._in_vain = 0 if is_calm else self._in_vain + 1
+
+
+_PATIENCE = Patience()
+
+
+def undisturbed(timed: Callable[[], T], threads: int, patience: Patience = _PATIENCE) -> T:
     """What `timed` gives, of a few attempts that which waited least for cores; the first where it had them."""
     attempts: list[tuple[float, T]] = []
-    while len(attempts) < ATTEMPTS:
+    while len(attempts) < patience.attempts:
         start, before = time.perf_counter(), waited()
         found = timed()
         share = (waited() - before) / max(threads * (time.perf_counter() - start), 1e-9)
         attempts.append((share, found))
         if share <= DISTURBED:
             break
+    patience.hear(share <= DISTURBED)
     return min(attempts, key=lambda a: a[0])[1]
 
 

@@ -78,9 +78,23 @@ def test_what_was_disturbed_is_timed_again(monkeypatch):
     now, delay, found = iter(range(100)), iter([0.0, 1.0, 1.0, 1.5, 1.5, 2.4]), iter("abcd")
     monkeypatch.setattr(clock.time, "perf_counter", lambda: next(now))
     monkeypatch.setattr(clock, "waited", lambda: next(delay))
-    assert clock.undisturbed(lambda: next(found), 2) == "b" and next(found) == "d"
+    patience = clock.Patience()
+    assert clock.undisturbed(lambda: next(found), 2, patience) == "b" and next(found) == "d"
     delay = iter([3.0, 3.0 + clock.DISTURBED])
-    assert clock.undisturbed(lambda: "calm", 2) == "calm"
+    assert clock.undisturbed(lambda: "calm", 2, patience) == "calm"
+
+
+def test_beside_a_program_that_runs_on_all_cores_one_attempt_has_to_do(monkeypatch):
+    patience, tried, delay = clock.Patience(), [], iter(np.arange(1000.0))
+    monkeypatch.setattr(clock, "waited", lambda: next(delay))
+    for _ in range(clock.RETRIED + 1):
+        before = len(tried)
+        clock.undisturbed(lambda: tried.append(1), 1, patience)
+        tried[before:] = [len(tried) - before]
+    assert tried == [clock.ATTEMPTS] * clock.BUSY + [1] * (clock.RETRIED - clock.BUSY) + [clock.ATTEMPTS]
+    monkeypatch.setattr(clock, "waited", lambda: 0.0)
+    clock.undisturbed(lambda: None, 1, patience)
+    assert patience.attempts == clock.ATTEMPTS
 
 
 def test_the_system_tells_how_long_threads_waited(tmp_path, monkeypatch):
