@@ -27,8 +27,11 @@ from neoflow.loops.tile import element_of
 from neoflow.target import Target
 
 UNROLLS = (1, 2, 4, 8)
-USUAL_UNROLL = 4
+USUAL_UNROLL, SMALL_UNROLL = 4, 2
 """Enough for the next operands to be on their way; nvcc writes out the rest where it is worth it."""
+SMALL = 4
+"""Accumulators of a thread up to which LLVM writes out a whole step of a loop of four terms, all of whose loads ptxas
+then begins with, in all the registers there are."""
 
 
 def _tiles(p: NestProblem, target: Target, k: Chosen) -> tuple[AnyTile, ...]:
@@ -103,7 +106,7 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
         NUMBER,
         "terms written out",
         lambda *_: Range(UNROLLS, "more terms written out only make the code longer"),
-        lambda *_: USUAL_UNROLL,
+        lambda p, target, k: SMALL_UNROLL if tile_of(p, target, k).accumulators <= SMALL else USUAL_UNROLL,
     ),
     *operand_knobs(FAMILY),
     *result_knobs(FAMILY),

@@ -20,6 +20,8 @@ BLOCKS_K, BLOCKS, THREAD = (8, 16, 32), (16, 32, 64, 128, 256), (1, 2, 4, 8, 16)
 STAGES = (1, 2, 3, 4)
 USUAL_THREAD = (2, 4, 8)
 """Sides of a thread's tile that the default chooses from."""
+USUAL_MOVED = 32
+"""Elements that a thread brings to shared memory in a step, at most: beyond, their addresses take its registers."""
 FMAS = 128
 """Float32 multiply-adds that a processor starts in a cycle (sm_80: 64)."""
 SHARED_WORDS = 32
@@ -83,7 +85,7 @@ class Tile:
     @property
     def is_usual(self) -> bool:
         """Whether the default chooses from it: with fewer accumulators loads take most of the time."""
-        return self.thread_m in USUAL_THREAD and self.thread_n in USUAL_THREAD
+        return self.thread_m in USUAL_THREAD and self.thread_n in USUAL_THREAD and self.moved <= USUAL_MOVED
 
     def usual_stages(self, _: Architecture) -> int:
         """A step takes longer than memory takes to answer."""
@@ -100,8 +102,13 @@ class Tile:
         """What a thread holds: accumulators of each level, a term's operands, what is on its way to shared memory."""
         words = self.element_bytes // 4
         sums = self.thread_m * self.thread_n * (2 if self.is_deep else 1)
-        moved = math.ceil((self.block_m + self.block_n) * self.block_k / self.threads) if self.stages > 1 else 0
+        moved = self.moved if self.stages > 1 else 0
         return words * (sums + self.thread_m + self.thread_n + moved) + SPARE
+
+    @property
+    def moved(self) -> int:
+        """Elements of a step that a thread brings to shared memory."""
+        return math.ceil((self.block_m + self.block_n) * self.block_k / self.threads)
 
     @property
     def shared_bytes(self) -> int:

@@ -86,6 +86,31 @@ def test_defaults_take_what_their_legality_says(kind, name):
         assert kernel.code.entries[0].threads == assumed.threads
 
 
+WEIGHT_GRADIENT = ((64, 512), (64, 128), (512, 128))
+STRIDED = ((16, 256, 16, 16), (512, 256, 3, 3))
+ROOMY = (
+    (
+        "nvptx",
+        "sm_80",
+        WEIGHT_GRADIENT,
+        lambda a, b, c: nf.expr("y[i,j] = c[i,j] + sum(a[r,i] * b[r,j])", a=a, b=b, c=c),
+    ),
+    ("cuda", "sm_90", STRIDED, lambda x, w: F.conv2d(x, w, stride=2)),
+)
+
+
+@pytest.mark.tvm
+@pytest.mark.parametrize(("kind", "name", "shapes", "write"), ROOMY, ids=["small tiles", "many elements on their way"])
+def test_what_a_compiler_moves_ahead_stays_in_registers(kind, name, shapes, write):
+    target = gpu_target(kind, name)
+    inputs = [nf.placeholder(s) for s in shapes]
+    _, divided = stages(make_graph([write(*inputs)], inputs), Trace(), target)
+    graph = divided.calls[-1].subgraph
+    kernel = codegen.lower(graph, default_schedule(graph, target), target, "k")
+    found = resources(codegen.source([kernel], target, "cuda" if kind == "cuda" else "ptx"), target)
+    assert not any(used.spills for used in found.values()), found
+
+
 @pytest.mark.skipif(shutil.which("ptxas") is None, reason="needs ptxas")
 def test_a_source_that_does_not_compile_is_said():
     with pytest.raises(nf.CodegenError, match="ptxas does not compile a kernel for sm_80"):
