@@ -3,7 +3,7 @@
     python -m benchmarks.operators [--rows REGEX] [--seconds-of-tuning 20] [--again] [--out FOLDER] [--write]
     python -m benchmarks.operators --meta-schedule 64 [--rows REGEX]
 
-Each contender of a row is a process of its own with a cold cache, so that a crash costs one cell: neoflow, with default
+Each contender is a process of its own, so that a crash costs one cell: neoflow, from a cold cache, with default
 schedules and with those of a search; PyTorch as installed, and in its expert setting; torch.compile in that setting;
 JAX. Only one of them runs at a time. Times are medians over rounds, ratios medians of the ratios within a round. The
 share is of the measured peak of multiply-adds, by the operations that a plain sum has (Winograd's may exceed it), or of
@@ -23,13 +23,13 @@ from pathlib import Path
 from benchmarks.results import write
 from benchmarks.rows import meta
 from benchmarks.rows.cases import Row, rows
-from benchmarks.rows.contest import Measured, Setting, append, measure, read
+from benchmarks.rows.contest import Crew, Measured, Setting, append, read
 from benchmarks.rows.tables import line, summary, table
 from neoflow.report.machine import processor
 
 OUT = Path("operator-results")
 FILE = "rows.jsonl"
-Perform = Callable[[Row, Setting], Measured]
+Assemble = Callable[[Setting], Crew]
 
 
 def left(pattern: str, found: Mapping[str, Measured], again: bool, dry: bool) -> list[Row]:
@@ -51,7 +51,7 @@ def publish(found: Mapping[str, Measured], compared: Mapping[str, meta.Compared]
     write("operators", "Operators, tuned, beside four peers", how, lines)
 
 
-def main(arguments: Sequence[str] | None = None, perform: Perform = measure) -> int:
+def main(arguments: Sequence[str] | None = None, assemble: Assemble = Crew) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", default="", help="those whose name this regular expression finds")
     parser.add_argument("--list", action="store_true", help="names of the rows alone")
@@ -82,11 +82,12 @@ def main(arguments: Sequence[str] | None = None, perform: Perform = measure) -> 
     if options.meta_schedule:
         meta.compare_all(options.rows, options.meta_schedule, compared, options.out / meta.FILE, options.again, say)
         chosen = []
-    for n, row in enumerate(chosen):
-        say(f"{n + 1} of {len(chosen)}: {row.name}")
-        found[row.name] = perform(row, setting)
-        append(path, found[row.name])
-        print(line(row, found[row.name]), flush=True)
+    with assemble(setting) as crew:
+        for n, row in enumerate(chosen):
+            say(f"{n + 1} of {len(chosen)}: {row.name}")
+            found[row.name] = crew.measure(row)
+            append(path, found[row.name])
+            print(line(row, found[row.name]), flush=True)
     print("\n".join([*summary(rows(options.dry), found), "", *meta.table(compared)]))
     if options.write:
         publish(found, compared)

@@ -1,10 +1,15 @@
-"""One row: every contender started in a process of its own, one after the other, then timed in turns."""
+"""One row: every contender in a process of its own, one after the other, then timed in turns.
+
+neoflow's process is a new one for each row, as its search is to begin with nothing. A peer's goes on to the next row,
+as its start takes longer than most rows; one that fails is replaced.
+"""
 
 from __future__ import annotations
 
 import datetime
 import json
 import os
+import shutil
 import statistics
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +30,7 @@ NAMES = {DEFAULT: "neoflow default", TUNED: "neoflow"}
 PLAIN = PEERS[0].name
 """Whose results the others' are compared with."""
 SMALLEST = 1e-30
+CACHES = "caches"
 
 
 @dataclass(frozen=True)
@@ -91,52 +97,82 @@ def append(path: Path, row: Measured) -> None:
         file.write(("\n" if cut else "") + json.dumps(asdict(row)) + "\n")
 
 
-def measure(row: Row, setting: Setting, contenders: Sequence[Contender] = (OURS, *PEERS)) -> Measured:
-    """Never raises for a contender that fails: the row says so."""
-    missing: dict[str, str] = {}
-    told: dict[str, Any] = {}
-    workers: dict[str, Worker] = {}
-    with tempfile.TemporaryDirectory(prefix="neoflow-row-") as name:
-        folder = Path(name)
-        library = build_expert(folder)
-        try:
-            for contender in contenders:
-                if contender.expert and isinstance(library, str):
-                    missing[contender.name] = library
-                    continue
-                expert = library if isinstance(library, Path) else None
-                try:
-                    workers[contender.name] = _started(row, contender, setting, folder, expert)
-                except WorkerFailure as failure:
-                    missing[contender.name] = str(failure)
-                    continue
-                if not contender.is_peer:
-                    told = workers[contender.name].ready
-            errors = _errors(folder, workers)
-            pids = [os.getpid(), *(w.pid for w in workers.values())]
-            begun = Usage.now(pids)
-            blocks = _rounds(workers, setting, missing)
-            foreign = begun.foreign_until(Usage.now([p for p in pids if Path(f"/proc/{p}").exists()]))
-        finally:
-            for worker in workers.values():
-                worker.close()
-    seconds = {n: statistics.median(times) for n, times in blocks.items()}
-    own = blocks.get(NAMES[TUNED], blocks.get(NAMES[DEFAULT], []))
-    ratios = {n: _median_ratio(own, times) for n, times in blocks.items() if own}
-    date = datetime.date.today().isoformat()
-    return Measured(row.name, date, seconds, ratios, errors, missing, told, round(foreign, 3))
+class Crew:
+    """The workers of the contenders, and where they leave what they compute. A context that ends them."""
+
+    def __init__(self, setting: Setting, contenders: Sequence[Contender] = (OURS, *PEERS)) -> None:
+        self._setting = setting
+        self._contenders = contenders
+        self._workers: dict[str, Worker] = {}
+
+    def __enter__(self) -> Crew:
+        self._place = tempfile.TemporaryDirectory(prefix="neoflow-rows-")
+        self._folder = Path(self._place.name)
+        self._library = build_expert(self._folder)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in list(self._workers):
+            self._close(name)
+        self._place.cleanup()
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes that wait for the next row."""
+        return [w.pid for w in self._workers.values()]
+
+    def measure(self, row: Row) -> Measured:
+        """Never raises for a contender that fails: the row says so."""
+        missing: dict[str, str] = {}
+        told: dict[str, Any] = {}
+        for contender in self._contenders:
+            try:
+                ready = self._computed(row, contender)
+            except WorkerFailure as failure:
+                missing[contender.name] = str(failure)
+                continue
+            if not contender.is_peer:
+                told = ready
+        errors = _errors(self._folder, self._workers)
+        pids = [os.getpid(), *self.pids]
+        begun = Usage.now(pids)
+        blocks = _rounds(self._workers, self._setting, missing)
+        foreign = begun.foreign_until(Usage.now([p for p in pids if Path(f"/proc/{p}").exists()]))
+        for name in {c.name for c in self._contenders if not c.is_peer or c.name in missing} & self._workers.keys():
+            self._close(name)
+        seconds = {n: statistics.median(times) for n, times in blocks.items()}
+        own = blocks.get(NAMES[TUNED], blocks.get(NAMES[DEFAULT], []))
+        ratios = {n: _median_ratio(own, times) for n, times in blocks.items() if own}
+        date = datetime.date.today().isoformat()
+        return Measured(row.name, date, seconds, ratios, errors, missing, told, round(foreign, 3))
+
+    def _computed(self, row: Row, contender: Contender) -> dict[str, Any]:
+        """What a worker says of a row that it has computed once; its results are in a file of its name."""
+        if contender.expert and isinstance(self._library, str):
+            raise WorkerFailure(self._library)
+        setting = self._setting
+        request = {"row": row.name, "kind": contender.kind, "dry": setting.dry, "tune": setting.tune}
+        request |= {"rounding": setting.rounding, "results": str(_results(self._folder, contender.name))}
+        _results(self._folder, contender.name).unlink(missing_ok=True)
+        if contender.name in self._workers:
+            try:
+                return self._workers[contender.name].ask(request)
+            except WorkerFailure:  # maybe of what rows before it left: asked again in a new process
+                self._close(contender.name)
+        expert = self._library if isinstance(self._library, Path) else None
+        patience = setting.patience + (0 if contender.is_peer else 2 * setting.tune)
+        worker = Worker(request, environment(contender, self._folder / CACHES, expert), PROGRAM, patience)
+        self._workers[contender.name] = worker
+        return worker.ready
+
+    def _close(self, name: str) -> None:
+        """End a worker; the next of its name begins with nothing."""
+        self._workers.pop(name).close()
+        shutil.rmtree(self._folder / CACHES / name.replace(" ", "_"), ignore_errors=True)
 
 
 def _median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
-
-
-def _started(row: Row, contender: Contender, setting: Setting, folder: Path, expert: Path | None) -> Worker:
-    """A worker that has computed the row once, its results in a file of its name. Raises `WorkerFailure`."""
-    request = {"row": row.name, "kind": contender.kind, "dry": setting.dry, "tune": setting.tune}
-    request |= {"rounding": setting.rounding, "results": str(_results(folder, contender.name))}
-    patience = setting.patience + (0 if contender.is_peer else 2 * setting.tune)
-    return Worker(request, environment(contender, folder / "caches", expert), PROGRAM, patience)
 
 
 def _results(folder: Path, name: str) -> Path:

@@ -70,7 +70,11 @@ def prepared(row: Row, arrays: Sequence[np.ndarray], is_compiled: bool = False) 
     tensors = [torch.from_numpy(a) for a in arrays]
     given, cotangents = tensors[: len(row.shapes)], tensors[len(row.shapes) :]
     wrt = [given[n].requires_grad_() for n in row.wrt]
-    form = torch.compile(FORMS[row.form]) if is_compiled else FORMS[row.form]
+    form = FORMS[row.form]
+    if is_compiled:
+        torch._dynamo.reset()  # of the rows before
+        torch._functorch.config.donated_buffer = row.with_value  # or it does not let a graph be gone through again
+        form = torch.compile(form)
 
     def values() -> tuple[Tensor, ...]:
         made = form(*given, **row.options)
@@ -79,8 +83,6 @@ def prepared(row: Row, arrays: Sequence[np.ndarray], is_compiled: bool = False) 
     if not wrt:
         return values
     if not row.with_value:
-        if is_compiled:
-            torch._functorch.config.donated_buffer = False  # or it does not let a graph be gone through again
         made = values()
         return lambda: torch.autograd.grad(made, wrt, cotangents, retain_graph=True)
 

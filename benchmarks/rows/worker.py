@@ -1,15 +1,16 @@
-"""One contender of a row, in a process of its own: it computes the row, and runs blocks of calls when asked.
+"""One contender, in a process of its own: it computes a row, runs blocks of calls when asked, then maybe another row.
 
     python -m benchmarks.rows.worker REQUEST
 
-REQUEST and all that follows are JSON, a line each: questions on standard input, answers on standard output. What it
-computes it leaves in a file, for the errors. The contender "neoflow" runs two functions: by default schedules, and by
-those of a search.
+REQUEST and all that follows are JSON, a line each: questions on standard input, answers on standard output. A question
+with a row is a request as well. What it computes it leaves in a file, for the errors. The contender "neoflow" runs two
+functions: by default schedules, and by those of a search.
 """
 
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import sys
@@ -112,6 +113,16 @@ def block(run: Callable[[], object], seconds: float) -> dict[str, float]:
     return {"step": (time.perf_counter() - start) / calls}
 
 
+def computed(request: dict[str, Any]) -> tuple[Calls, dict[str, Any]]:
+    """What to call for a row, and what is known of it, after a first call of each. Raises whatever a framework does."""
+    (row,) = [r for r in rows(request["dry"]) if r.name == request["row"]]
+    arrays, start = draw(row), time.perf_counter()
+    calls, told = (neoflow if request["kind"] == "neoflow" else peer)(row, arrays, request)
+    found = {f"{name}/{n}": sampled(v) for name, run in calls.items() for n, v in enumerate(run())}
+    np.savez(request["results"], **found)
+    return calls, told | {"first": time.perf_counter() - start}
+
+
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a framework prints is no answer
@@ -119,21 +130,19 @@ def main() -> None:
     def answer(**what: Any) -> None:
         print(json.dumps(what), file=answers, flush=True)
 
-    request = json.loads(sys.argv[1])
-    try:
-        (row,) = [r for r in rows(request["dry"]) if r.name == request["row"]]
-        arrays, start = draw(row), time.perf_counter()
-        calls, told = (neoflow if request["kind"] == "neoflow" else peer)(row, arrays, request)
-        found = {f"{name}/{n}": sampled(v) for name, run in calls.items() for n, v in enumerate(run())}
-        told["first"] = time.perf_counter() - start
-        np.savez(request["results"], **found)
-    except Exception as failure:  # the table says so, and the others go on
-        answer(failure=f"{type(failure).__name__}: {failure}".splitlines()[0])
-        return
-    answer(**told)
-    for line in sys.stdin:
+    calls: Calls = {}
+    for line in itertools.chain([sys.argv[1]], sys.stdin):
         question = json.loads(line)
-        answer(**block(calls[question["which"]], question["seconds"]))
+        if "row" not in question:
+            answer(**block(calls[question["which"]], question["seconds"]))
+            continue
+        calls = {}
+        try:
+            calls, told = computed(question)
+        except Exception as failure:  # the table says so, and the others go on
+            answer(failure=f"{type(failure).__name__}: {failure}".splitlines()[0])
+            return
+        answer(**told)
 
 
 if __name__ == "__main__":

@@ -58,13 +58,17 @@ class Worker:
 
     def block(self, seconds: float, **what: str) -> float:
         """Seconds of a step, over a block of so many seconds. what: else to be asked."""
+        return self.ask({"seconds": seconds, **what})["step"]
+
+    def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """What it answers. Raises `WorkerFailure` where it says why not, ends, or takes too long."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps({"seconds": seconds, **what}) + "\n")
+            self._process.stdin.write(json.dumps(question) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise WorkerFailure(f"its process ended with status {self._process.wait()}") from None
-        return self._answer()["step"]
+        return self._answer()
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None

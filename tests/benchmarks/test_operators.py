@@ -1,5 +1,6 @@
 """The operator table: all frameworks compute the same of a row, rows are kept, tables say what was measured."""
 
+import contextlib
 import importlib
 import json
 
@@ -77,22 +78,26 @@ def measured(name, seconds, told=None, **more):
 def test_rows_are_kept_as_they_end_and_the_rest_goes_on(tmp_path, capsys):
     done = []
 
-    def perform(row, setting):
-        done.append(row.name)
-        if len(done) == 2:
-            return Measured(row.name, "2026-01-01", missing={"neoflow": "its process ended with status -9"})
-        return measured(row.name, {"neoflow": 1.1e-3, "neoflow default": 2e-3, "PyTorch": 3.3e-3, "JAX": 2.2e-3})
+    class Fake(contextlib.nullcontext):
+        def __enter__(self):
+            return self
+
+        def measure(self, row):
+            done.append(row.name)
+            if len(done) == 2:
+                return Measured(row.name, "2026-01-01", missing={"neoflow": "its process ended with status -9"})
+            return measured(row.name, {"neoflow": 1.1e-3, "neoflow default": 2e-3, "PyTorch": 3.3e-3, "JAX": 2.2e-3})
 
     arguments = ["--dry", "--rows", "^matmul 256", "--out", str(tmp_path)]
-    assert operators.main(arguments, perform) == 0
+    assert operators.main(arguments, Fake) == 0
     printed = capsys.readouterr().out
     assert "| matmul 256 A B | 2.000 | 1.100 | 3.300 | - | - | 2.200 | 91% | peak | 3.00 | JAX | 2.00 |" in printed
     assert "no neoflow: its process ended with status -9" in printed and "| rows measured, of 194 | 2 | |" in printed
     with (tmp_path / operators.FILE).open("a") as file:
         file.write('{"name": "matmul 512 A B", "da')
-    assert operators.main(arguments, perform) == 0 and done[3:] == [done[1]]
+    assert operators.main(arguments, Fake) == 0 and done[3:] == [done[1]]
     assert set(contest.read(tmp_path / operators.FILE)) == set(done)
-    assert operators.main([*arguments, "--again"], perform) == 0 and len(done) == 7
+    assert operators.main([*arguments, "--again"], Fake) == 0 and len(done) == 7
     capsys.readouterr()
     assert operators.main(["--list", "--rows", "batched"]) == 0
     assert capsys.readouterr().out == "matmul batched 96x128x64x128\n"
@@ -132,8 +137,12 @@ def test_the_summary_names_what_misses_its_goal():
 @pytest.mark.torch
 def test_contenders_take_turns_and_one_that_fails_is_said():
     pytest.importorskip("torch")
-    (row,) = [r for r in DRY if r.name == "softmax 64x512, with gradients"]
-    found = contest.measure(row, Setting(tune=5.0, rounds=2, block=0.01, dry=True), (OURS, PEERS[0], BROKEN))
+    before, row = [r for r in DRY if r.name in ("softmax 64x512, forward", "softmax 64x512, with gradients")]
+    setting = Setting(tune=5.0, rounds=2, block=0.01, dry=True)
+    with contest.Crew(setting, (OURS, PEERS[0], BROKEN)) as crew:
+        first, pids = crew.measure(before), set(crew.pids)
+        found = crew.measure(row)
+        assert first.is_done and pids == set(crew.pids)
     assert set(found.seconds) == {"neoflow", "neoflow default", "PyTorch"} and found.is_done
     assert found.missing == {"broken": "KeyError: 'no such kind'"}
     assert max(found.errors.values()) < 1e-4 and found.told["candidates"] > 0 and found.best() == "PyTorch"
