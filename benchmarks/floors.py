@@ -25,7 +25,7 @@ from pathlib import Path
 from benchmarks.results import write
 from neoflow.report.machine import processor
 from neoflow.report.roofline import KernelRow
-from neoflow.tune.roofs import Roofs
+from neoflow.roofs import Roofs
 
 WANTED = {"capsnet/16": 0.88, "mi_lstm_ptb/64": 0.8, "resnet50/1": 0.8, "shufflenet/16": 0.7}
 """Of the models and batches: the share to reach."""

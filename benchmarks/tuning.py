@@ -30,12 +30,13 @@ from neoflow.measure.roofs import measure_roofs
 from neoflow.nn import functional as F
 from neoflow.partition import Subgraph, partition
 from neoflow.report.machine import processor
+from neoflow.roofs import Roofs
 from neoflow.target import Target, cpu_target
 from neoflow.tune import Found, Limits, Measure, Trial, search
 from neoflow.tune.finals import is_timed
 from neoflow.tune.floors import floor_of, least_seconds
 from neoflow.tune.model import Model
-from neoflow.tune.roofs import Roofs, nominal
+from neoflow.tune.roofs import nominal
 
 BATCH = 8
 

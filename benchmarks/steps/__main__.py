@@ -23,7 +23,7 @@ from benchmarks.results import write
 from benchmarks.steps.compare import Comparison, compare, measure_machine
 from benchmarks.steps.contenders import OURS, PEERS, contenders
 from neoflow.report.machine import processor
-from neoflow.tune.roofs import Roofs
+from neoflow.roofs import Roofs
 
 MODELS = (
     "capsnet/1",

@@ -17,7 +17,7 @@ from benchmarks.steps.contenders import ROOT, Contender, build_expert, contender
 from benchmarks.steps.process import Usage, Worker, WorkerFailure, wait_until_quiet
 from neoflow.models import find_model
 from neoflow.report.roofline import Work
-from neoflow.tune.roofs import Level, Roofs
+from neoflow.roofs import Level, Roofs
 
 LEAST_ROUNDS = 3
 Say = Callable[[str], None]

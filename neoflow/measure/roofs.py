@@ -16,10 +16,10 @@ from neoflow.graph import make_graph
 from neoflow.loops import default_schedule
 from neoflow.measure.build import Built, build, load
 from neoflow.partition import partition
+from neoflow.roofs import Level, Roofs
 from neoflow.runtime.device import Launch
 from neoflow.runtime.executor import run_kernel
 from neoflow.target import Target
-from neoflow.tune.roofs import Level, Roofs
 
 BLOCK_BYTES = 1 << 24
 """Read and written by a block of calls: few, as a run without a disturbance is found among many."""

@@ -16,6 +16,7 @@ it pays: rows in `choose`. Tests: `tests/partition/test_rules.py`, whose laws go
 
 from neoflow.partition.calls import Decision, KernelCall, Partition, View
 from neoflow.partition.choose import object_for_gpu, object_to
+from neoflow.partition.cost import Cost, cost_of, objective, reward
 from neoflow.partition.engine import RULES, partition
 from neoflow.partition.order import order_calls
 from neoflow.partition.overwrite import can_overwrite, is_shared
@@ -24,6 +25,7 @@ from neoflow.verdict import Verdict
 
 __all__ = [
     "RULES",
+    "Cost",
     "Decision",
     "KernelCall",
     "Node",
@@ -33,9 +35,12 @@ __all__ = [
     "Verdict",
     "View",
     "can_overwrite",
+    "cost_of",
     "is_shared",
     "object_for_gpu",
     "object_to",
+    "objective",
     "order_calls",
     "partition",
+    "reward",
 ]

@@ -11,9 +11,9 @@ import numpy as np
 from neoflow import codegen, devices
 from neoflow.architectures import ARCHITECTURES, architecture, gpu_target
 from neoflow.errors import NeoflowError
+from neoflow.roofs import Level, Roofs
 from neoflow.runtime.device.cuda import Cuda
 from neoflow.target import Target
-from neoflow.tune.roofs import Level, Roofs
 
 COPY_BYTES = 1 << 28
 LAUNCHES = 200

@@ -15,9 +15,9 @@ from neoflow.report.record import Curve, EpochRow, Fact, Origin, RunRecord, embe
 from neoflow.report.roofline import KernelRow
 from neoflow.report.searches import searches
 from neoflow.report.style import CSS, SORTING
+from neoflow.roofs import Roofs
 from neoflow.runtime.plan import Plan
 from neoflow.trace import Trace
-from neoflow.tune.roofs import Roofs
 from neoflow.tuning import SearchCurve
 
 _LONGEST = 200_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neoflow.tune.roofs import Roofs
+from neoflow.roofs import Roofs
 
 MORE_THAN_PEAK = (
     "above the peak: operations are counted as written; a branch not taken, a guard folded away or a value shared "

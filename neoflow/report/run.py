@@ -17,10 +17,10 @@ from neoflow.report.html import Report, render, write_page
 from neoflow.report.kernels import kernel_rows, profile
 from neoflow.report.record import Fact, record_of
 from neoflow.report.timeline import write_timeline
+from neoflow.roofs import Roofs
 from neoflow.runtime.bound import KernelTime
 from neoflow.target import Target
 from neoflow.train.session import Session
-from neoflow.tune.roofs import Roofs
 from neoflow.tuning import curves_of
 
 log = logging.getLogger("neoflow")

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 from neoflow.loops import Schedule
 from neoflow.partition import Subgraph
+from neoflow.roofs import Roofs
 from neoflow.target import Target
 from neoflow.tune.limits import Limits
 from neoflow.tune.model import Model
-from neoflow.tune.roofs import Roofs
 from neoflow.tune.search import ALL, ASKED, BATCH, MANY, Batch, Found, Progress, Search
 from neoflow.tune.trial import Measure, Trial
 from neoflow.tune.underway import overlapping

@@ -25,8 +25,9 @@ from neoflow.loops import TEMPLATES, Problem, Schedule, costs, reduction, rows, 
 from neoflow.loops.gpu.estimate import estimate
 from neoflow.loops.sides import size
 from neoflow.partition import Subgraph
+from neoflow.roofs import Roofs
 from neoflow.target import Target
-from neoflow.tune.roofs import Roofs, flops_a_cycle
+from neoflow.tune.roofs import flops_a_cycle
 
 ADD_LATENCY = 2.0
 """Cycles after which the next addition may use a sum, on the quickest of cores; of a multiply-add `costs.LATENCY`."""

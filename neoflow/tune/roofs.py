@@ -1,44 +1,15 @@
-"""`Roofs`: what a machine reaches, measured or at most."""
+"""What a machine reaches at most: roofs of one that nobody measured."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from neoflow.architectures import architecture
+from neoflow.roofs import Level, Roofs
 from neoflow.target import Target
 
 FASTEST_CLOCK = 6e9
 """Cycles a second that no core of ten years reaches with vectors: what is known of a machine that nobody measured."""
-
-
-@dataclass(frozen=True)
-class Level:
-    """Memory of one kind: what it holds in bytes (None: everything) and how fast it reads and writes."""
-
-    name: str
-    nbytes: int | None
-    gb_s: float
-
-
-@dataclass(frozen=True)
-class Roofs:
-    """What this machine reaches: float32 GFLOP/s in registers, and its levels of memory, the smallest first.
-
-    origin: where the figures come from.
-    """
-
-    gflops: float
-    levels: tuple[Level, ...]
-    origin: str = "measured just after"
-
-    def level(self, nbytes: int) -> Level:
-        """The first level that holds so much."""
-        return next(v for v in self.levels if v.nbytes is None or nbytes <= v.nbytes)
-
-    def seconds(self, flops: int, nbytes: int) -> float:
-        """What so much work takes at least: the longer of arithmetic and memory."""
-        return max(flops / self.gflops, nbytes / self.level(nbytes).gb_s) / 1e9
 
 
 def flops_a_cycle(target: Target) -> int:

@@ -21,6 +21,7 @@ import numpy as np
 from neoflow.errors import ConfigError
 from neoflow.loops import Schedule, default, legal, nearest, problem_of, space
 from neoflow.partition import Subgraph
+from neoflow.roofs import Roofs
 from neoflow.target import Target
 from neoflow.tune import finals
 from neoflow.tune.finals import is_timed
@@ -29,7 +30,7 @@ from neoflow.tune.genetic import Breeder, diverse
 from neoflow.tune.likely import HOPELESS, likely_cycles
 from neoflow.tune.limits import Limits
 from neoflow.tune.model import Model
-from neoflow.tune.roofs import Roofs, nominal
+from neoflow.tune.roofs import nominal
 from neoflow.tune.trial import OUTCOMES, Measure, Trial
 from neoflow.tune.underway import Pending, begun, overlapping, thinking
 

@@ -8,7 +8,7 @@ import pytest
 from benchmarks import floors
 from benchmarks.floors import KernelGap, Step
 from neoflow.report.roofline import KernelRow
-from neoflow.tune.roofs import Level, Roofs
+from neoflow.roofs import Level, Roofs
 
 ROOFS = Roofs(100.0, (Level("L2", 1 << 20, 50.0), Level("memory", None, 10.0)))
 

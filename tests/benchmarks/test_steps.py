@@ -14,7 +14,7 @@ from benchmarks.steps import __main__ as command
 from benchmarks.steps import compare, contenders, process, worker
 from neoflow.models import build_model
 from neoflow.report.roofline import Work
-from neoflow.tune.roofs import Level, Roofs
+from neoflow.roofs import Level, Roofs
 
 FOUND = compare.Comparison(
     "capsnet",

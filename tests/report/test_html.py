@@ -21,9 +21,9 @@ from neoflow.report.searches import searches
 from neoflow.report.timeline import write_timeline
 from neoflow.report.tuned import render_tuning
 from neoflow.report.tuning import TunedKernel, TunedModel
+from neoflow.roofs import Level, Roofs
 from neoflow.runtime.plan import Buffer, Call, Plan
 from neoflow.train.trainer import StepRecord
-from neoflow.tune.roofs import Level, Roofs
 from neoflow.tuning import SearchCurve
 
 VOID = {"meta", "br"}

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 import neoflow as nf
 from neoflow import codegen
 from neoflow.loops import complete, default, problem_of, space
+from neoflow.roofs import Level, Roofs
 from neoflow.target import cpu_target
 from neoflow.tune.floors import floor_of, least_seconds, subgraph_floor
-from neoflow.tune.roofs import FASTEST_CLOCK, Level, Roofs, flops_a_cycle, nominal
+from neoflow.tune.roofs import FASTEST_CLOCK, flops_a_cycle, nominal
 from tests.codegen.kernels import loaded
 from tests.loops.programs import product
 from tests.tune.problems import GPU, TARGET, named, only, pool

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from benchmarks.synthetic import Synthetic
 from neoflow.errors import ConfigError
 from neoflow.loops import Schedule, complete, default, legal, nearest, problem_of, space
+from neoflow.roofs import Roofs
 from neoflow.tune import Limits, Trial, search
 from neoflow.tune.finals import FINALISTS, ROUNDS
 from neoflow.tune.genetic import distance
 from neoflow.tune.likely import HOPELESS, likely_cycles
 from neoflow.tune.model import Model
-from neoflow.tune.roofs import Roofs, nominal
+from neoflow.tune.roofs import nominal
 from neoflow.tune.search import BATCH, STALE
 from tests.tune.problems import TARGET, named, pool
 
