@@ -23,36 +23,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.results import write
+from neoflow.report.gaps import KernelGap, gap_table, kernel_gaps
 from neoflow.report.machine import processor
-from neoflow.report.roofline import KernelRow
-from neoflow.roofs import Roofs
 
 WANTED = {"capsnet/16": 0.88, "mi_lstm_ptb/64": 0.8, "resnet50/1": 0.8, "shufflenet/16": 0.7}
 """Of the models and batches: the share to reach."""
 OUT = Path("operator-results") / "floors.jsonl"
 SHOWN = 12
 """Kernels of a model, those that are furthest above their floors."""
-SHORT = 5e-6
-"""Seconds of a call below which starting it and waiting for all threads is much of it."""
 PATIENCE = 900.0
 """Seconds that a model may take beyond its search."""
 ROOT = Path(__file__).resolve().parents[1]
-
-
-@dataclass(frozen=True)
-class KernelGap:
-    """One distinct kernel of the tuned step: all of its calls, in seconds. limit: what it waits for."""
-
-    label: str
-    calls: int
-    seconds: float
-    floor: float
-    limit: str
-    schedule: str
-
-    @property
-    def gap(self) -> float:
-        return self.seconds - self.floor
 
 
 @dataclass(frozen=True)
@@ -73,17 +54,6 @@ class Step:
     missing: str = ""
 
 
-def limit(row: KernelRow, roofs: Roofs) -> str:
-    """In words, what a kernel waits for, as far as its roofs tell."""
-    calls = max(1, len(row.names))
-    roof, level = row.roof(roofs), roofs.level(row.touched)
-    if row.seconds / calls < SHORT:
-        return f"{row.seconds / calls * 1e6:.1f} us a call: its start and the end of all threads"
-    if roof == "compute":
-        return f"arithmetic, at {row.gflops / roofs.gflops:.0%} of the peak"
-    return f"{level.name}, at {row.gb_s / level.gb_s:.0%} of {level.gb_s:.0f} GB/s"
-
-
 def measure(key: str, tune: float, seconds: float) -> Step:
     """One model, in this process. Raises what the compiler raises."""
     from functools import partial
@@ -93,7 +63,7 @@ def measure(key: str, tune: float, seconds: float) -> Step:
     from neoflow.models import build_model
     from neoflow.pipeline import bind, compile_program
     from neoflow.report import compare
-    from neoflow.report.kernels import kernel_rows, kernel_work, profile
+    from neoflow.report.kernels import kernel_work, profile
     from neoflow.train.step import reset, sgd_updates
 
     name, _, batch = key.partition("/")
@@ -106,13 +76,7 @@ def measure(key: str, tune: float, seconds: float) -> Step:
     steps, arrays = [bind(before), bind(after)], model.example()
     reset(model)
     times = compare.measure([partial(s, *arrays) for s in steps], seconds)
-    rows = kernel_rows(after, profile(steps[1], arrays, seconds / 2))
-    floors = {r.number: len(r.names) * roofs.seconds(r.flops // len(r.names), r.touched) for r in rows if r.names}
-    kernels = tuple(
-        KernelGap(r.label, len(r.names), r.seconds, floors[r.number], limit(r, roofs), r.schedule)
-        for r in rows
-        if r.number in floors
-    )
+    kernels = kernel_gaps(after, profile(steps[1], arrays, seconds / 2), roofs)
     chosen = [r.summary for r in after.trace.records if r.name == "algorithms"]
     return Step(
         key,
@@ -185,27 +149,9 @@ def table(found: Mapping[str, Step]) -> list[str]:
 
 def kernel_table(step: Step) -> list[str]:
     """What the tuned step spends beyond its floors, the kernel with most of it first."""
-    busy = sum(k.seconds for k in step.kernels)
-    over = max(step.after - step.own_floor, 1e-12)
-    rest = sorted(step.kernels, key=lambda k: -k.gap)
-    lines = [
-        f"{step.model}: {1e3 * over:.2f} ms of {1e3 * step.after:.2f} are beyond the floors of its kernels.",
-        "",
-        "| kernel | calls | us | floor us | share | of what is beyond | what limits it |",
-        "|---|--:|--:|--:|--:|--:|---|",
-    ]
-    for k in rest[:SHOWN]:
-        cells = [f"{k.calls}", f"{1e6 * k.seconds:.0f}", f"{1e6 * k.floor:.0f}", f"{k.floor / k.seconds:.0%}"]
-        lines.append(f"| {k.label} | " + " | ".join([*cells, f"{k.gap / over:.0%}", k.limit]) + " |")
-    others = rest[SHOWN:]
-    if others:
-        seconds, floor = (sum(getattr(k, n) for k in others) for n in ("seconds", "floor"))
-        cells = [f"{sum(k.calls for k in others)}", f"{1e6 * seconds:.0f}", f"{1e6 * floor:.0f}"]
-        cells += [f"{floor / seconds:.0%}", f"{(seconds - floor) / over:.0%}", ""]
-        lines.append(f"| {len(others)} others | " + " | ".join(cells) + " |")
-    between = step.after - busy
-    lines.append(f"| between the kernels | | {1e6 * between:.0f} | | | {between / over:.0%} | calls, and caches left |")
-    return lines
+    over = step.after - step.own_floor
+    head = f"{step.model}: {1e3 * over:.2f} ms of {1e3 * step.after:.2f} are beyond the floors of its kernels."
+    return [head, "", *gap_table(step.kernels, step.after, SHOWN)]
 
 
 def main(arguments: Sequence[str] | None = None, perform: Callable[[str, float, float], Step] = alone) -> None:

@@ -25,10 +25,11 @@ import numpy as np
 
 from benchmarks.results import write
 from benchmarks.steps.compare import Comparison, ask, start
-from benchmarks.steps.contenders import Contender
-from benchmarks.steps.process import Worker, wait_until_quiet
+from benchmarks.steps.contenders import ROOT
 from neoflow import codegen
 from neoflow.codegen.cpu.peak import CHAINS
+from neoflow.contest.contenders import Contender
+from neoflow.contest.process import Worker, wait_until_quiet
 from neoflow.devices import device
 from neoflow.models import build_model, find_peer
 from neoflow.pipeline import resolve_target
@@ -144,7 +145,7 @@ def busy_table(seconds: float) -> list[str]:
             record, workers = Comparison(name, batch), dict[str, Worker]()
             try:
                 for contender in both:
-                    workers[contender.name] = start(contender, record, folder, arrays, None)
+                    workers[contender.name] = start(contender, ROOT, record, folder, arrays, None)
                 found = beside_busy(workers, seconds)
             finally:
                 for worker in workers.values():

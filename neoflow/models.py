@@ -29,7 +29,11 @@ _NEAR = 0.75
 
 
 class Peer(Protocol):
-    """The same network in another framework: `Peer(parameters)`, a copy of the arrays by name."""
+    """The same network in another framework: `Peer(parameters)`, a copy of the arrays by name.
+
+    For torch.compile it has `scores(x, training)` and `objective(x, labels)`; its `reset(parameters)`, where there is
+    one, gives it its first values again.
+    """
 
     def step(self, x: NDArray, labels: NDArray, lr: float = 0.01) -> float:
         """One SGD step; returns the loss before it."""
@@ -168,22 +172,33 @@ def build_model(name: str, batch: int | None = None, small: bool = False, **size
     return model
 
 
+def check_framework(framework: str) -> None:
+    """Raise `ConfigError` where a peer's framework is not installed."""
+    if importlib.util.find_spec(framework) is None:
+        raise ConfigError(f"{framework} is not installed: pip install 'neoflow[{framework}]'")
+
+
 def find_peer(framework: str, name: str, parameters: Mapping[str, np.ndarray]) -> Peer:
     """A model's peer: class `Peer` of `<framework>_<file>.py`, beside the model's file or in `benchmarks/peers`.
 
     Raises `ConfigError` without one.
     """
+    path = peer_file(framework, name)
+    module = load_file(path)
+    if not hasattr(module, "Peer"):
+        raise ConfigError(f"{path} has no class Peer")
+    return module.Peer(parameters)
+
+
+def peer_file(framework: str, name: str) -> Path:
+    """Where a model's peer is written. Raises `ConfigError` where it is not, or the framework is not installed."""
     if framework not in PEERS:
         raise ConfigError(f"there is no peer {framework!r}; there are {', '.join(PEERS)}")
-    if importlib.util.find_spec(framework) is None:
-        raise ConfigError(f"{framework} is not installed: pip install 'neoflow[{framework}]'")
+    check_framework(framework)
     model = find_model(name)[0]
     file = f"{framework}_{model.stem}.py"
     for folder in (model.resolve().parent, *_folders("benchmarks", "peers")):
         path = folder / file
         if path.is_file():
-            module = load_file(path)
-            if not hasattr(module, "Peer"):
-                raise ConfigError(f"{path} has no class Peer")
-            return module.Peer(parameters)
+            return path
     raise ConfigError(f"{model.stem} has no peer in {framework}: put {file} beside it, or into benchmarks/peers")

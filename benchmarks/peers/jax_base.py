@@ -60,6 +60,11 @@ class Network(ABC):
         (loss, fresh), gradients = jax.value_and_grad(self._loss, has_aux=True)(p, state, x, labels)
         return loss, {n: value - lr * gradients[n] for n, value in p.items()}, fresh
 
+    def reset(self, parameters: Arrays) -> None:
+        """Take these values."""
+        with jax.enable_x64(self.wide):
+            self.tensors = {n: jnp.array(value) for n, value in parameters.items()}
+
     def parameters(self) -> dict[str, NDArray[np.float32]]:
         return {name: np.array(tensor) for name, tensor in self.tensors.items()}
 

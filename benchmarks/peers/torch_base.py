@@ -31,6 +31,12 @@ class Network(ABC):
         """Cross entropy, the mean over all labels."""
         return F.cross_entropy(scores.flatten(0, -2), labels.flatten())
 
+    def reset(self, parameters: Arrays) -> None:
+        """Take these values, in place."""
+        with torch.no_grad():
+            for name, tensor in self.tensors.items():
+                tensor.copy_(torch.from_numpy(parameters[name]))
+
     def parameters(self) -> dict[str, NDArray[np.float32]]:
         return {name: tensor.detach().numpy().copy() for name, tensor in self.tensors.items()}
 

@@ -21,8 +21,8 @@ import numpy as np
 
 from benchmarks.rows.cases import Row
 from benchmarks.rows.worker import DEFAULT, TUNED
-from benchmarks.steps.contenders import OURS, PEERS, Contender, build_expert, environment
-from benchmarks.steps.process import Usage, Worker, WorkerFailure, wait_until_quiet
+from neoflow.contest.contenders import OURS, PEERS, Contender, build_expert, environment
+from neoflow.contest.process import Usage, Worker, WorkerFailure, wait_until_quiet
 
 PROGRAM = ("-m", "benchmarks.rows.worker")
 NAMES = {DEFAULT: "neoflow default", TUNED: "neoflow"}

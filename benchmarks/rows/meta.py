@@ -16,8 +16,8 @@ from benchmarks.rows.cases import Row, rows
 from benchmarks.rows.contest import NAMES, Setting
 from benchmarks.rows.ours import program
 from benchmarks.rows.worker import TUNED
-from benchmarks.steps.contenders import OURS, Contender, environment
-from benchmarks.steps.process import Worker, WorkerFailure, wait_until_quiet
+from neoflow.contest.contenders import OURS, Contender, environment
+from neoflow.contest.process import Worker, WorkerFailure, wait_until_quiet
 
 ROWS = (
     "matmul 512 A B",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from benchmarks.rows.cases import LEAST_FLOPS, Row
 from benchmarks.rows.contest import NAMES, PLAIN, Measured
 from benchmarks.rows.worker import DEFAULT
-from benchmarks.steps.contenders import PEERS
+from neoflow.contest.contenders import PEERS
 
 OF_PEAK, LEAST_OF_PEAK, OF_BANDWIDTH = 0.9, 0.75, 0.8
 """Wanted: the median of large contractions, each of them; kernels that memory bounds."""

@@ -13,13 +13,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.steps.contenders import ROOT, Contender, build_expert, contenders, environment
-from benchmarks.steps.process import Usage, Worker, WorkerFailure, wait_until_quiet
+from benchmarks.steps.contenders import ROOT, contenders, root_of
+from neoflow.contest.contenders import Contender, build_expert, environment
+from neoflow.contest.process import Usage, Worker, WorkerFailure, wait_until_quiet
 from neoflow.models import find_model
 from neoflow.report.roofline import Work
 from neoflow.roofs import Level, Roofs
 
 LEAST_ROUNDS = 3
+PROGRAM = (str(Path(__file__).with_name("worker.py")),)
 Say = Callable[[str], None]
 
 
@@ -120,7 +122,9 @@ def compare(
                     continue
                 expert = library if isinstance(library, Path) else None
                 try:
-                    workers[contender.name] = start(contender, found, folder, arrays, expert)
+                    workers[contender.name] = start(
+                        contender, root_of(contender, before), found, folder, arrays, expert
+                    )
                 except WorkerFailure as failure:
                     found.missing[contender.name] = str(failure)
                 say(f"{model}/{batch} {contender.name}: " + said(found, contender.name))
@@ -134,18 +138,20 @@ def compare(
     return found
 
 
-def start(contender: Contender, found: Comparison, folder: Path, arrays: Path, expert: Path | None) -> Worker:
+def start(
+    contender: Contender, root: Path, found: Comparison, folder: Path, arrays: Path, expert: Path | None
+) -> Worker:
     """A contender's worker, ready; where it keeps what it compiled it is started twice, the second time to stay."""
     path, variant = find_model(found.model)
-    request: dict[str, Any] = {"kind": contender.kind, "root": str(contender.root), "arrays": str(arrays)}
+    request: dict[str, Any] = {"kind": contender.kind, "root": str(root), "arrays": str(arrays)}
     request |= {"file": path.stem, "variant": variant, "batch": found.batch}
     values = environment(contender, folder / "caches", expert)
-    worker = Worker(request, values)
+    worker = Worker(request, values, PROGRAM)
     found.first[contender.name] = worker.ready["first_step"]
     found.errors[contender.name], found.versions[contender.name] = worker.ready["error"], worker.ready["version"]
     if contender.is_cached:
         worker.close()
-        worker = Worker(request, values)
+        worker = Worker(request, values, PROGRAM)
         found.again[contender.name] = worker.ready["first_step"]
     return worker
 

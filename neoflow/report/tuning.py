@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
-from neoflow.autodiff import grad
-from neoflow.expr.tensor import Tensor
 from neoflow.models import build_model
 from neoflow.nn import Model
 from neoflow.pipeline import Compiled, bind, compile_program
 from neoflow.report.compare import measure
 from neoflow.runtime.function import Elsewhere
 from neoflow.train.progress import compiling, reporter
-from neoflow.train.step import reset, sgd_updates
+from neoflow.train.step import program, reset
 from neoflow.tune import Limits
 from neoflow.tuning import Choice
 
@@ -86,12 +83,7 @@ def tune(
     show: say on standard error how far it is. fleet: whose machines measure. Raises what `nf.compile` raises.
     """
     model = build_model(name, batch)
-    roots: Sequence[Tensor] = [model.scores]
-    inputs, updates = [model.x], None
-    if mode == "train":
-        parameters = list(model.parameters.values())
-        roots, inputs, updates = [model.loss], list(model.inputs), sgd_updates(model, grad(model.loss, parameters))
-    build = partial(compile_program, roots, inputs, updates, target, precision)
+    build = partial(compile_program, *program(model, mode), target, precision)
     before = build()
     with compiling(reporter(show), "step") if show else nullcontext():
         after = build(tune=limits, fleet=fleet)

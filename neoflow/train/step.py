@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neoflow.autodiff import grad
-from neoflow.expr.tensor import Tensor
+from neoflow.expr.tensor import Placeholder, Tensor
 from neoflow.nn import Model
 from neoflow.pipeline import compile
 from neoflow.runtime.function import Function
@@ -29,7 +29,14 @@ def sgd_updates(model: Model, gradients: Sequence[Tensor]) -> dict[Tensor, Tenso
     return updates
 
 
-def train_step(model: Model) -> Function:
-    """(x, labels) -> [loss], then the updates."""
+def program(model: Model, mode: str = "train") -> tuple[list[Tensor], list[Placeholder], dict[Tensor, Tensor]]:
+    """Outputs, inputs and updates: (x, labels) -> [loss], then the updates; of mode "infer" (x) -> [scores]."""
+    if mode == "infer":
+        return [model.scores], [model.x], {}
     gradients = grad(model.loss, list(model.parameters.values()))
-    return compile([model.loss], model.inputs, sgd_updates(model, gradients))
+    return [model.loss], list(model.inputs), sgd_updates(model, gradients)
+
+
+def train_step(model: Model) -> Function:
+    """A step of training, compiled."""
+    return compile(*program(model))

@@ -10,7 +10,7 @@ import pytest
 import neoflow as nf
 
 pytest.importorskip("torch")
-from benchmarks import foreign, grad_speed, kernels, models, runtime
+from benchmarks import foreign, grad_speed, gradients, kernels, runtime
 from neoflow.models import find_model
 
 pytestmark = [pytest.mark.torch, pytest.mark.tvm]
@@ -21,7 +21,8 @@ WITH_OPTIONS = (
     "gpu.__main__",
     "kernels",
     "measuring",
-    "models",
+    "gradients",
+    "models.__main__",
     "operators",
     "runtime",
     "steps.__main__",
@@ -56,7 +57,7 @@ def test_the_empty_kernels():
 
 def test_the_models_have_their_names():
     others = (*runtime.DISPATCHED, *runtime.HELD, *foreign.BETWEEN, *foreign.BUSY)
-    for name in {*models.MODELS, *(name for name, _ in others)}:
+    for name in {*gradients.MODELS, *(name for name, _ in others)}:
         path, _ = find_model(name)
         assert path.exists()
 

@@ -12,8 +12,8 @@ from benchmarks import operators
 from benchmarks.rows import cases, contest, meta, ours, tables
 from benchmarks.rows.arrays import draw
 from benchmarks.rows.contest import Measured, Setting
-from benchmarks.steps.contenders import OURS, PEERS, Contender
-from benchmarks.steps.process import Worker, WorkerFailure
+from neoflow.contest.contenders import OURS, PEERS, Contender
+from neoflow.contest.process import Worker, WorkerFailure
 
 DRY = cases.rows(dry=True)
 OF_EACH_FORM = {r.form: r for r in DRY}

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 
@@ -13,7 +14,7 @@ import neoflow
 import neoflow as nf
 from neoflow import cli
 from neoflow.commands.options import WithDefault
-from neoflow.models import build_model, find_model
+from neoflow.models import build_model, find_model, find_peer
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in cli.COMMANDS)])
@@ -42,7 +43,10 @@ def test_help_loads_little():
         (["explain", "capsnt"], r"there is no model capsnt \(did you mean capsnet\?\): give a file, or one of "),
         (["explain", "absent.py"], "there is no file absent.py"),
         (["explain", "tiny_wid"], r"there is no model tiny_wid \(did you mean tiny_wide\?\)"),
-        (["bench", "tiny", "--against", "abacus"], "there is no peer 'abacus'; there are torch, jax"),
+        (
+            ["bench", "tiny", "--against", "abacus"],
+            "there is no peer 'abacus'; there are torch, torch-expert, inductor, jax",
+        ),
         (["bench", "tiny", "--check"], "--check compares with a peer"),
         (["train", "tiny", "--resume"], "--resume needs --checkpoint"),
         (["train", "tiny", "--lr", "0"], "a learning rate above 0"),
@@ -111,8 +115,11 @@ def test_a_peer_lies_beside_a_users_model(run, folder, tmp_path_factory):
     status, _, err = run("bench", elsewhere / "mine.py", "--against", "torch", "--seconds", "0")
     assert status == 1 and "mine has no peer in torch: put torch_mine.py beside it, or into benchmarks/peers" in err
     (elsewhere / "torch_mine.py").write_text((folder / "benchmarks/peers/torch_tiny.py").read_text())
-    status, out, _ = run("bench", elsewhere / "mine.py", "--batch", "2", "--against", "torch", "--seconds", "0")
-    assert status == 0 and "torch" in out
+    values = build_model(str(elsewhere / "mine.py")).values()
+    assert find_peer("torch", str(elsewhere / "mine.py"), values).infer(np.ones((2, 1, 8, 8), np.float32)).shape == (
+        2,
+        10,
+    )
 
 
 @pytest.mark.tvm
@@ -187,19 +194,38 @@ def test_explain_shows_what_became_of_each_tensor_in_mixed_precision(run):
 
 @pytest.mark.tvm
 @pytest.mark.torch
-@pytest.mark.parametrize("mode", ["train", "infer"])
+@pytest.mark.parametrize("mode", ["train", pytest.param("infer", marks=pytest.mark.slow)])
 def test_bench(run, mode):
     pytest.importorskip("torch")
     status, out, _ = run("bench", "tiny", "--mode", mode, "--against", "torch", "--seconds", 0.1, "--json")
     result = json.loads(out)
-    assert status == 0 and list(result) == ["model", "batch", "mode", "neoflow_ms", "peers", "loss"]
+    keys = ["model", "batch", "mode", "neoflow_ms", "peers", "loss", "ratios", "missing", "tune", "trials"]
+    assert status == 0 and list(result) == keys and result["missing"] == {} and result["ratios"]["torch"] > 0
     assert (result["model"], result["batch"], result["mode"]) == ("tiny", 16, mode)
     assert result["neoflow_ms"] > 0 and result["peers"]["torch"] > 0 and 1 < result["loss"] < 5
 
 
+@pytest.fixture
+def untimed(monkeypatch):
+    """`neoflow bench` without its contest."""
+    from neoflow.contest import bench
+
+    def made(model, batch, mode, against, seconds, tune):
+        return bench.Bench(model, batch, mode, 1.0, {}, 2.5, missing={} if against == ["torch"] else {"jax": "no word"})
+
+    monkeypatch.setattr(bench, "bench", made)
+
+
+@pytest.mark.torch
+def test_bench_says_who_was_not_measured(run, untimed):
+    pytest.importorskip("torch")
+    status, out, _ = run("bench", "tiny", "--against", "inductor", "--tune", 2)
+    assert status == 1 and "jax     not measured: no word" in out
+
+
 @pytest.mark.tvm
 @pytest.mark.torch
-def test_bench_check(run, folder):
+def test_bench_check(run, folder, untimed):
     pytest.importorskip("torch")
     arguments = ["bench", "tiny", "--against", "torch", "--seconds", 0.1, "--check"]
     status, out, _ = run(*arguments, "--json")
@@ -213,7 +239,7 @@ def test_bench_check(run, folder):
 
 @pytest.mark.tvm
 @pytest.mark.torch
-def test_bench_check_judges_each_gradient_by_the_peers_own(run, folder):
+def test_bench_check_judges_each_gradient_by_the_peers_own(run, folder, untimed):
     """A gradient of the peer off by one part in two thousand, in float32 as in float64: it is not rounding."""
     pytest.importorskip("torch")
     peer = folder / "benchmarks" / "peers" / "torch_tiny.py"

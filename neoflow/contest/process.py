@@ -1,4 +1,4 @@
-"""Workers as seen from their parent: started, asked in turn, and quiet while it is another's turn."""
+"""Workers as their parent sees them: started, asked in turn, and quiet while it is another's turn."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-WORKER = Path(__file__).with_name("worker.py")
 PAUSE, PATIENCE = 0.03, 2.0
 """Seconds: looked at for whether others are quiet; waited for it at most."""
 QUIET = 0.02
@@ -22,7 +20,11 @@ QUIET = 0.02
 
 
 class WorkerFailure(Exception):
-    """A worker said why it cannot run, or ended."""
+    """A worker said why it cannot do what it was asked."""
+
+
+class WorkerEnded(WorkerFailure):
+    """A worker ended, or was late and has been ended."""
 
 
 class Worker:
@@ -32,7 +34,7 @@ class Worker:
         self,
         request: Mapping[str, Any],
         environment: Mapping[str, str],
-        program: Sequence[str] = (str(WORKER),),
+        program: Sequence[str],
         patience: float | None = None,
     ) -> None:
         """program: what Python runs. patience: seconds that an answer may take; None: for ever."""
@@ -61,23 +63,23 @@ class Worker:
         return self.ask({"seconds": seconds, **what})["step"]
 
     def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """What it answers. Raises `WorkerFailure` where it says why not, ends, or takes too long."""
+        """What it answers. Raises `WorkerFailure` where it says why not; `WorkerEnded` where it ends, or is late."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(question) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise WorkerFailure(f"its process ended with status {self._process.wait()}") from None
+            raise WorkerEnded(f"its process ended with status {self._process.wait()}") from None
         return self._answer()
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         if self._patience is not None and not select.select([self._process.stdout], [], [], self._patience)[0]:
             self._process.kill()
-            raise WorkerFailure(f"it took more than {self._patience:.0f} s")
+            raise WorkerEnded(f"it took more than {self._patience:.0f} s")
         line = self._process.stdout.readline()
         if not line:
-            raise WorkerFailure(f"its process ended with status {self._process.wait()}")
+            raise WorkerEnded(f"its process ended with status {self._process.wait()}")
         answer = json.loads(line)
         if "failure" in answer:
             raise WorkerFailure(answer["failure"])
@@ -108,7 +110,14 @@ def on_processor(pid: int) -> float:
     return total / 1e9
 
 
-def wait_until_quiet(workers: Iterable[Worker]) -> None:
+class Running(Protocol):
+    """A process that is asked in turn."""
+
+    @property
+    def pid(self) -> int: ...
+
+
+def wait_until_quiet(workers: Iterable[Running]) -> None:
     """Let threads that wait for work actively go to sleep: at least a pause, at most `PATIENCE`."""
     pids = [w.pid for w in workers]
     end = time.perf_counter() + PATIENCE

@@ -1,6 +1,6 @@
 """Training steps of the models against PyTorch eager, with the error of every gradient.
 
-    python -m benchmarks.models [--only MODEL] [--seconds 8] [--write]
+    python -m benchmarks.gradients [--only MODEL] [--seconds 8] [--write]
 
 A step is forward, gradients and SGD; both are timed in turn by `neoflow bench`. Errors of gradients are against the
 same network in float64 in PyTorch, as a part of the largest entry, and PyTorch's own in float32 stand beside ours:
@@ -16,8 +16,8 @@ import argparse
 import torch
 
 from benchmarks import results
+from neoflow.contest.bench import bench
 from neoflow.report.agreement import check
-from neoflow.report.compare import bench
 from neoflow.report.machine import examine
 
 MODELS = {
@@ -52,7 +52,7 @@ def row(name: str, batch: int, seconds: float) -> str:
 
 def written() -> dict[str, str]:
     """Rows by model, of the section as it stands."""
-    section = results.PATH.read_text().partition("<!-- models -->")[2].partition("<!-- /models -->")[0]
+    section = results.PATH.read_text().partition("<!-- gradients -->")[2].partition("<!-- /gradients -->")[0]
     rows = [line for line in section.splitlines() if line.startswith("| ")]
     return {line.split()[1]: line for line in rows if line.split()[1] in MODELS}
 
@@ -71,10 +71,10 @@ def main() -> None:
     if options.write:
         how = (
             f"{examine().processor}, {torch.get_num_threads()} threads, medians, gradients at their worst against "
-            f"float64; `python -m benchmarks.models --write`"
+            f"float64; `python -m benchmarks.gradients --write`"
         )
         title = f"Training steps against PyTorch {torch.__version__} eager as installed"
-        results.write("models", title, how, HEAD + [rows[name] for name in MODELS if name in rows])
+        results.write("gradients", title, how, HEAD + [rows[name] for name in MODELS if name in rows])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Every model's training step and inference beside four peers: the model table."""

@@ -1,0 +1,100 @@
+"""`neoflow bench`: a model's step here, in turn with the same step of peers in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from neoflow.contest.contenders import OURS, chosen
+from neoflow.contest.hall import TOLERANCE, Hall, distance
+from neoflow.contest.sides import Neoflow, Side, Task, block
+from neoflow.contest.turns import Timed, in_turn, median_ratio
+from neoflow.models import build_model, peer_file
+from neoflow.pipeline import compile
+from neoflow.train.step import reset
+
+BLOCK = 0.3
+"""Seconds of a block."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Median milliseconds of a step; loss: of the first step, before its update (infer: of the inputs).
+
+    ratios: the median over rounds of our time over a peer's. missing: why a peer was not measured. tune: seconds of the
+    search before, in which so many candidates were tried.
+    """
+
+    model: str
+    batch: int
+    mode: str
+    neoflow_ms: float
+    peers: dict[str, float]
+    loss: float
+    ratios: dict[str, float] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    tune: float = 0.0
+    trials: int = 0
+
+    def __str__(self) -> str:
+        lines = [f"{self.model} batch {self.batch} {self.mode}, loss {self.loss:.8f}"]
+        if self.tune:
+            lines.append(f"{self.trials} candidates in a search of {self.tune:.0f} s")
+        width = max(map(len, (OURS.key, *self.peers)))
+        lines.append(f"{OURS.key:{width}} {self.neoflow_ms:8.2f} ms")
+        for name, ms in self.peers.items():
+            lines.append(f"{name:{width}} {ms:8.2f} ms  (neoflow takes {self.ratios[name]:.2f} of its time)")
+        lines += [f"{name:{width}} not measured: {why}" for name, why in self.missing.items()]
+        return "\n".join(lines)
+
+
+class Here:
+    """A step of this process, as one that is timed in turn."""
+
+    def __init__(self, side: Side) -> None:
+        self.side, self.pid = side, os.getpid()
+
+    def block(self, seconds: float) -> float:
+        """Seconds of a step."""
+        return block(self.side, seconds)
+
+
+def bench(
+    name: str,
+    batch: int,
+    mode: str,
+    against: Sequence[str],
+    seconds: float,
+    tune: float = 0.0,
+    make: Callable[[Task], Neoflow] = Neoflow,
+) -> Bench:
+    """Time a model and its peers over about `seconds` seconds, after a search of `tune` seconds.
+
+    Raises `ConfigError` for a peer that there is not, that is not installed or that the model has not.
+    """
+    peers, task = chosen(against), Task(name, batch, mode, tune)
+    for peer in peers:
+        peer_file(peer.framework, name)
+    side = make(task)
+    loss = side.values[0] if mode == "train" else _loss(name, batch)
+    with Hall(peers) as hall:
+        workers, ready, missing = hall.load(Task(name, batch, mode)) if peers else ({}, {}, {})
+        for key, told in ready.items():
+            if (error := distance(told["values"], side.values)) > TOLERANCE:
+                missing[key] = f"its values are off by {error:.1e} of the largest: it computes something else"
+        timed: Mapping[str, Timed] = {OURS.key: Here(side), **{k: w for k, w in workers.items() if k not in missing}}
+        blocks, ended = in_turn(timed, seconds, min(BLOCK, seconds))
+    milliseconds = {key: 1e3 * statistics.median(times) for key, times in blocks.items()}
+    own = milliseconds.pop(OURS.key)
+    ratios = {key: median_ratio(blocks[OURS.key], blocks[key]) for key in milliseconds}
+    trials = side.compiled.tuned.trials if tune else 0
+    return Bench(side.model.name, batch, mode, own, milliseconds, loss, ratios, {**missing, **ended}, tune, trials)
+
+
+def _loss(name: str, batch: int) -> float:
+    """Of a model's first values."""
+    model = build_model(name, batch)
+    reset(model)
+    return float(compile([model.loss], model.inputs)(*model.example())[0])
