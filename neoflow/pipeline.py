@@ -36,6 +36,7 @@ from neoflow.graph import (
     run,
 )
 from neoflow.kernel import Kernel
+from neoflow.layouts import lay_out
 from neoflow.loops import Schedule, problem_of
 from neoflow.loops.gpu.estimate import estimate
 from neoflow.measure import Measurer
@@ -160,9 +161,14 @@ def stages(
     if algorithms is not None:
         choosing = partial(algorithms, graph)
         graph = trace.run("algorithms", choosing, lambda a: a.summary, str, _size(graph), is_asked_for=True).graph
+    cut: Partition | None = None
+    if target is not None and target.device == "cpu":
+        laying = partial(lay_out, graph, target, partial(partition, choose=choose))
+        laid = trace.run("layouts", laying, lambda a: a.summary, str, _size(graph))
+        graph, cut = laid.graph, laid.cut
     kernels = trace.run(
         "partition",
-        lambda: partition(graph, choose=choose),
+        lambda: partition(graph, choose=choose) if cut is None else cut,
         lambda p: f"{len(p.calls)} kernel calls of {len(p.subgraphs)} distinct subgraphs",
         _partition_text,
         _size(graph),
