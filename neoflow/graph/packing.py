@@ -116,7 +116,7 @@ class PackShared(Rewrite):
         count = len(match.tensors)
         if count < self.few:
             return Verdict(False, f"{operand.name} is packed by {count} kernels, and {self.few} would pay")
-        return Verdict(True, f"{operand.name} is packed once for {count}, {2 * (count - 1) * operand.nbytes} bytes less")
+        return Verdict(True, f"{operand.name} is packed once for {count} that read it")
 
     def apply(self, editor: Editor, match: Match) -> Edit:
         edit: dict[Tensor, Tensor] = {}
@@ -184,16 +184,15 @@ def operands(definition: Definition) -> tuple[Operand, ...]:
 
 @remembered
 def block_axis(definition: Definition, slot: int) -> Axis | None:
-    """The axis along which a definition reads a slot in blocks, at its `//` and `%`; None where it reads it otherwise."""
-    for read in definition.reads:
-        if read.slot != slot:
-            continue
-        divided = {(fn, i.args[0]) for i in read.indices for fn in ("floordiv", "mod") if _is(i, fn)}
-        for fn, axis in divided:
-            if fn == "mod" and ("floordiv", axis) in divided and isinstance(axis, Axis):
-                return axis
+    """The axis along which a definition reads a slot in blocks, at its `//` and `%`; None where it does not."""
+    for read in definition.reads if slot < len(definition.slots) else ():
+        blocks, places = (_divided(read, fn) for fn in ("floordiv", "mod"))
+        if read.slot == slot and (both := blocks & places):
+            return both.pop()
     return None
 
 
-def _is(e: Expr, fn: str) -> bool:
-    return isinstance(e, Apply) and e.fn == fn and isinstance(e.args[1], Const)
+def _divided(read: Read, fn: str) -> set[Axis]:
+    """The axes of which an index is a quotient or a remainder."""
+    found = {i.args[0] for i in read.indices if isinstance(i, Apply) and i.fn == fn and isinstance(i.args[1], Const)}
+    return {a for a in found if isinstance(a, Axis)}

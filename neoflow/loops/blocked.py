@@ -1,6 +1,6 @@
 """Axes along which a packed tensor is read in blocks, as two axes each: every address is linear again.
 
-    y[i, n] = sum[k](x[i, k] * p[n // 32, k, n % 32])    ->    y[i, 32 * o + l] = sum[k](x[i, k] * p[o, k, l])
+y[i, n] = sum[k](x[i, k] * p[n // 32, k, n % 32])    ->    y[i, 32 * o + l] = sum[k](x[i, k] * p[o, k, l])
 """
 
 from __future__ import annotations
