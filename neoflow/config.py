@@ -17,6 +17,7 @@ class Config:
     NEOFLOW_CHECK: 1 compares every kernel a program uses with NumPy before its first use, cached ones too.
     NEOFLOW_TRACEBACK: `full` leaves the frames of neoflow in tracebacks (default: short).
     NEOFLOW_CUDA_COMPILER: `nvrtc` or `nvcc` (default: the first of them that is installed).
+    NEOFLOW_WITHOUT: passes over the graph that are left out, by the names of `explain`, with commas between them.
     """
 
     cache_dir: Path
@@ -24,6 +25,7 @@ class Config:
     threads: int
     check: bool
     cuda_compiler: str
+    without: frozenset[str] = frozenset()
 
 
 FLAGS = (
@@ -33,6 +35,7 @@ FLAGS = (
     "NEOFLOW_CUDA_COMPILER",
     "NEOFLOW_THREADS",
     "NEOFLOW_TRACEBACK",
+    "NEOFLOW_WITHOUT",
 )
 
 
@@ -79,4 +82,5 @@ def load() -> Config:
         threads(),
         check == "1",
         compiler,
+        frozenset(n.strip() for n in os.environ.get("NEOFLOW_WITHOUT", "").split(",") if n.strip()),
     )

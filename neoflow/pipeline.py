@@ -36,6 +36,7 @@ from neoflow.graph import (
     run,
 )
 from neoflow.kernel import Kernel
+from neoflow.layouts import lay_out
 from neoflow.loops import Schedule, problem_of
 from neoflow.loops.gpu.estimate import estimate
 from neoflow.measure import Measurer
@@ -156,13 +157,19 @@ def stages(
     algorithms: chooses what contractions are computed by; None: directly.
     """
     choose = object_to if target is None or target.device == "cpu" else object_for_gpu
+    without = _left_out()
     graph = _rewritten(graph, trace, precision)
     if algorithms is not None:
         choosing = partial(algorithms, graph)
         graph = trace.run("algorithms", choosing, lambda a: a.summary, str, _size(graph), is_asked_for=True).graph
+    cut: Partition | None = None
+    if target is not None and target.device == "cpu" and LAYOUTS not in without:
+        laying = partial(lay_out, graph, target, partial(partition, choose=choose))
+        laid = trace.run(LAYOUTS, laying, lambda a: a.summary, str, _size(graph))
+        graph, cut = laid.graph, laid.cut
     kernels = trace.run(
         "partition",
-        lambda: partition(graph, choose=choose),
+        lambda: partition(graph, choose=choose) if cut is None else cut,
         lambda p: f"{len(p.calls)} kernel calls of {len(p.subgraphs)} distinct subgraphs",
         _partition_text,
         _size(graph),
@@ -170,10 +177,28 @@ def stages(
     return graph, kernels
 
 
+LAYOUTS = "layouts"
+OPTIONAL = (*(row.name for row in PASSES if row is not CANONICALIZE), LAYOUTS)
+"""What `NEOFLOW_WITHOUT` may name: a program is right without any of them."""
+
+
+def _left_out() -> frozenset[str]:
+    """The passes that are not to run. Raises `ConfigError`."""
+    without = config.load().without
+    if unknown := sorted(without.difference(OPTIONAL)):
+        raise ConfigError(
+            f"NEOFLOW_WITHOUT: there is no pass {unknown[0]!r} to leave out; there are {', '.join(OPTIONAL)}"
+        )
+    return without
+
+
 def _rewritten(graph: Graph, trace: Trace, precision: str) -> Graph:
     """The graph after all passes. What is narrow is chosen when every contraction is there to be seen, and before sums
     become chains."""
+    without = _left_out()
     for row in PASSES:
+        if row.name in without:
+            continue
         rewriting = partial(run, graph, row)
         graph, _ = trace.run(row.name, rewriting, _rewritten_summary, _rewritten_text, _size(graph))
         if row is CANONICALIZE:

@@ -17,6 +17,7 @@ from neoflow.graph.facts import contiguous_offset, is_contraction, is_move, own_
 from neoflow.graph.graph import Graph, make_graph, same_graph
 from neoflow.graph.known import Known, evaluate_constants
 from neoflow.graph.long import LONGEST, operations
+from neoflow.graph.packing import FEW, Layout, Operand, PackShared, Wish, block_axis, operands, pack_shared
 from neoflow.graph.padding import factors
 from neoflow.graph.passes import CANONICALIZE, HOIST, PASSES, canonicalize, optimize
 from neoflow.graph.pieces import Piece, pieces
@@ -25,6 +26,7 @@ from neoflow.graph.rewrite import Derivation, Match, Rewrite, Site, Step, sites
 
 __all__ = [
     "CANONICALIZE",
+    "FEW",
     "HOIST",
     "LONGEST",
     "MIXED",
@@ -34,14 +36,19 @@ __all__ = [
     "Editor",
     "Graph",
     "Known",
+    "Layout",
     "Limits",
     "Match",
     "Mixed",
+    "Operand",
+    "PackShared",
     "Pass",
     "Piece",
     "Rewrite",
     "Site",
     "Step",
+    "Wish",
+    "block_axis",
     "canonicalize",
     "contiguous_offset",
     "evaluate_constants",
@@ -50,9 +57,11 @@ __all__ = [
     "is_move",
     "make_graph",
     "mix",
+    "operands",
     "operations",
     "optimize",
     "own_indices",
+    "pack_shared",
     "pieces",
     "points",
     "reads_at_own_point",

@@ -74,10 +74,10 @@ class Nest:
             decides = outer.extent > 1 and inner.extent > 1
             if decides and (reduced, n) in apart:
                 continue
-            fused = _fresh(nest, outer.extent * inner.extent)
+            fused = fresh(nest, outer.extent * inner.extent)
             mapping = _split(fused, outer, inner)
-            addresses = _index_roots(nest.expressions)
-            if all(_is_smooth(affine.simplify(substitute(e, mapping)), fused) for e in addresses):
+            addresses = index_roots(nest.expressions)
+            if all(is_smooth(affine.simplify(substitute(e, mapping)), fused) for e in addresses):
                 nest = nest.substituted(mapping)
                 done[n : n + 2] = [fused]
                 met += [(reduced, n)] if decides else []
@@ -100,7 +100,7 @@ def _with_reduction_axes(nest: Nest, axes: tuple[Axis, ...]) -> Nest:
     return replace(nest, reduction=Reduce(nest.reduction.op, axes, nest.reduction.body))
 
 
-def _fresh(nest: Nest, extent: int) -> Axis:
+def fresh(nest: Nest, extent: int) -> Axis:
     reduced = nest.reduction.axes if nest.reduction is not None else ()
     used = max((a.ident for a in (*nest.axes, *reduced, *_free(nest.expressions))), default=0)
     return Axis(max(used + 1, FIRST_FUSED), extent)
@@ -115,7 +115,7 @@ def _split(fused: Axis, outer: Axis, inner: Axis) -> dict[Expr, Expr]:
     return {outer: Apply("floordiv", (fused, extent)), inner: Apply("mod", (fused, extent))}
 
 
-def _index_roots(expressions: tuple[Expr, ...]) -> list[Expr]:
+def index_roots(expressions: tuple[Expr, ...]) -> list[Expr]:
     """The maximal integer expressions over axes: addresses, the sides of comparisons, casts of axes."""
     roots: dict[Expr, None] = {}
     seen: set[Expr] = set()
@@ -150,7 +150,7 @@ def is_index(e: Expr) -> bool:
     return False
 
 
-def _is_smooth(e: Expr, fused: Axis) -> bool:
+def is_smooth(e: Expr, fused: Axis) -> bool:
     """No // or % of the fused axis."""
     return not any(isinstance(n, Apply) and n.fn in ("floordiv", "mod") and fused in n.free for n in postorder(e))
 

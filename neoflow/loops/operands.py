@@ -87,7 +87,21 @@ def is_kept(p: NestProblem, k: Chosen) -> bool:
     return is_small and sides(p, k).in_place(int(k["lanes"])) is not None
 
 
+def lies_packed(p: NestProblem, k: Chosen) -> bool:
+    """Whether the side with N lies in memory as panels do: blocks of them, one point of the innermost K after another.
+
+    Of several axes of N: what has one is short.
+    """
+    s, width = sides(p, k), int(k["lanes"]) * int(k["vectors"])
+    read, block = s.in_place(int(k["lanes"])), s.c.n[-1].extent
+    if read is None or len(s.c.n) < 2 or block % width:
+        return False
+    return any(stride(read.indices[0], a) == block for a in s.c.k)
+
+
 def _usual_pack_panels(p: NestProblem, _: Target, k: Chosen) -> bool:
+    if lies_packed(p, k):
+        return False
     if pieces(p, k).tiles <= costs.USED_ONCE and sides(p, k).in_place(int(k["lanes"])) is not None:
         return False
     return k["order"] == "panels" or not is_kept(p, k)

@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 from neoflow.boundary import public
 from neoflow.errors import ScheduleError, shown
 from neoflow.loops import contraction, map, reduction, rows, scatter, tile
+from neoflow.loops.blocked import blocked
 from neoflow.loops.gpu import contraction as gpu_contraction
 from neoflow.loops.gpu import map as gpu_map
 from neoflow.loops.gpu import reduction as gpu_reduction
@@ -133,7 +134,7 @@ def problem_of(subgraph: Subgraph) -> Problem:
     """What the templates ask of a subgraph, derived once for as long as the subgraph lives."""
     found = _PROBLEMS.get(subgraph)
     if found is None:
-        found = row_problem(subgraph) or scatter_of(subgraph) or NestProblem(nest_of(subgraph))
+        found = row_problem(subgraph) or scatter_of(subgraph) or NestProblem(blocked(nest_of(subgraph)))
         _PROBLEMS[subgraph] = found
     return found
 

@@ -17,6 +17,7 @@ from neoflow.expr.tensor import Compute, Tensor
 from neoflow.expr.traits import flops, form_axes
 from neoflow.graph import (
     LONGEST,
+    block_axis,
     contiguous_offset,
     is_contraction,
     is_move,
@@ -128,6 +129,14 @@ def _contraction_reads_often(facts: Facts, state: Storing, t: Compute) -> str | 
     for reader in () if is_view(t.definition) else state.uses(t):
         if is_contraction(reader.definition):
             return f"{reader.name} is a contraction that reads each element many times"
+    return None
+
+
+def _lies_packed(facts: Facts, state: Storing, t: Compute) -> str | None:
+    for reader in facts.readers_of(t) if is_view(t.definition) else ():
+        slot = next(n for n, i in enumerate(reader.inputs) if i is t)
+        if is_contraction(reader.definition) and block_axis(reader.definition, slot) is not None:
+            return f"{reader.name} is a contraction that reads it in the order in which it lies"
     return None
 
 
@@ -296,6 +305,7 @@ def _row_is_large(facts: Facts, state: Kernels, merge: Merge) -> str | None:
 
 OBJECTIONS = (
     Objection(INLINING.name, "a contraction reads it often", _contraction_reads_often),
+    Objection(INLINING.name, "it lies packed", _lies_packed),
     Objection(INLINING.name, "a reader reads it often", _reader_repeats),
     Objection(INLINING.name, "several readers repeat its work", _readers_repeat),
     Objection(INLINING.name, "several readers read more than it has", _readers_read_more),

@@ -110,7 +110,18 @@ def rows_of_products(a: Tensor, b: Tensor) -> Tensor:
     return nf.expr("y[g,m,n] = sum(a[g,m,k] * b[g,k,n])", a=a, b=b)
 
 
+def packed_product(x: Tensor, p: Tensor) -> Tensor:
+    """Of what lies in blocks of columns, each along k, the first operand in blocks of k."""
+    k, (blocks, inner, width) = nf.axis(p.shape[1], "k"), p.shape
+
+    def body(i, j):
+        return nf.sum(x[k // (inner // 3), i, k % (inner // 3)] * p[j // width, k, j % width], axis=[k])
+
+    return nf.relu(nf.compute((x.shape[1], blocks * width), body))
+
+
 CUT = (
+    ("packed product", ((3, 19, 15), (4, 45, 16)), packed_product),
     ("odd product", ((61, 97), (97, 83)), product),
     ("rows of products", ((5, 19, 45), (5, 45, 67)), rows_of_products),
     ("neighbouring rows", ((2, 5, 10, 11), (33, 5, 3, 3)), lambda x, w: nf.relu(F.conv2d(x, w))),

@@ -47,6 +47,15 @@ def test_what_a_contraction_reads_is_stored():
     assert "part[8, 64]" not in reasons([product("s", part)])
 
 
+def test_what_lies_as_a_contraction_reads_it_is_stored():
+    packed = compute("p", lambda q, k, r: W[k, 16 * q + r], (4, 64, 16))
+    blocks = compute("s", lambda i, j: nf.sum(X[i, K] * packed[j // 16, K, j % 16], axis=[K]))
+    sentence = "s is a contraction that reads it in the order in which it lies"
+    assert reasons([blocks])["p[4, 64, 16]"] == sentence
+    turned = compute("t", lambda j, k: W[k, j], (64, 64))
+    assert "t[64, 64]" not in reasons([compute("s", lambda i, j: nf.sum(X[i, K] * turned[j, K], axis=[K]))])
+
+
 def test_what_tensor_cores_multiply_is_converted_where_it_is_loaded():
     """By a GPU alone: a CPU multiplies float32, and packs what was converted once."""
     h, g = (nf.placeholder((64, 64), "float16", name=n) for n in "hg")

@@ -1,0 +1,283 @@
+"""Which operands of contractions are packed once for all kernels that read them, and how these lie then.
+
+The kernels are cut and scheduled as if nothing were packed beside: the schedule of each says what it packs for itself,
+and in which order. For each tensor the layouts are chosen together, of all sets that its kernels ask for the one of the
+fewest bytes moved; then the kernels that read them are scheduled again, and what they do not read in place, or would
+take longer with, stays as it was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from neoflow.expr import dtype as dt
+from neoflow.expr.ir import Axis
+from neoflow.expr.memo import remembered
+from neoflow.expr.tensor import Compute, Definition, Tensor
+from neoflow.graph import FEW, Derivation, Graph, Layout, Wish, block_axis, operands, pack_shared
+from neoflow.graph.packing import reading
+from neoflow.loops import default_schedule, problem_of
+from neoflow.loops.problem import NestProblem
+from neoflow.loops.tile import estimated_cycles, pieces, sides
+from neoflow.partition import KernelCall, Partition, Subgraph
+from neoflow.target import Target
+from neoflow.trace import tick
+
+MOST = 6
+"""Layouts of one tensor that are chosen from: all sets of them are compared."""
+VECTORS = 2
+"""Vectors of a panel of what no kernel packs now, as in the largest register tile: 14 rows of 2 vectors."""
+CLEARLY = 0.9
+"""Of its estimated cycles, what a kernel takes at most with an operand packed that it reads in place now, and that the
+cache of a core holds. What that does not hold pays at the same estimate, which knows no memory: a product of 64 x 512 x
+2048 took 0.91 ms so and 1.53 in place, one of 64 x 2048 x 512 0.68 and 0.75; smaller ones as long as in place."""
+MADE = 2
+"""What a byte costs that is packed beside, of one that a kernel packs for itself: it comes from memory again."""
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """A graph with what is packed beside; derivation: what was rewritten. before, after: bytes that kernels pack for
+    themselves a step; beside: bytes that are packed for several. cut: the kernels of the graph, where they are known.
+    """
+
+    graph: Graph
+    derivation: Derivation | None = None
+    before: int = 0
+    after: int = 0
+    beside: int = 0
+    cut: Partition | None = None
+
+    @property
+    def summary(self) -> str:
+        if self.derivation is None:
+            return f"no tensor is read by {FEW} contractions alike"
+        steps = len(self.derivation.steps)
+        return f"{steps} operands packed once, {self.beside} bytes; kernels pack {self.after} a step, not {self.before}"
+
+    def __str__(self) -> str:
+        return f"{self.graph}\n\n{self.derivation}" if self.derivation is not None else self.summary
+
+
+def lay_out(graph: Graph, target: Target, cut: Callable[[Graph], Partition]) -> Layouts:
+    """The graph with the operands packed that several kernels would pack alike. cut: divides a graph into kernels."""
+    if not _may_share(graph):
+        return Layouts(graph)
+    first = cut(graph)
+    before = packed_bytes(first.calls, target)
+    requests = {r.wish.definition: r for r in _requests(first.calls, target)}
+    wishes = chosen(graph, tuple(requests.values()))
+    while True:
+        changed, derivation = pack_shared(graph, wishes)
+        if not derivation.steps:
+            return Layouts(graph, derivation, before, before, 0, first)
+        second = cut(changed)
+        kept = _of_use(graph, requests, wishes, first.calls, second.calls, target)
+        if len(kept) == len(wishes):
+            after = packed_bytes(second.calls, target)
+            return Layouts(changed, derivation, before, after, sum(t.nbytes for t in packed_tensors(changed)), second)
+        wishes = kept
+
+
+def packed_tensors(graph: Graph) -> tuple[Tensor, ...]:
+    """What contractions read in blocks."""
+    pairs = ((t, n, i) for t in graph.nodes for n, i in enumerate(t.inputs))
+    return tuple(dict.fromkeys(i for t, n, i in pairs if block_axis(t.definition, n) is not None))
+
+
+def _may_share(graph: Graph) -> bool:
+    """Whether any tensor is read by so many contractions of one definition as an operand that could be packed."""
+    found = Counter((t.inputs[o.slot], t.definition) for t in graph.nodes for o in operands(t.definition))
+    return any(n >= FEW for n in found.values())
+
+
+# --------------------------------------------------------------------------------------------- what kernels ask for
+
+
+@dataclass(frozen=True)
+class Contracting:
+    """A kernel that contracts, and its schedule: what it packs of which input. slot: of the anchor's definition, None
+    where it packs no plain operand along N."""
+
+    definition: Definition
+    slot: int | None
+    axis: Axis | None
+    lanes: int
+    width: int
+    nbytes: int
+    cycles: float
+
+
+@remembered
+def contracting(subgraph: Subgraph, target: Target) -> Contracting | None:
+    """What a kernel packs by its default schedule; None for a kernel that is no contraction."""
+    schedule = default_schedule(subgraph, target)
+    problem = problem_of(subgraph)
+    if schedule.template != "contraction" or not isinstance(problem, NestProblem) or subgraph.anchor is None:
+        return None
+    s, cut, knobs = sides(problem, schedule), pieces(problem, schedule), dict(schedule.knobs)
+    anchor, each = subgraph.nodes[subgraph.anchor], dt.itemsize(s.element)
+    nbytes = each * cut.batch * cut.k * (cut.n * bool(knobs["pack_panels"]) + cut.m * bool(knobs["pack"]))
+    slot = axis = None
+    if knobs["pack_panels"] and s.right_read is not None and s.right_read.slot in anchor.inputs:
+        slot, axis = anchor.inputs.index(s.right_read.slot), s.c.n[-1]
+    lanes = int(knobs["lanes"])
+    cycles = estimated_cycles(problem, target, knobs)
+    return Contracting(anchor.definition, slot, axis, lanes, lanes * int(knobs["vectors"]), nbytes, cycles)
+
+
+def packed_bytes(calls: Sequence[KernelCall], target: Target) -> int:
+    """Bytes that the kernels of a step pack for themselves by their default schedules."""
+    return sum(found.nbytes for c in calls if (found := contracting(c.subgraph, target)) is not None)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the kernels of a definition would read in the place of what they read now. most: what they may take then,
+    of what they take now."""
+
+    wish: Wish
+    lanes: int
+    most: float = 1.0
+
+
+def _requests(calls: Sequence[KernelCall], target: Target) -> tuple[Request, ...]:
+    """What the kernels of each definition ask for; where they differ, most of them."""
+    found: dict[Definition, Counter[Request]] = {}
+    for call in calls:
+        tick()
+        kernel = contracting(call.subgraph, target)
+        asked = None if kernel is None else _in_panels(kernel, target)
+        if asked is None or asked.slot is None or (layout := layout_of(asked)) is None:
+            continue
+        slot = asked.definition.slots[asked.slot]
+        nbytes = math.prod(slot.shape) * dt.itemsize(slot.dtype)
+        is_sure = asked is kernel or nbytes > target.l2_bytes
+        request = Request(Wish(asked.definition, asked.slot, layout), asked.lanes, 1.0 if is_sure else CLEARLY)
+        found.setdefault(asked.definition, Counter())[request] += 1
+    return tuple(counts.most_common(1)[0][0] for counts in found.values())
+
+
+def _in_panels(kernel: Contracting, target: Target) -> Contracting:
+    """A kernel as if it packed its largest operand, which it reads in place: packed, a panel is a stretch of memory."""
+    definition, reduced = kernel.definition, set(kernel.definition.reduction_axes)
+    operand = max(operands(definition), key=lambda o: math.prod(o.shape), default=None)
+    free = [] if operand is None else [a for a in operand.axes if a not in reduced]
+    if operand is None or len(free) != 1 or kernel.slot == operand.slot:
+        return kernel
+    lanes = target.lanes(definition.body.dtype)
+    return replace(kernel, slot=operand.slot, axis=free[0], lanes=lanes, width=VECTORS * lanes)
+
+
+def layout_of(asked: Contracting) -> Layout | None:
+    """The order in which a kernel goes through what it packs along N: in panels, each along K, of as many whole vectors
+    as divide the last axis; where none do, in its own panels, which is refused. None where axes are joined."""
+    operand = next((o for o in operands(asked.definition) if o.slot == asked.slot), None)
+    last = next((d for d, a in enumerate(operand.axes) if a is asked.axis), None) if operand is not None else None
+    if operand is None or last is None:
+        return None
+    reduced = set(asked.definition.reduction_axes)
+    others = [d for d in range(len(operand.axes)) if d != last]
+    outer = tuple(d for d in others if operand.axes[d] not in reduced)
+    inner = tuple(d for d in others if operand.axes[d] in reduced)
+    for width in range(asked.width, 0, -asked.lanes):
+        if (layout := Layout(outer, last, inner, width)).fits(operand.shape).ok:
+            return layout
+    return Layout(outer, last, inner, asked.width)
+
+
+# ------------------------------------------------------------------------------------------------ the joint choice
+
+
+def chosen(graph: Graph, requests: Sequence[Request]) -> tuple[Wish, ...]:
+    """A layout for each definition: for each tensor those of the set that moves the fewest bytes.
+
+    A set costs `MADE` times the tensor for each layout, and the tensor for each call that none of it serves. All sets
+    of at most `MOST` layouts are compared.
+    """
+    asking = {r.wish.definition: r for r in requests}
+    by_tensor: dict[Tensor, Counter[Definition]] = {}
+    for t in graph.nodes:
+        if (request := asking.get(t.definition)) is not None:
+            by_tensor.setdefault(t.inputs[request.wish.slot], Counter())[t.definition] += 1
+    taken: dict[Definition, Counter[Layout]] = {}
+    for counts in by_tensor.values():
+        best = best_set([(asking[d], n) for d, n in counts.items()])
+        for definition, n in counts.items():
+            if (layout := next((x for x in best if serves(x, asking[definition])), None)) is not None:
+                taken.setdefault(definition, Counter())[layout] += n
+    return tuple(Wish(d, asking[d].wish.slot, counts.most_common(1)[0][0]) for d, counts in taken.items())
+
+
+def serves(layout: Layout, request: Request) -> bool:
+    """Whether a kernel that asks for panels of its own width reads them in place in this layout."""
+    own = request.wish.layout
+    same = (layout.outer, layout.dimension, layout.inner) == (own.outer, own.dimension, own.inner)
+    return same and layout.width % own.width == 0
+
+
+def best_set(asked: Sequence[tuple[Request, int]]) -> tuple[Layout, ...]:
+    """Of the layouts that are asked for, each by so many calls, the set of the least cost in sizes of the tensor."""
+    layouts = Counter[Layout]()
+    for request, n in asked:
+        layouts[request.wish.layout] += n
+    offered = [layout for layout, _ in layouts.most_common(MOST)]
+
+    def cost(those: tuple[Layout, ...]) -> int:
+        alone = sum(n for r, n in asked if not any(serves(x, r) for x in those))
+        return MADE * len(those) + alone
+
+    sets = (those for k in range(len(offered) + 1) for those in combinations(offered, k))
+    return min(sets, key=cost)
+
+
+# ----------------------------------------------------------------------------------------------- what became of it
+
+
+def _cycles(calls: Sequence[KernelCall], target: Target) -> Mapping[Definition, float]:
+    """Estimated cycles of a kernel of each definition, the mean of those in a step."""
+    found: dict[Definition, list[float]] = {}
+    for call in calls:
+        if (kernel := contracting(call.subgraph, target)) is not None:
+            found.setdefault(kernel.definition, []).append(kernel.cycles)
+    return {d: sum(each) / len(each) for d, each in found.items()}
+
+
+def _of_use(
+    graph: Graph,
+    requests: Mapping[Definition, Request],
+    wishes: Sequence[Wish],
+    first: Sequence[KernelCall],
+    second: Sequence[KernelCall],
+    target: Target,
+) -> tuple[Wish, ...]:
+    """The wishes whose kernels read what is packed where it lies, and take no longer than they may by the estimate.
+
+    first, second: the kernels before and after. A wish that changes nothing is kept: it is refused, with its sentence.
+    """
+    before, after = _cycles(first, target), _cycles(second, target)
+    there = {t.definition: t for t in graph.nodes}
+    packing = {(k.definition, k.slot) for c in second if (k := contracting(c.subgraph, target)) is not None}
+    kept = []
+    for wish in wishes:
+        t = there[wish.definition]
+        if not wish.layout.fits(t.inputs[wish.slot].shape).ok:
+            kept.append(wish)
+            continue
+        changed = with_layout(t, wish)
+        slot = next(n for n, i in enumerate(changed.inputs) if all(i is not own for own in t.inputs))
+        now, then = before.get(t.definition), after.get(changed.definition)
+        is_unchanged = then is None and t.definition in after
+        is_faster = now is not None and then is not None and then <= requests[t.definition].most * now
+        if is_unchanged or (is_faster and (changed.definition, slot) not in packing):
+            kept.append(wish)
+    return tuple(kept)
+
+
+def with_layout(t: Compute, wish: Wish) -> Compute:
+    """A contraction that reads its operand packed."""
+    return reading(t, t.inputs, wish.slot, wish.layout.packed(t.inputs[wish.slot]), wish.layout)

@@ -1,0 +1,50 @@
+"""Axes that are read in blocks become two: which, and what stays as it is."""
+
+import neoflow as nf
+from neoflow.expr.ir import Axis
+from neoflow.graph import make_graph
+from neoflow.loops import default_schedule, problem_of
+from neoflow.loops.operands import lies_packed
+from neoflow.loops.tile import sides
+from neoflow.partition import partition
+from tests.codegen.kernels import TARGET
+
+X, P = nf.placeholder((64, 96), name="x"), nf.placeholder((8, 96, 16), name="p")
+K = nf.axis(96, "k")
+
+
+def kernel(body, shape=(64, 128)):
+    y = nf.compute(shape, lambda i, j: nf.sum(body(i, j), axis=[K]), name="y")
+    (call,) = partition(make_graph([nf.tanh(y)], [X, P])).calls
+    return call.subgraph
+
+
+def extents(subgraph):
+    nest = problem_of(subgraph).nest
+    return [a.extent for a in nest.axes], [a.extent for a in nest.reduction.axes]
+
+
+def test_a_packed_operand_is_read_where_it_lies():
+    found = kernel(lambda i, j: X[i, K] * P[j // 16, K, j % 16])
+    assert extents(found) == ([64, 8, 16], [96])
+    problem, schedule = problem_of(found), default_schedule(found, TARGET)
+    assert schedule["side"] == "right" and not schedule["pack_panels"]
+    assert lies_packed(problem, {**dict(schedule.knobs), "lanes": 16, "vectors": 1})
+    assert not lies_packed(problem, {**dict(schedule.knobs), "lanes": 16, "vectors": 2})
+    read = sides(problem, schedule).right_read
+    assert all(isinstance(a, Axis) for a in read.indices[0].free)
+
+
+def test_reduced_axes_are_read_in_blocks_too():
+    found = kernel(lambda i, j: X[i, K] * P[j // 16, 16 * (K // 16) + K % 16, j % 16])
+    assert extents(found) == ([64, 8, 16], [96])
+    q = nf.placeholder((6, 128, 16), name="q")
+    y = nf.compute((64, 128), lambda i, j: nf.sum(X[i, K] * q[K // 16, j, K % 16], axis=[K]), name="y")
+    (call,) = partition(make_graph([y], [X, q])).calls
+    assert extents(call.subgraph) == ([64, 128], [6, 16])
+
+
+def test_blocks_of_two_widths_or_of_another_axis_stay():
+    two = kernel(lambda i, j: X[i, K] * P[j // 16, K, j % 16] * P[j // 32, K, (j % 32) // 2])
+    shifted = kernel(lambda i, j: X[i, K] * P[(j + 1) // 17, K, (j + 1) % 16])
+    assert extents(two) == extents(shifted) == ([64, 128], [96])
