@@ -270,6 +270,7 @@ def test_explain_prints_every_stage():
         "chain",
         "read",
         "move",
+        "layouts",
         "partition",
         "order",
         "schedules",

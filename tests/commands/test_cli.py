@@ -162,6 +162,7 @@ def test_explain_prints_each_stage(run):
         "chain sums",
         "read slices",
         "move offsets",
+        "layouts",
         "partition",
         "order",
         "schedules",
