@@ -20,13 +20,15 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Panel:
-    """lines: points by name, x in seconds. say: prints a value of y. marks: moments on the first line, with names."""
+    """lines: points by name, x by what `axis` says. say: prints a value of y. marks: moments on the first line, with
+    names."""
 
     title: str
     lines: dict[str, Points]
     say: Callable[[float], str]
     is_log: bool = False
     marks: Sequence[tuple[float, str]] = ()
+    axis: str = "seconds since the process began"
 
 
 def drawn(panels: Sequence[Panel]) -> str:
@@ -55,9 +57,7 @@ def _panel(panel: Panel) -> str:
         parts.append(f'<text x="{LEFT - 6}" y="{y(tick) + 4:.1f}" text-anchor="end">{escape(panel.say(tick))}</text>')
     for tick in x.ticks:
         parts.append(f'<text x="{x(tick):.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{tick:g}</text>')
-    parts.append(
-        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 10}" text-anchor="end">seconds since the process began</text>'
-    )
+    parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 10}" text-anchor="end">{escape(panel.axis)}</text>')
     parts.append(f'<path class="axis" d="M{LEFT},{TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>')
     for n, (name, points) in enumerate(panel.lines.items()):
         colour = COLOURS[n % len(COLOURS)]

@@ -1,4 +1,4 @@
-"""LSTM with multiplicative integration, unrolled, over the rows of an image or over word vectors; 10 classes.
+"""LSTM with multiplicative integration, unrolled: over rows of an image or word vectors, of 10 classes; over words.
 
 Source: Wu et al., On Multiplicative Integration with Recurrent Neural Networks, 2016, section 2.2.
 """
@@ -12,6 +12,7 @@ from neoflow.nn import functional as F
 VARIANTS = {
     "mi_lstm_mnist": {"name": "mi_lstm_mnist"},
     "mi_lstm_ptb": {"name": "mi_lstm_ptb", "steps": 20, "inputs": 512, "hidden": 512},
+    "mi_lstm_text": {"name": "mi_lstm_text", "steps": 24, "inputs": 64, "hidden": 128, "words": 128},
 }
 
 
@@ -23,20 +24,26 @@ def cell(x, h, c, p):
     return F.lstm_gates(pre, c, {"i": 0, "f": size, "o": 2 * size, "g": 3 * size})
 
 
-def build(batch=64, *, name="mi_lstm_mnist", steps=28, inputs=28, hidden=128, classes=10):
-    """x [T, B, I]: one step of all samples after another."""
+def build(batch=64, *, name="mi_lstm_mnist", steps=28, inputs=28, hidden=128, classes=10, words=None):
+    """x [T, B, I]: one step of all samples after another. words: x and labels are words [T, B], so many of them."""
     p = nn.Parameters(name)
-    x = nf.placeholder((steps, batch, inputs), name="x")
-    labels = nf.placeholder((batch,), "int64", name="labels")
+    shape, dtype = ((steps, batch, inputs), "float32") if words is None else ((steps, batch), "int64")
+    given = nf.placeholder(shape, dtype, name="x")
+    x = given if words is None else F.embedding(p("embedding", words, inputs), given)
+    labels = nf.placeholder((batch,) if words is None else (steps, batch), "int64", name="labels")
+    classes = words or classes
     out_w, out_b = p("out_w", classes, hidden), p("out_b", classes)
     p("wx", 4 * hidden, inputs), p("bx", 4 * hidden), p("wh", 4 * hidden, hidden)
     for vector in ("bh", "alpha", "beta1", "beta2"):
         p(vector, 4 * hidden)
     h = c = nf.zeros((batch, hidden))
+    states = []
     for t in range(steps):
         h, c = cell(x[t], h, c, p)
-    logits = F.linear(h, out_w, out_b)
-    return nn.Model(name, x, labels, p, F.cross_entropy(logits, labels), logits, classes, batch_axis=1)
+        states.append(h)
+    logits = F.linear(h if words is None else nf.stack(states), out_w, out_b)
+    loss = F.cross_entropy(logits, labels)
+    return nn.Model(name, given, labels, p, loss, logits, classes, vocabulary=words, batch_axis=1)
 
 
 def main():

@@ -9,7 +9,10 @@ import neoflow as nf
 from neoflow import nn
 from neoflow.nn import functional as F
 
-VARIANTS = {"shufflenet": {}}
+VARIANTS = {
+    "shufflenet": {},
+    "shufflenet_small": {"image": 32, "classes": 10, "stages": ((240, 2), (480, 1))},
+}
 SMALL = {"image": 64, "classes": 10}
 
 

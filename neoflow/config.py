@@ -17,7 +17,7 @@ class Config:
     NEOFLOW_CHECK: 1 compares every kernel a program uses with NumPy before its first use, cached ones too.
     NEOFLOW_TRACEBACK: `full` leaves the frames of neoflow in tracebacks (default: short).
     NEOFLOW_CUDA_COMPILER: `nvrtc` or `nvcc` (default: the first of them that is installed).
-    NEOFLOW_WITHOUT: passes over the graph that are left out, by the names of `explain`, with commas between them.
+    NEOFLOW_WITHOUT: transformations that are left out, by the names of `pipeline.OPTIONAL`, with commas between them.
     """
 
     cache_dir: Path

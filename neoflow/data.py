@@ -29,6 +29,7 @@ __all__ = [
     "Split",
     "Text",
     "chain",
+    "characters",
     "load_cifar10",
     "load_digits",
     "load_mnist",
@@ -243,6 +244,7 @@ def stratified_split(whole: Dataset, test: int, seed: int) -> tuple[Dataset, Dat
 # ---- text ----------------------------------------------------------------------------------------------------------
 
 _CHOICES = (0.5, 0.25, 0.125, 0.125)
+_ASCII = 128
 _CHAIN_LIMIT = 1 << 28
 """Words of a chain; they and what they are drawn from take 24 bytes each."""
 
@@ -271,6 +273,34 @@ def chain(vocabulary: int, length: int, train: int, test: int, words: int = 32, 
     learned, held_out = (Text(part[:, :-1], part[:, 1:], vocabulary) for part in (text[:train], text[train:]))
     entropy = -sum(p * math.log(p) for p in _CHOICES)
     return Split(f"a chain of {words} words", learned, held_out, entropy)
+
+
+def characters(length: int, train: int, test: int, vocabulary: int = _ASCII) -> Split:
+    """Windows of `length` characters of Python's own documentation, which every Python has: ASCII, "?" for all else.
+
+    A label is the character after. The last `test` windows are what is judged by, of chapters that the `train` windows
+    before them have nothing of but their border.
+    """
+    if vocabulary < _ASCII or length < 1 or min(train, test) < 1:
+        raise DataError(
+            f"characters need a vocabulary of {_ASCII}, and windows of at least 1 to learn from and to be judged by, "
+            f"not {shown(vocabulary)}, and {shown(train)} and {shown(test)} windows of {shown(length)}"
+        )
+    from pydoc_data.topics import topics  # of the standard library; half a megabyte that nothing else needs
+
+    text = "\n".join(topics[name] for name in sorted(topics)).encode("ascii", "replace")
+    if (train + test) * length >= len(text):
+        raise DataError(
+            f"the text has {len(text)} characters, too few for {train + test} windows of {length} and one after"
+        )
+    codes = np.frombuffer(text, np.uint8).astype(np.int64)
+
+    def windows(begin: int, count: int) -> Text:
+        part = codes[begin * length : (begin + count) * length + 1]
+        return Text(part[:-1].reshape(count, length), part[1:].reshape(count, length), vocabulary)
+
+    whole = (len(codes) - 1) // length
+    return Split("characters of Python's documentation", windows(0, train), windows(whole - test, test))
 
 
 # ---- batches -------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from neoflow.graph import (
     CANONICALIZE,
     HOIST,
     MIXED,
+    OPTIONAL_REWRITES,
     PASSES,
     TF32,
     Derivation,
@@ -45,6 +46,7 @@ from neoflow.measure.here import Here
 from neoflow.measure.measurer import Pool
 from neoflow.nn.form import unkept
 from neoflow.partition import (
+    RULES,
     KernelCall,
     Partition,
     object_for_gpu,
@@ -158,18 +160,19 @@ def stages(
     """
     choose = object_to if target is None or target.device == "cpu" else object_for_gpu
     without = _left_out()
-    graph = _rewritten(graph, trace, precision)
+    graph = _rewritten(graph, trace, precision, without)
     if algorithms is not None:
         choosing = partial(algorithms, graph)
         graph = trace.run("algorithms", choosing, lambda a: a.summary, str, _size(graph), is_asked_for=True).graph
+    divide = partial(partition, without=without & RULE_NAMES, choose=choose)
     cut: Partition | None = None
     if target is not None and target.device == "cpu" and LAYOUTS not in without:
-        laying = partial(lay_out, graph, target, partial(partition, choose=choose))
+        laying = partial(lay_out, graph, target, divide)
         laid = trace.run(LAYOUTS, laying, lambda a: a.summary, str, _size(graph))
         graph, cut = laid.graph, laid.cut
     kernels = trace.run(
         "partition",
-        lambda: partition(graph, choose=choose) if cut is None else cut,
+        lambda: divide(graph) if cut is None else cut,
         lambda p: f"{len(p.calls)} kernel calls of {len(p.subgraphs)} distinct subgraphs",
         _partition_text,
         _size(graph),
@@ -178,29 +181,27 @@ def stages(
 
 
 LAYOUTS = "layouts"
-OPTIONAL = (*(row.name for row in PASSES if row is not CANONICALIZE), LAYOUTS)
-"""What `NEOFLOW_WITHOUT` may name: a program is right without any of them."""
+RULE_NAMES = frozenset(rule.name for rule in RULES)
+OPTIONAL = (*OPTIONAL_REWRITES, LAYOUTS, *sorted(RULE_NAMES))
+"""Transformations that `NEOFLOW_WITHOUT` may name: passes over the graph, their rewrites, layouts, rules of fusion."""
 
 
 def _left_out() -> frozenset[str]:
-    """The passes that are not to run. Raises `ConfigError`."""
+    """The transformations that are not to be done. Raises `ConfigError`."""
     without = config.load().without
     if unknown := sorted(without.difference(OPTIONAL)):
-        raise ConfigError(
-            f"NEOFLOW_WITHOUT: there is no pass {unknown[0]!r} to leave out; there are {', '.join(OPTIONAL)}"
-        )
+        known = ", ".join(OPTIONAL)
+        raise ConfigError(f"NEOFLOW_WITHOUT: there is no transformation {unknown[0]!r} to leave out; there are {known}")
     return without
 
 
-def _rewritten(graph: Graph, trace: Trace, precision: str) -> Graph:
+def _rewritten(graph: Graph, trace: Trace, precision: str, without: frozenset[str]) -> Graph:
     """The graph after all passes. What is narrow is chosen when every contraction is there to be seen, and before sums
     become chains."""
-    without = _left_out()
     for row in PASSES:
-        if row.name in without:
-            continue
-        rewriting = partial(run, graph, row)
-        graph, _ = trace.run(row.name, rewriting, _rewritten_summary, _rewritten_text, _size(graph))
+        if (left := row.without(without)) is not None:
+            rewriting = partial(run, graph, left)
+            graph, _ = trace.run(row.name, rewriting, _rewritten_summary, _rewritten_text, _size(graph))
         if row is CANONICALIZE:
             evaluating = partial(_constants, graph)
             graph, _ = trace.run("constants", evaluating, _constants_summary, _constants_text, _size(graph))
@@ -439,7 +440,7 @@ def mixed_precision(tensors: Tensor | Sequence[Tensor], precision: str) -> Tenso
     check_precision(precision, None)
     if precision in MIXED:
         fed = [t for t in topological(roots) if isinstance(t, Placeholder) and not isinstance(t, Parameter)]
-        roots = list(_rewritten(make_graph(roots, fed), Trace(), precision).outputs)
+        roots = list(_rewritten(make_graph(roots, fed), Trace(), precision, _left_out()).outputs)
     return roots[0] if isinstance(tensors, Tensor) else roots
 
 

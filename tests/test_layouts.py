@@ -113,6 +113,6 @@ def test_passes_can_be_left_out(monkeypatch):
     assert {"layouts", "batch"}.isdisjoint(run()) and "partition" in run()
     monkeypatch.setenv("NEOFLOW_WITHOUT", "laying")
     with pytest.raises(
-        nf.ConfigError, match="NEOFLOW_WITHOUT: there is no pass 'laying' to leave out; there are pad gu"
+        nf.ConfigError, match="NEOFLOW_WITHOUT: there is no transformation 'laying' to leave out; there are pad gu"
     ):
         run()

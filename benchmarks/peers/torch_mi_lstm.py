@@ -10,15 +10,18 @@ from torch_base import Network
 
 class MiLstm(Network):
     def scores(self, x: Tensor, training: bool) -> Tensor:
-        """x [T, B, I] -> logits [B, classes]; gates in the order i, f, o, z."""
-        p = self.tensors
+        """x [T, B, I] -> logits [B, classes], words [T, B] -> [T, B, words]; gates in the order i, f, o, z."""
+        p, states = self.tensors, []
+        of_words = "embedding" in p
+        x = F.embedding(x, p["embedding"]) if of_words else x
         h = c = x.new_zeros(x.shape[1], p["wh"].shape[1])
         for step in x:
             u, g = F.linear(step, p["wx"], p["bx"]), F.linear(h, p["wh"], p["bh"])
             i, f, o, z = (p["alpha"] * u * g + p["beta1"] * u + p["beta2"] * g).chunk(4, dim=1)
             c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(z)
             h = torch.sigmoid(o) * torch.tanh(c)
-        return F.linear(h, p["out_w"], p["out_b"])
+            states.append(h)
+        return F.linear(torch.stack(states) if of_words else h, p["out_w"], p["out_b"])
 
 
 Peer = MiLstm

@@ -33,6 +33,9 @@ def train(
     data: Annotated[
         Path | None, typer.Option(help="Folder of MNIST's IDX files. Default: scikit-learn's digits, or text.")
     ] = None,
+    text: Annotated[
+        bool, typer.Option("--text", help="A model of words learns the characters of Python's documentation.")
+    ] = False,
     epochs: Annotated[int, typer.Option(min=1)] = 8,
     batch: Annotated[int, typer.Option(min=1, help="Samples a step.")] = 16,
     lr: Annotated[float, typer.Option(help="Highest learning rate (of Adam).")] = 2e-3,
@@ -82,6 +85,7 @@ def train(
         mode=mode.value,
         tune_share=tune_share,
         pin=pin,
+        text=text,
     )
     summary = report_session(session, None if no_report else report or Path("neoflow-{model}.html"))
     if as_json:

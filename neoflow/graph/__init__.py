@@ -19,7 +19,7 @@ from neoflow.graph.known import Known, evaluate_constants
 from neoflow.graph.long import LONGEST, operations
 from neoflow.graph.packing import FEW, Layout, Operand, PackShared, Wish, block_axis, operands, pack_shared
 from neoflow.graph.padding import factors
-from neoflow.graph.passes import CANONICALIZE, HOIST, PASSES, canonicalize, optimize
+from neoflow.graph.passes import CANONICALIZE, HOIST, OPTIONAL_REWRITES, PASSES, canonicalize, optimize
 from neoflow.graph.pieces import Piece, pieces
 from neoflow.graph.precision import MIXED, TF32, Mixed, mix
 from neoflow.graph.rewrite import Derivation, Match, Rewrite, Site, Step, sites
@@ -30,6 +30,7 @@ __all__ = [
     "HOIST",
     "LONGEST",
     "MIXED",
+    "OPTIONAL_REWRITES",
     "PASSES",
     "TF32",
     "Derivation",

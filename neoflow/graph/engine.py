@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from neoflow.expr.tensor import Compute
 from neoflow.graph.edit import Editor, Place
@@ -26,6 +26,11 @@ class Pass:
     name: str
     rewrites: tuple[Rewrite, ...]
     after: tuple[Rewrite, ...] = ()
+
+    def without(self, names: Collection[str]) -> Pass | None:
+        """The pass where these are left out; None where it is named, or nothing is left of it."""
+        left = tuple(r for r in self.rewrites if r.name not in names)
+        return replace(self, rewrites=left) if left and self.name not in names else None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from neoflow.graph.batch import BatchShared, BatchSums
 from neoflow.graph.canonical import FoldConstants, ForwardCopies, HoistReductions, MergeEqual
 from neoflow.graph.chains import ChainSums
@@ -30,14 +32,18 @@ PASSES = (CANONICALIZE, PAD_GUARDS, FACTOR, HOIST, BATCH, CHAIN_SUMS, READ_SLICE
 chain; sums become chains when nothing changes any more who reads a contraction; slices hide who reads the whole;
 offsets are moved where slices leave bodies that differ."""
 
+OPTIONAL_REWRITES = tuple(dict.fromkeys(n for row in PASSES[1:] for n in (row.name, *(r.name for r in row.rewrites))))
+"""Passes and rewrites that a graph may do without."""
+
 
 def canonicalize(graph: Graph) -> Graph:
     """The graph in canonical form."""
     return run(graph, CANONICALIZE)[0]
 
 
-def optimize(graph: Graph) -> Graph:
-    """The graph after all passes."""
+def optimize(graph: Graph, without: Collection[str] = ()) -> Graph:
+    """The graph after all passes, but for passes and rewrites of these names."""
     for row in PASSES:
-        graph, _ = run(graph, row)
+        if (left := row.without(without)) is not None:
+            graph, _ = run(graph, left)
     return graph

@@ -13,6 +13,8 @@ from neoflow import data
 from neoflow.errors import ConfigError
 from neoflow.nn import Model
 
+TEXT = (250 * 64, 32 * 64)
+"""Windows of characters to learn from, and to be judged by."""
 Arrange = Callable[[NDArray, data.Labels], tuple[NDArray, data.Labels]]
 """From inputs and labels, samples first, to what a model takes."""
 
@@ -27,14 +29,20 @@ class Arranged(data.Batches):
             yield self.arrange(inputs, labels)
 
 
-def load_data(folder: Path | None, model: Model) -> tuple[data.Split, Arrange]:
-    """What a model can learn, and how it takes it: MNIST from its folder, else scikit-learn's digits, or text."""
+def load_data(folder: Path | None, model: Model, text: bool = False) -> tuple[data.Split, Arrange]:
+    """What a model can learn, and how it takes it: MNIST from its folder, else scikit-learn's digits; of words a made
+    text, or with `text` the characters of Python's documentation."""
     axis, shape = model.batch_axis, list(model.x.shape)
     batch = shape.pop(axis)
     if model.vocabulary is not None and model.labels.shape == model.x.shape and len(shape) == 1:
         if folder is not None:
             raise ConfigError(f"{model.name} learns words, and in {folder} there are images: leave out --data")
-        return data.chain(model.vocabulary, shape[0], 100 * 16, 20 * 16), partial(arrange_text, axis=axis)
+        split = data.chain(model.vocabulary, shape[0], 100 * 16, 20 * 16)
+        if text:
+            split = data.characters(shape[0], *TEXT, model.vocabulary)
+        return split, partial(arrange_text, axis=axis)
+    if text:
+        raise ConfigError(f"{model.name} learns no words: leave out --text")
     if model.vocabulary is not None or len(shape) not in (2, 3) or model.labels.shape != (batch,) or model.classes < 10:
         raise ConfigError(
             "there are images [B, C, H, W] or their rows [B, H, W] of 10 classes to train on, and words [B, T] with a "

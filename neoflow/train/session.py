@@ -69,10 +69,12 @@ def run_session(
     mode: str = "static",
     tune_share: float = SHARE,
     pin: Path | None = None,
+    text: bool = False,
 ) -> Session:
     """Train with Adam, the rate warmed up over 50 steps and brought down to 0 in a line; judge by the test set.
 
-    Raises `RuntimeFault` at once when the target's device is not here.
+    text: of words, learn the characters of Python's documentation. Raises `RuntimeFault` at once when the target's
+    device is not here.
     """
     begun = psutil.Process().create_time()
     devices.device(pipeline.resolve_target(target))
@@ -81,7 +83,7 @@ def run_session(
     if epochs < 1 or not lr > 0:
         raise ConfigError(f"training takes at least 1 epoch and a learning rate above 0, not {epochs} and {lr}")
     model = build_model(name, batch, small=True)
-    split, arrange = load_data(folder, model)
+    split, arrange = load_data(folder, model, text)
     batches = Arranged(split.train, batch, seed=seed)
     batches.arrange = arrange
     hit = nf.cast(nf.equal(nf.argmax(model.scores, axis=-1), model.labels), "float32")

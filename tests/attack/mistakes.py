@@ -358,6 +358,7 @@ def calls() -> dict[str, Call]:
         "data.resize_bilinear": call(data.resize_bilinear, samples.images, 3),
         "data.stratified_split": call(data.stratified_split, samples, 2, 0),
         "data.chain": Call(lambda: data.chain, (10, 5, 8, 4)),
+        "data.characters": Call(lambda: data.characters, (10, 5, 8)),
     }
     return found
 

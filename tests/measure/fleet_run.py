@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -21,23 +22,39 @@ from tests.measure.test_measurer import product
 MARK = os.environ["FLEET_RUN"]
 
 
-class Watched(Fleet):
-    """Kills a node when so many candidates were answered."""
+class Doomed:
+    """The actor of a station whose node is killed while its nth request is under way."""
 
-    cluster, victim, after, answered, lost = None, None, 5, 0, 0
+    AFTER = 2
+
+    def __init__(self, actor, kill):
+        self.actor, self.kill, self.asked = actor, kill, 0
+        self.answer, self.close = self, actor.close
+
+    def remote(self, *question):
+        """Ask; what is asked on top of that, should the answer have come before the end, no node is left for."""
+        reference = self.actor.answer.remote(*question)
+        self.asked += 1
+        if self.asked == self.AFTER:
+            self.kill()
+        return reference
+
+
+class Watched(Fleet):
+    """Kills a node when it has been asked; counts what is lost."""
+
+    cluster, victim, lost = None, None, 0
+
+    def _gather(self):
+        super()._gather()
+        kill = partial(self.cluster.remove_node, self.victim, allow_graceful=False)
+        doomed = [p.node == self.victim.node_id and not isinstance(p.actor, Doomed) for p in self._posts]
+        pairs = zip(self._posts, doomed, strict=True)
+        self._posts = [replace(p, actor=Doomed(p.actor, kill)) if d else p for p, d in pairs]
 
     def _lose(self, post):
         Watched.lost += 1
         super()._lose(post)
-
-    def _spread(self, requests, posts, is_timed, heard):
-        def told(answer):
-            heard(answer)
-            Watched.answered += 1
-            if Watched.answered == self.after:
-                self.cluster.remove_node(self.victim, allow_graceful=False)
-
-        return super()._spread(requests, posts, is_timed, told)
 
 
 def listening():

@@ -51,6 +51,31 @@ def test_models_that_there_is_no_data_for(tmp_path):
         load_data(None, build_model("mi_lstm", 2, classes=4))
     with pytest.raises(ConfigError, match=r"ptb_lstm learns words.*leave out --data"):
         load_data(tmp_path, build_model("ptb_lstm", 2, small=True))
+    with pytest.raises(ConfigError, match="capsnet learns no words: leave out --text"):
+        load_data(None, build_model("capsnet", 2), text=True)
+
+
+def test_characters():
+    """Each label is the character after, also from window to window; what is judged by is not learned from."""
+    split = data.characters(length=24, train=300, test=50)
+    learned, held_out = split.train, split.test
+    assert (learned.inputs.shape, held_out.inputs.shape) == ((300, 24), (50, 24)) and learned.classes == 128
+    text = bytes(learned.inputs.reshape(-1).tolist()).decode("ascii")
+    assert " the " in text and text[1:] == bytes(learned.labels.reshape(-1).tolist()).decode("ascii")[:-1]
+    assert bytes(held_out.inputs.reshape(-1).tolist()).decode("ascii") not in text and split.floor is None
+    for arguments in ((24, 300, 50, 100), (0, 300, 50), (24, 0, 50)):
+        with pytest.raises(DataError, match="characters need a vocabulary of 128"):
+            data.characters(*arguments)
+    with pytest.raises(DataError, match=r"the text has \d+ characters, too few for 1000050 windows of 24"):
+        data.characters(24, 1_000_000, 50)
+
+
+def test_words_of_a_model_are_characters():
+    for name in ("ptb_lstm", "mi_lstm_text"):
+        model = build_model(name, 4, small=True)
+        split, arrange = load_data(None, model, text=True)
+        x, labels = arrange(split.train.inputs[:4], split.train.labels[:4])
+        assert x.shape == labels.shape == model.x.shape and labels.max() < 128 <= model.classes
 
 
 def test_chain():
