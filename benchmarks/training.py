@@ -95,7 +95,7 @@ def train_twin(name: str, run: Run) -> Trained:
             for group in optimizer.param_groups:
                 group["lr"] = rate(len(losses))
             optimizer.zero_grad()
-            loss = peer.loss(x, labels)
+            loss = peer.loss(np.array(x), labels)  # a copy: images of one channel are a view that PyTorch warns of
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
@@ -112,7 +112,7 @@ def judged(peer, x: np.ndarray, labels: np.ndarray, axis: int, valid: int) -> np
     import torch
 
     axis = axis if labels.ndim > 1 else 0
-    given = torch.from_numpy(peer.infer(x)).narrow(axis, 0, valid)
+    given = torch.from_numpy(peer.infer(np.array(x))).narrow(axis, 0, valid)
     wanted = torch.from_numpy(labels).narrow(axis, 0, valid)
     loss = peer.criterion(given, wanted).item()
     return np.array([loss, (given.argmax(-1) == wanted).double().mean().item()])
