@@ -17,7 +17,7 @@ from itertools import combinations
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Axis
 from neoflow.expr.memo import remembered
-from neoflow.expr.tensor import Compute, Definition, Tensor
+from neoflow.expr.tensor import Compute, Definition, Parameter, Tensor
 from neoflow.graph import FEW, Derivation, Graph, Layout, Wish, block_axis, operands, pack_shared
 from neoflow.graph.packing import reading
 from neoflow.loops import default_schedule, problem_of
@@ -55,7 +55,7 @@ class Layouts:
     @property
     def summary(self) -> str:
         if self.derivation is None:
-            return f"no tensor is read by {FEW} contractions alike"
+            return f"no tensor is read by {FEW} contractions alike, and no parameter by one that does not change it"
         steps = len(self.derivation.steps)
         return f"{steps} operands packed once, {self.beside} bytes; kernels pack {self.after} a step, not {self.before}"
 
@@ -63,13 +63,22 @@ class Layouts:
         return f"{self.graph}\n\n{self.derivation}" if self.derivation is not None else self.summary
 
 
-def lay_out(graph: Graph, target: Target, cut: Callable[[Graph], Partition]) -> Layouts:
-    """The graph with the operands packed that several kernels would pack alike. cut: divides a graph into kernels."""
-    if not _may_share(graph):
+def lay_out(
+    graph: Graph,
+    target: Target,
+    cut: Callable[[Graph], Partition],
+    may_last: Callable[[Subgraph], bool] | None = None,
+) -> Layouts:
+    """The graph with the operands packed that several kernels would pack alike. cut: divides a graph into kernels.
+
+    may_last: whether a kernel may read a parameter packed once for all calls of the program; None: none may.
+    """
+    lasting = frozenset() if may_last is None else _lasting(graph)
+    if not _may_share(graph, lasting):
         return Layouts(graph)
     first = cut(graph)
     before = packed_bytes(first.calls, target)
-    requests = {r.wish.definition: r for r in _requests(first.calls, target)}
+    requests = {r.wish.definition: r for r in _requests(first.calls, target, lasting, may_last)}
     wishes = chosen(graph, tuple(requests.values()))
     while True:
         changed, derivation = pack_shared(graph, wishes)
@@ -89,10 +98,22 @@ def packed_tensors(graph: Graph) -> tuple[Tensor, ...]:
     return tuple(dict.fromkeys(i for t, n, i in pairs if block_axis(t.definition, n) is not None))
 
 
-def _may_share(graph: Graph) -> bool:
-    """Whether any tensor is read by so many contractions of one definition as an operand that could be packed."""
-    found = Counter((t.inputs[o.slot], t.definition) for t in graph.nodes for o in operands(t.definition))
-    return any(n >= FEW for n in found.values())
+Slots = frozenset[tuple[Definition, int]]
+
+
+def _may_share(graph: Graph, lasting: Slots) -> bool:
+    """Whether any operand that could be packed lasts, or is one of so many contractions of a definition."""
+    found = Counter((t.inputs[o.slot], t.definition, o.slot) for t in graph.nodes for o in operands(t.definition))
+    return any(n >= FEW or (definition, slot) in lasting for (_, definition, slot), n in found.items())
+
+
+def _lasting(graph: Graph) -> Slots:
+    """Slots of definitions in which nothing is read but parameters that the program does not change: packed, they need
+    not be packed again while they stay (`partition.prepared_first`)."""
+    changed = {p for p, _ in graph.updates}
+    each = ((t.definition, n, i) for t in graph.nodes for n, i in enumerate(t.inputs))
+    others = {(d, n) for d, n, i in each if not isinstance(i, Parameter) or i in changed}
+    return frozenset((t.definition, n) for t in graph.nodes for n in range(len(t.inputs))) - others
 
 
 # --------------------------------------------------------------------------------------------- what kernels ask for
@@ -145,7 +166,9 @@ class Request:
     most: float = 1.0
 
 
-def _requests(calls: Sequence[KernelCall], target: Target) -> tuple[Request, ...]:
+def _requests(
+    calls: Sequence[KernelCall], target: Target, lasting: Slots, may_last: Callable[[Subgraph], bool] | None
+) -> tuple[Request, ...]:
     """What the kernels of each definition ask for; where they differ, most of them."""
     found: dict[Definition, Counter[Request]] = {}
     for call in calls:
@@ -157,7 +180,9 @@ def _requests(calls: Sequence[KernelCall], target: Target) -> tuple[Request, ...
         slot = asked.definition.slots[asked.slot]
         nbytes = math.prod(slot.shape) * dt.itemsize(slot.dtype)
         is_sure = asked is kernel or nbytes > target.l2_bytes
-        request = Request(Wish(asked.definition, asked.slot, layout), asked.lanes, 1.0 if is_sure else CLEARLY)
+        lasts = may_last is not None and (asked.definition, asked.slot) in lasting and may_last(call.subgraph)
+        few = 1 if lasts else FEW
+        request = Request(Wish(asked.definition, asked.slot, layout, few), asked.lanes, 1.0 if is_sure else CLEARLY)
         found.setdefault(asked.definition, Counter())[request] += 1
     return tuple(counts.most_common(1)[0][0] for counts in found.values())
 
@@ -166,7 +191,7 @@ def _in_panels(kernel: Contracting, target: Target) -> Contracting:
     """A kernel as if it packed its largest operand, which it reads in place: packed, a panel is a stretch of memory."""
     definition, reduced = kernel.definition, set(kernel.definition.reduction_axes)
     operand = max(operands(definition), key=lambda o: math.prod(o.shape), default=None)
-    free = [] if operand is None else [a for a in operand.axes if a not in reduced]
+    free = [] if operand is None else [a for a in operand.axes if a is not None and a not in reduced]
     if operand is None or len(free) != 1 or kernel.slot == operand.slot:
         return kernel
     lanes = target.lanes(definition.body.dtype)
@@ -177,13 +202,13 @@ def layout_of(asked: Contracting) -> Layout | None:
     """The order in which a kernel goes through what it packs along N: in panels, each along K, of as many whole vectors
     as divide the last axis; where none do, in its own panels, which is refused. None where axes are joined."""
     operand = next((o for o in operands(asked.definition) if o.slot == asked.slot), None)
-    last = next((d for d, a in enumerate(operand.axes) if a is asked.axis), None) if operand is not None else None
+    last = None if operand is None else next((d for d, a in enumerate(operand.axes) if a is asked.axis), None)
     if operand is None or last is None:
         return None
     reduced = set(asked.definition.reduction_axes)
     others = [d for d in range(len(operand.axes)) if d != last]
-    outer = tuple(d for d in others if operand.axes[d] not in reduced)
-    inner = tuple(d for d in others if operand.axes[d] in reduced)
+    inner = tuple(d for d in others if operand.axes[d] is None or operand.axes[d] in reduced)
+    outer = tuple(d for d in others if d not in inner)
     for width in range(asked.width, 0, -asked.lanes):
         if (layout := Layout(outer, last, inner, width)).fits(operand.shape).ok:
             return layout
@@ -196,8 +221,8 @@ def layout_of(asked: Contracting) -> Layout | None:
 def chosen(graph: Graph, requests: Sequence[Request]) -> tuple[Wish, ...]:
     """A layout for each definition: for each tensor those of the set that moves the fewest bytes.
 
-    A set costs `MADE` times the tensor for each layout, and the tensor for each call that none of it serves. All sets
-    of at most `MOST` layouts are compared.
+    A set costs `MADE` times the tensor for each layout, nothing where it is packed once for all calls of the program,
+    and the tensor for each kernel that none of it serves. All sets of at most `MOST` layouts are compared.
     """
     asking = {r.wish.definition: r for r in requests}
     by_tensor: dict[Tensor, Counter[Definition]] = {}
@@ -210,7 +235,7 @@ def chosen(graph: Graph, requests: Sequence[Request]) -> tuple[Wish, ...]:
         for definition, n in counts.items():
             if (layout := next((x for x in best if serves(x, asking[definition])), None)) is not None:
                 taken.setdefault(definition, Counter())[layout] += n
-    return tuple(Wish(d, asking[d].wish.slot, counts.most_common(1)[0][0]) for d, counts in taken.items())
+    return tuple(replace(asking[d].wish, layout=counts.most_common(1)[0][0]) for d, counts in taken.items())
 
 
 def serves(layout: Layout, request: Request) -> bool:
@@ -227,9 +252,11 @@ def best_set(asked: Sequence[tuple[Request, int]]) -> tuple[Layout, ...]:
         layouts[request.wish.layout] += n
     offered = [layout for layout, _ in layouts.most_common(MOST)]
 
+    made = 0 if all(r.wish.few == 1 for r, _ in asked) else MADE
+
     def cost(those: tuple[Layout, ...]) -> int:
         alone = sum(n for r, n in asked if not any(serves(x, r) for x in those))
-        return MADE * len(those) + alone
+        return made * len(those) + alone
 
     sets = (those for k in range(len(offered) + 1) for those in combinations(offered, k))
     return min(sets, key=cost)

@@ -49,10 +49,12 @@ from neoflow.partition import (
     RULES,
     KernelCall,
     Partition,
+    Subgraph,
     object_for_gpu,
     object_to,
     order_calls,
     partition,
+    prepared_first,
 )
 from neoflow.runtime.function import Elsewhere, Function
 from neoflow.runtime.plan import Plan
@@ -68,7 +70,7 @@ class Compiled:
     """What a compilation made: the plan, its distinct kernels by their number in the plan, and the record of stages.
 
     written: the graph before any pass. modules: where the code of each kernel is. built: kernels that were compiled
-    now; cached: kernels that came from the cache.
+    now; cached: kernels that came from the cache. precision: as it was asked for.
     """
 
     written: Graph
@@ -82,6 +84,7 @@ class Compiled:
     built: int
     cached: int
     trace: Trace
+    precision: str = "fp32"
 
     def __repr__(self) -> str:
         return f"<Compiled {len(self.graph.nodes)} computes: {len(self.calls)} calls of {len(self.kernels)} kernels>"
@@ -90,7 +93,7 @@ class Compiled:
         """Write functions as a package, see `neoflow.package.saving`."""
         from neoflow.package.saving import save_package  # imported here: few programs are saved
 
-        save_package(path, functions)
+        save_package(path, {name: _whole(f) for name, f in functions.items()})
 
     def source(self, format: str = "tir") -> str:
         """The code of every distinct kernel."""
@@ -153,10 +156,12 @@ def stages(
     target: Target | None = None,
     precision: str = "fp32",
     algorithms: Callable[[Graph], tuning.Algorithms] | None = None,
+    may_last: Callable[[Subgraph], bool] | None = None,
 ) -> tuple[Graph, Partition]:
     """The rewriting stages: from the graph as written to its division into kernels, for a CPU unless said otherwise.
 
-    algorithms: chooses what contractions are computed by; None: directly.
+    algorithms: chooses what contractions are computed by; None: directly. may_last: which kernels may read parameters
+    that are packed once for all calls, see `layouts.lay_out`.
     """
     choose = object_to if target is None or target.device == "cpu" else object_for_gpu
     without = _left_out()
@@ -167,7 +172,7 @@ def stages(
     divide = partial(partition, without=without & RULE_NAMES, choose=choose)
     cut: Partition | None = None
     if target is not None and target.device == "cpu" and LAYOUTS not in without:
-        laying = partial(lay_out, graph, target, divide)
+        laying = partial(lay_out, graph, target, divide, may_last)
         laid = trace.run(LAYOUTS, laying, lambda a: a.summary, str, _size(graph))
         graph, cut = laid.graph, laid.cut
     kernels = trace.run(
@@ -180,10 +185,10 @@ def stages(
     return graph, kernels
 
 
-LAYOUTS = "layouts"
+LAYOUTS, PREPARED = "layouts", "prepared"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
-OPTIONAL = (*OPTIONAL_REWRITES, LAYOUTS, *sorted(RULE_NAMES))
-"""Transformations that `NEOFLOW_WITHOUT` may name: passes over the graph, their rewrites, layouts, rules of fusion."""
+OPTIONAL = (*OPTIONAL_REWRITES, LAYOUTS, *sorted(RULE_NAMES), PREPARED)
+"""What `NEOFLOW_WITHOUT` may name: passes, their rewrites, layouts, rules of fusion, and what is prepared."""
 
 
 def _left_out() -> frozenset[str]:
@@ -273,8 +278,10 @@ def _compiled(
     limits: Limits | None,
     measurer: Measurer | None,
     begun: float,
+    given: Mapping[str, Schedule] | None = None,
 ) -> Compiled:
-    """begun: when the seconds of the limits did (`time.monotonic`)."""
+    """begun: when the seconds of the limits did (`time.monotonic`). given: schedules of subgraphs, by digest; where any
+    are given, nothing is prepared: every call runs all kernels."""
     trace, settings = Trace(), config.load()
     written = trace.run(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
@@ -284,7 +291,10 @@ def _compiled(
         choosing = partial(
             tuning.algorithms, target=machine, limits=limits, folder=settings.cache_dir, measurer=measurer
         )
-    graph, divided = stages(written, trace, machine, precision, choosing)
+    may_last = None
+    if given is None and limits is None and PREPARED not in settings.without:
+        may_last = tuning.unmeasured(machine, settings.cache_dir)
+    graph, divided = stages(written, trace, machine, precision, choosing, may_last)
     if limits is not None and limits.seconds is not None:
         limits = replace(limits, seconds=max(tuning.LEAST, limits.seconds - (time.monotonic() - begun)))
     calls, in_place = trace.run(
@@ -294,6 +304,15 @@ def _compiled(
         lambda r: "\n".join(c.name for c in r[0]),
         f"{len(divided.calls)} kernel calls",
     )
+    prepared = 0
+    if machine.device == "cpu" and PREPARED not in settings.without and given is None:
+        calls, prepared = trace.run(
+            PREPARED,
+            lambda: prepared_first(graph, calls, divided.views),
+            lambda r: f"{r[1]} of {len(r[0])} kernel calls run when parameters have changed",
+            lambda r: "\n".join(c.name for c in r[0][: r[1]]) or "nothing follows from parameters alone that stay",
+            f"{len(calls)} kernel calls",
+        )
     codegen.check_sizes(calls, graph.outputs)
     subgraphs = {c.subgraph.digest: c.subgraph for c in calls}
     distinct = f"{len(subgraphs)} kernels of {sum(len(s.nodes) for s in subgraphs.values())} nodes"
@@ -305,7 +324,7 @@ def _compiled(
         distinct,
         is_asked_for=limits is not None,
     )
-    schedules = [choice.schedule for choice in tuned.choices]
+    schedules = [(given or {}).get(c.use.subgraph.digest, c.schedule) for c in tuned.choices]
     kernels, modules, built = trace.run(
         "code",
         lambda: find_kernels(tuple(subgraphs.values()), schedules, machine, settings),
@@ -316,12 +335,26 @@ def _compiled(
     codes = {k.subgraph.digest: m.codes[k.key] for k, m in zip(kernels, modules, strict=True)}
     plan = trace.run(
         "plan",
-        lambda: make_plan(graph, calls, in_place, divided.views, codes, machine.threads),
+        lambda: make_plan(graph, calls, in_place, divided.views, codes, machine.threads, prepared),
         lambda p: f"{p.arena_bytes} bytes of temporaries",
         of=f"{len(calls)} kernel calls",
     )
     cached = sum(1 for m in modules if m.library) - built
-    return Compiled(written, graph, calls, plan, kernels, modules, machine, tuned, built, max(0, cached), trace)
+    return Compiled(
+        written, graph, calls, plan, kernels, modules, machine, tuned, built, max(0, cached), trace, precision
+    )
+
+
+def _whole(c: Compiled) -> Compiled:
+    """The same program with all its kernels run at every call, by the schedules they have: who has an instance of it in
+    C may write its parameters at any time."""
+    if not c.plan.prepared:
+        return c
+    schedules = {k.subgraph.digest: k.schedule for k in c.kernels}
+    g = c.written
+    return _compiled(
+        g.outputs, g.inputs, dict(g.updates), c.target, c.precision, None, None, time.monotonic(), schedules
+    )
 
 
 def _code_summary(modules: Sequence[Module], built: int, target: Target) -> str:

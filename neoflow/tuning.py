@@ -149,6 +149,14 @@ def choose(uses: Iterable[Use], target: Target, folder: Path) -> Tuned:
     return Tuned(tuple(found))
 
 
+def unmeasured(target: Target, folder: Path) -> Callable[[Subgraph], bool]:
+    """Whether nothing was measured of a kernel on such a target: what was is not to be replaced by a guess."""
+    if not (folder / FILE).exists():
+        return lambda _: True
+    kept = records_in(folder)
+    return lambda kernel: kept.best(kernel, target) is None
+
+
 ALGORITHMS_SHARE = 0.5
 """Of a program's seconds, at most, for what the algorithms of its contractions take with default schedules."""
 

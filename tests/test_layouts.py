@@ -5,10 +5,12 @@ import pytest
 
 import neoflow as nf
 from neoflow.graph import Layout, Wish, make_graph, optimize
+from neoflow.kept import records_in
 from neoflow.layouts import MADE, Request, best_set, lay_out, packed_bytes, serves
 from neoflow.partition import partition
 from neoflow.pipeline import compile_program, stages
 from neoflow.trace import Trace
+from neoflow.tune.trial import Trial
 from tests.codegen.kernels import TARGET
 
 STEPS, BATCH, SIZE, GATES = 5, 64, 512, 2048
@@ -49,12 +51,13 @@ def test_weights_that_each_step_packs_are_packed_once(step):
 
 
 def test_nothing_is_asked_for_where_nothing_is_shared():
-    x, w = nf.placeholder((64, 64), name="x"), nf.parameter((64, 64), name="w")
+    x, w = nf.placeholder((64, 64), name="x"), nf.placeholder((64, 64), name="w")
     k = nf.axis(64, "k")
-    graph = optimize(make_graph([nf.compute((64, 64), lambda i, j: nf.sum(x[i, k] * w[k, j], axis=[k]))], [x]))
+    graph = optimize(make_graph([nf.compute((64, 64), lambda i, j: nf.sum(x[i, k] * w[k, j], axis=[k]))], [x, w]))
     found = laid(graph)
     assert found.graph is graph and found.cut is None
-    assert found.summary == str(found) == "no tensor is read by 3 contractions alike"
+    assert found.summary == str(found)
+    assert found.summary.startswith("no tensor is read by 3 contractions alike, and no parameter by one that does not")
 
 
 def test_sizes_that_no_panel_divides_are_refused_and_stay():
@@ -63,6 +66,43 @@ def test_sizes_that_no_panel_divides_are_refused_and_stay():
     found = laid(graph)
     assert found.graph is graph and found.before == found.after > 0
     assert any("are not several blocks of" in s.reason for s in found.derivation.refused)
+
+
+def inferring(batch=20, size=64, gates=160):
+    """A projection by weights that no call changes, of more rows than a panel."""
+    w, x = nf.parameter((gates, size), name="w", init=1.0), nf.placeholder((batch, size), name="x")
+    k = nf.axis(size, "k")
+    return w, x, nf.compute((batch, gates), lambda b, o: nf.tanh(nf.sum(x[b, k] * w[o, k], axis=[k])), name="y")
+
+
+def test_a_parameter_that_stays_is_packed_for_one_kernel():
+    w, x, y = inferring()
+    graph = optimize(make_graph([y], [x]))
+    kernels = []
+
+    def may_last(kernel):
+        kernels.append(kernel)
+        return True
+
+    found = lay_out(graph, TARGET, partition, may_last)
+    assert "w is packed once for 1 that read it" in str(found) and found.beside == w.nbytes and kernels
+    assert lay_out(graph, TARGET, partition).graph is graph, "of a package, say"
+    assert lay_out(graph, TARGET, partition, lambda kernel: False).graph is graph, "what was measured stays"
+    changing = optimize(make_graph([y], [x], {w: w * 0.9}))
+    assert lay_out(changing, TARGET, partition, may_last).graph is changing
+
+
+@pytest.mark.tvm
+def test_what_was_measured_is_not_replaced_by_what_was_not(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEOFLOW_CACHE_DIR", str(tmp_path))
+    _, x, y = inferring()
+    f = nf.compile([y], [x])
+    assert f.plan.prepared == 1
+    monkeypatch.setenv("NEOFLOW_WITHOUT", "layouts, prepared")
+    (plain,) = nf.compile([y], [x]).compiled.kernels
+    monkeypatch.delenv("NEOFLOW_WITHOUT")
+    records_in(tmp_path).add(plain.subgraph, plain.target, [Trial(plain.schedule, "ok", 1e-6)])
+    assert nf.compile([y], [x]).plan.prepared == 0
 
 
 def request(width, dimension=1, lanes=16):

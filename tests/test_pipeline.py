@@ -273,6 +273,7 @@ def test_explain_prints_every_stage():
         "layouts",
         "partition",
         "order",
+        "prepared",
         "schedules",
         "code",
         "plan",

@@ -20,7 +20,7 @@ from neoflow.expr.tensor import Compute, Definition, Tensor
 from neoflow.graph.canonical import MergeEqual
 from neoflow.graph.edit import Editor
 from neoflow.graph.engine import Pass, run
-from neoflow.graph.facts import is_contraction
+from neoflow.graph.facts import is_contraction, own_indices
 from neoflow.graph.graph import Graph
 from neoflow.graph.rewrite import Derivation, Edit, Match, Rewrite
 from neoflow.verdict import Verdict
@@ -58,7 +58,7 @@ class Layout:
         blocks = t.shape[self.dimension] // self.width
         dims = (*self.outer, None, *self.inner)
         shape = (*(blocks if d is None else t.shape[d] for d in dims), self.width)
-        axes = [Axis(n, extent) for n, extent in enumerate(shape)]
+        axes = own_indices(shape)
         at: dict[int, Expr] = {d: axes[n] for n, d in enumerate(dims) if d is not None}
         block: Expr = Apply("mul", (axes[len(self.outer)], affine.integer(self.width)))
         at[self.dimension] = Apply("add", (block, axes[-1]))
@@ -74,11 +74,12 @@ class Layout:
 
 @dataclass(frozen=True)
 class Wish:
-    """What contractions of a definition read in a slot would better lie so."""
+    """What contractions of a definition read in a slot would better lie so. few: contractions from which it pays."""
 
     definition: Definition
     slot: int
     layout: Layout
+    few: int = FEW
 
 
 @dataclass(frozen=True)
@@ -89,12 +90,11 @@ class PackShared(Rewrite):
         ->  p[q, k, r] = w[k, 32 * q + r]
             y[i, j] = sum[k](x[i, k] * p[j // 32, k, j % 32]);  z[i, j] = sum[k](u[i, k] * p[j // 32, k, j % 32])
 
-    wishes: one for each definition at most. few: contractions from which it pays.
+    wishes: one for each definition at most.
     """
 
     name: str = "pack shared"
     wishes: tuple[Wish, ...] = field(default=(), repr=False)
-    few: int = FEW
 
     def match(self, editor: Editor, t: Compute) -> Iterator[Match]:
         """All that read an operand and wish for it in one layout, found at the first."""
@@ -114,8 +114,9 @@ class PackShared(Rewrite):
         if not (verdict := wish.layout.fits(operand.shape)).ok:
             return Verdict(False, f"{operand.name}: {verdict.reason}")
         count = len(match.tensors)
-        if count < self.few:
-            return Verdict(False, f"{operand.name} is packed by {count} kernels, and {self.few} would pay")
+        few = min(w.few for t in match.tensors if (w := self._wish(t)) is not None)
+        if count < few:
+            return Verdict(False, f"{operand.name} is packed by {count} kernels, and {few} would pay")
         return Verdict(True, f"{operand.name} is packed once for {count} that read it")
 
     def apply(self, editor: Editor, match: Match) -> Edit:
@@ -147,9 +148,9 @@ def reading(t: Compute, inputs: Sequence[Tensor], slot: int, packed: Tensor, lay
     return build(t.shape, rewrite(t.definition.body, moved), (*inputs, packed), t.name)
 
 
-def pack_shared(graph: Graph, wishes: Sequence[Wish], few: int = FEW) -> tuple[Graph, Derivation]:
+def pack_shared(graph: Graph, wishes: Sequence[Wish]) -> tuple[Graph, Derivation]:
     """The graph with what several contractions wish for packed alike. To be used behind `PASSES`."""
-    return run(graph, Pass("layouts", (PackShared(wishes=tuple(wishes), few=few),), after=(MergeEqual(),)))
+    return run(graph, Pass("layouts", (PackShared(wishes=tuple(wishes)),), after=(MergeEqual(),)))
 
 
 # ------------------------------------------------------------------------------------------------ what is packed
@@ -157,14 +158,15 @@ def pack_shared(graph: Graph, wishes: Sequence[Wish], few: int = FEW) -> tuple[G
 
 @dataclass(frozen=True)
 class Operand:
-    """What a contraction reads in a slot, at an axis of its own in each dimension. axes: by dimension."""
+    """What a contraction reads in a slot, at an axis of its own in each dimension. axes: by dimension, None for one
+    that has a single element."""
 
     slot: int
-    axes: tuple[Axis, ...]
+    axes: tuple[Axis | None, ...]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(a.extent for a in self.axes)
+        return tuple(1 if a is None else a.extent for a in self.axes)
 
 
 @remembered
@@ -175,9 +177,9 @@ def operands(definition: Definition) -> tuple[Operand, ...]:
     found = []
     for slot in range(len(definition.slots)):
         reads = [r for r in definition.reads if r.slot == slot]
-        axes = tuple(i for i in reads[0].indices if isinstance(i, Axis)) if len(reads) == 1 else ()
-        operand, shape = Operand(slot, axes), definition.slots[slot].shape
-        if len(set(axes)) == len(shape) > 1 and operand.shape == shape:
+        axes = tuple(i if isinstance(i, Axis) else None for i in reads[0].indices) if len(reads) == 1 else ()
+        operand, own = Operand(slot, axes), [a for a in axes if a is not None]
+        if len(set(own)) == len(own) > 1 and operand.shape == definition.slots[slot].shape:
             found.append(operand)
     return tuple(found)
 

@@ -20,6 +20,7 @@ from neoflow.partition.cost import Cost, cost_of, objective, reward
 from neoflow.partition.engine import RULES, partition
 from neoflow.partition.order import order_calls
 from neoflow.partition.overwrite import can_overwrite, is_shared
+from neoflow.partition.prepared import prepared_first
 from neoflow.partition.subgraph import Node, Subgraph, Value
 from neoflow.verdict import Verdict
 
@@ -42,5 +43,6 @@ __all__ = [
     "objective",
     "order_calls",
     "partition",
+    "prepared_first",
     "reward",
 ]

@@ -59,6 +59,8 @@ class Bound:
         self._executor = Executor(plan, kernels, memory, constants, device, threads, updated)
         self._sharing = store.sharing
         self._use = self._sharing.join(frozenset(map(id, parameters)), written)
+        self._seen = -1
+        """what `changes` of the store was when the last call began"""
         self._is_inside = False
         self._exchange = exchange(self._executor, self._inputs)
 
@@ -105,11 +107,15 @@ class Bound:
             self._bind(arrays)
             return action()
         finally:
+            if self._use.written:
+                self._store.changed()
             self._is_inside = False
 
     def _run(self) -> list[Any]:
+        changes = self._store.changes
         try:
-            self._executor.run()
+            self._executor.run(is_unchanged=changes == self._seen)
+            self._seen = changes
         except OutOfRange as fault:
             raise self._located(fault) from None
         return self.results()

@@ -113,6 +113,9 @@ class Executor:
             table[place] = self.device.address(status.memory) + n * dt.itemsize("int32")
         recording = self.device.record(layout.launches, table, status, self._threads)
         laid = _Laid(plan, kernels, arrays, layout, table, status, recording, before)
+        if plan.prepared and self.device.is_host:
+            launches = [a for a in layout.launches if a.call is None or a.call >= plan.prepared]
+            laid.rest = self.device.record(launches, table, status, self._threads)
         for number, array in enumerate(arrays):
             if array is not None:
                 self._point(laid, number, self.device.address(array))
@@ -159,9 +162,18 @@ class Executor:
         """How often all calls have run."""
         return self._laid.runs - self._ended
 
-    def run(self) -> None:
-        """Run all calls. Raises `RuntimeFault` when a kernel finds an index out of range."""
-        self._launch(self._laid.recording)
+    def run(self, is_unchanged: bool = False) -> None:
+        """Run all calls; those that are prepared only where they have not run, or the parameters have changed since.
+
+        Raises `RuntimeFault` when a kernel finds an index out of range.
+        """
+        laid = self._laid
+        if laid.rest is not None and laid.is_prepared and is_unchanged:
+            self._launch(laid.rest)
+            return
+        laid.is_prepared = False
+        self._launch(laid.recording)
+        laid.is_prepared = True
 
     def run_beside(self, meanwhile: Callable[[], None]) -> None:
         """Run all calls, and `meanwhile()` after they were launched."""
@@ -241,6 +253,7 @@ class _Laid:
 
     arrays: memory by buffer; None where it comes with the call.
     before: how often the kernels before them have run. timed: the same launches as they are timed, made when needed.
+    rest: those but for what is prepared, where anything is; is_prepared: whether that has run.
     """
 
     plan: Plan
@@ -252,11 +265,13 @@ class _Laid:
     recording: Recording
     before: int
     timed: Recording | None = None
+    rest: Recording | None = None
+    is_prepared: bool = False
 
     @property
     def runs(self) -> int:
         """How often all launches have run, with those before them."""
-        return self.before + self.recording.runs + (0 if self.timed is None else self.timed.runs)
+        return self.before + sum(r.runs for r in (self.recording, self.timed, self.rest) if r is not None)
 
 
 def _memory(plan: Plan, lasting: Sequence[Memory], device: Device) -> list[Memory | None]:

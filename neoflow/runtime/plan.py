@@ -51,6 +51,8 @@ class Plan:
     that could not be made in place, and outputs returned twice.
     arena_bytes: memory of all temporaries; live_bytes: the largest live set, which no plan of this order undercuts.
     scratch_bytes: what kernels adopted since it was made need beside that, one after the other in the same memory.
+    prepared: so many calls, the first ones, make what depends on parameters alone that no call changes: what others
+    read of it has memory that nothing else uses, so that these need not run again while the parameters stay.
     """
 
     buffers: tuple[Buffer, ...]
@@ -65,6 +67,7 @@ class Plan:
     live_bytes: int
     constants: tuple[int, ...] = ()
     scratch_bytes: int = 0
+    prepared: int = 0
 
     def adopting(self, codes: Mapping[int, Code], threads: int) -> Plan:
         """The plan with other code for some of its kernels, by their numbers; every buffer that is there stays so."""

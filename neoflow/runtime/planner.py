@@ -22,7 +22,9 @@ class _Planner:
         views: Mapping[Tensor, View],
         kernels: Mapping[str, Code],
         threads: int,
+        prepared: int,
     ):
+        self.prepared = prepared
         self.graph = graph
         self.calls = calls
         self.views = views
@@ -81,6 +83,7 @@ class _Planner:
             self.arena_bytes,
             self.live_bytes,
             tuple(self.of[c] for c in graph.constants),
+            prepared=self.prepared,
         )
 
     def output(self, t: Tensor) -> int:
@@ -92,13 +95,19 @@ class _Planner:
         self.of[t] = self.buffer(t, "output")
         return self.of[t]
 
+    def kept(self) -> set[Tensor]:
+        """What is prepared and read afterwards: it is there at every call."""
+        made = {t for call in self.calls[: self.prepared] for t in call.outputs}
+        read = {t for call in self.calls[self.prepared :] for t in call.inputs}
+        return made & {self.views[t].base if t in self.views else t for t in read}
+
     def share_memory(self) -> None:
         """Lifetimes of the temporaries, chained where an output may overwrite a dying input, then offsets."""
         last: dict[Tensor, int] = {}
         for n, call in enumerate(self.calls):
             for t in (*call.inputs, *call.outputs):  # of a whole, what is written last counts too
                 last[self.views[t].base if t in self.views else t] = n
-        for t in self.graph.roots:
+        for t in (*self.graph.roots, *self.kept()):
             last[t] = len(self.calls)
         slots: list[Lifetime] = []
         slot_of: dict[Tensor, int] = {}
@@ -154,9 +163,11 @@ def make_plan(
     views: Mapping[Tensor, View],
     kernels: Mapping[str, Code],
     threads: int,
+    prepared: int = 0,
 ) -> Plan:
     """Buffers and calls for a graph divided into kernels, in the order given; `in_place` parameters are overwritten.
 
-    kernels: by the digest of its subgraph, how each is called, by at most `threads` threads.
+    kernels: by the digest of its subgraph, how each is called, by at most `threads` threads. prepared: how many of the
+    first calls need not run at every call of the program (`partition.prepared_first`).
     """
-    return _Planner(graph, calls, in_place, views, kernels, threads).run()
+    return _Planner(graph, calls, in_place, views, kernels, threads, prepared).run()

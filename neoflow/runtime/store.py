@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 import zlib
 from collections.abc import Iterable, Sequence
@@ -22,13 +23,15 @@ class ParameterStore:
 
     A parameter's value is on one device at a time, `device` at first: that of the function which used it last. Its
     memory on another stays for when it comes back. Values that are got or set here are whole, whatever other threads'
-    functions do (`sharing`). moves: how often a value has gone to another device.
+    functions do (`sharing`). moves: how often a value has gone to another device. changes: how often values have
+    changed; between two equal numbers none has.
     """
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self.sharing = Sharing()
-        self.moves = 0
+        self.moves = self.changes = 0
+        self._numbers = itertools.count(1)
         self._memory: dict[int, dict[int, Memory]] = {}  # by id, since `==` of tensors is an expression; by device's id
         self._home: dict[int, Device] = {}
 
@@ -49,6 +52,10 @@ class ParameterStore:
         for p in parameters:
             self.memory(p, device)
         return self.moves
+
+    def changed(self) -> None:
+        """To be called by whoever writes parameters, while nobody reads them."""
+        self.changes = next(self._numbers)
 
     def _move(self, p: Lasting, device: Device) -> None:
         home, places = self._home[id(p)], self._memory[id(p)]
@@ -117,6 +124,7 @@ class ParameterStore:
             self.initialize(p, 0)
 
         def copy() -> None:
+            self.changed()
             homes = self._by_home(parameters)
             if len(homes) > 1:
                 self.settle(parameters, self.device)

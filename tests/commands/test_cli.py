@@ -165,6 +165,7 @@ def test_explain_prints_each_stage(run):
         "layouts",
         "partition",
         "order",
+        "prepared",
         "schedules",
     ]
     stages += ["code", "plan"]

@@ -1,5 +1,7 @@
 """Operands packed beside: values stay, who shares what, why not; layouts are bijections."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -24,11 +26,12 @@ def inputs(count, rows=6):
 
 def packed(graph, wishes, few=3):
     """The graph after the rewrite and its derivation; values stay, nothing is left, a replay gives the same."""
-    after, derivation = pack_shared(graph, wishes, few)
+    wishes = [replace(w, few=few) for w in wishes]
+    after, derivation = pack_shared(graph, wishes)
     after.check()
     assert derivation.replay(graph).digest == after.digest
     editor = Editor(after.roots)
-    rewrite = PackShared(wishes=tuple(wishes), few=few)
+    rewrite = PackShared(wishes=tuple(wishes))
     assert not [s for t in editor.computes() for s in sites(editor, (rewrite,), t)]
     return after, derivation
 

@@ -1,0 +1,37 @@
+"""What depends on parameters alone that a program only reads: computed when these change, not at every call.
+
+call 1: p[q, k, r] = w[k, 32 * q + r]              when w has changed: call 1
+call 2: y[i, j] = sum[k](x[i, k] * p[...])   ->    every time:         call 2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from neoflow.expr.tensor import Constant, Tensor
+from neoflow.graph import Graph
+from neoflow.partition.calls import KernelCall, View
+
+MOST = 2
+"""Bytes that a call may make of each that it reads: they stay in memory as long as the program does."""
+
+
+def prepared_first(
+    graph: Graph, calls: Sequence[KernelCall], views: Mapping[Tensor, View]
+) -> tuple[tuple[KernelCall, ...], int]:
+    """The calls in another order that is right too, and how many of the first need to run only when a parameter has
+    changed since they last did. None of them makes what the program returns, or a part of something else."""
+    changed = {p for p, _ in graph.updates}
+    lasting: set[Tensor] = {p for p in graph.parameters if p not in changed}
+    lasting |= set(graph.constants)
+    roots, first = set(graph.roots), list[KernelCall]()
+    for call in calls:
+        bases = {views[t].base if t in views else t for t in call.inputs}
+        is_own = not any(t in roots or t in views for t in call.outputs)
+        is_small = sum(t.nbytes for t in call.outputs) <= MOST * sum(t.nbytes for t in bases)
+        is_known = all(isinstance(b, Constant) for b in bases)
+        if is_own and is_small and not is_known and bases <= lasting:
+            first.append(call)
+            lasting |= set(call.outputs)
+    chosen = set(map(id, first))
+    return (*first, *(c for c in calls if id(c) not in chosen)), len(first)
