@@ -9,7 +9,7 @@ from neoflow.expr.ir import Reduce
 from neoflow.expr.normal import is_normal
 from neoflow.expr.tensor import Compute
 from neoflow.graph.edit import Editor
-from neoflow.graph.facts import is_contraction
+from neoflow.graph.facts import contracts, is_contraction
 from neoflow.graph.rewrite import Edit, Match, Rewrite
 from neoflow.graph.terms import DEPTH, Linear, linear
 from neoflow.verdict import Verdict
@@ -58,12 +58,12 @@ def _linear(editor: Editor, t: Compute) -> Linear | None:
     if not is_sum or is_contraction(t.definition):
         return None
     found = linear(editor, t)
-    return None if found is None or is_contraction(found.core.definition) else found
+    return None if found is None or contracts(found.summed, found.points) else found
 
 
 def _other(editor: Editor, t: Compute, found: Linear) -> Compute | None:
     """Another sum of the same product."""
-    seen, todo = {t.uid}, [(i, 0) for i in found.core.inputs]
+    seen, todo = {t.uid}, [(i, 0) for i in found.sources]
     while todo and len(seen) <= MOST_READERS:
         source, depth = todo.pop(0)
         for r in editor.each_reader(source):

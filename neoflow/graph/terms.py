@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from neoflow.expr.close import build
-from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, Slot, postorder, rewrite, substitute
+from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, Slot, postorder, rewrite, same, substitute
 from neoflow.expr.locality import axes_met
-from neoflow.expr.tensor import Compute, Tensor
+from neoflow.expr.tensor import Compute, Tensor, tensor_of
 from neoflow.graph.edit import Editor
 from neoflow.graph.work import product
 
@@ -41,21 +42,42 @@ class Term:
 
 @dataclass(frozen=True, eq=False)
 class Linear:
-    """A sum as one product that is summed, times what does not depend on the axes: `core` is a compute of that sum,
-    `at` where the sum reads it, `terms` what it is multiplied with, to be added. is_centred: terms were left out."""
+    """A sum as one product that is summed, times what does not depend on the axes.
 
-    core: Compute
+    core: a compute of that sum; its body is `summed`. at: where the sum reads it. terms: what it is multiplied with, to
+    be added. is_centred: whether terms were left out.
+    """
+
+    summed: Expr
     at: tuple[Axis, ...]
     terms: tuple[Term, ...]
     is_centred: bool
+    name: str
+
+    @cached_property
+    def core(self) -> Compute:
+        return build(tuple(a.extent for a in self.at), self.summed, (), self.name)
+
+    @property
+    def sources(self) -> tuple[Tensor, ...]:
+        """What is summed."""
+        return tuple(dict.fromkeys(tensor_of(n) for n in postorder(self.summed) if isinstance(n, Read)))
+
+    @property
+    def points(self) -> int:
+        """At which the product is evaluated."""
+        assert isinstance(self.summed, Reduce)
+        return math.prod(a.extent for a in (*self.at, *self.summed.axes))
 
     def is_of(self, editor: Editor, t: Compute) -> bool:
         """Whether t is that sum itself."""
-        return self.core.definition is t.definition and _same(self.core.inputs, editor.inputs(t))
+        if self.terms[1:] or self.terms[0].scale != 1.0 or self.terms[0].outer:
+            return False
+        return self.core.definition is t.definition and same(self.core.inputs, editor.inputs(t))
 
     def is_like(self, other: Linear) -> bool:
         """Whether the same product is summed."""
-        return self.core.definition is other.core.definition and _same(self.core.inputs, other.core.inputs)
+        return self.summed is other.summed and [a.extent for a in self.at] == [a.extent for a in other.at]
 
     def rest(self, t: Compute) -> Compute:
         """t from the sum of the product."""
@@ -68,10 +90,6 @@ class Linear:
         for e in added[1:]:
             total = Apply("add", (total, e))
         return build(t.shape, total, (), t.name)
-
-
-def _same(a: Sequence[Tensor], b: Sequence[Tensor]) -> bool:
-    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
 
 
 def linear(editor: Editor, t: Compute) -> Linear | None:
@@ -93,8 +111,7 @@ def linear(editor: Editor, t: Compute) -> Linear | None:
         return None
     own: dict[Expr, Expr] = {a: Axis(n, a.extent) for n, a in enumerate((*at, *over))}
     summed = substitute(Reduce("sum", tuple(over), product(factors)), own)
-    core = build(tuple(a.extent for a in at), summed, (), f"{t.name}_sum")
-    return Linear(core, tuple(at), tuple(left), len(left) < len(terms))
+    return Linear(summed, tuple(at), tuple(left), len(left) < len(terms), f"{t.name}_sum")
 
 
 def _key(factors: Sequence[Expr]) -> tuple[int, ...]:
