@@ -151,6 +151,9 @@ def test_passes_can_be_left_out(monkeypatch):
     assert {"layouts", "batch"} <= run()
     monkeypatch.setenv("NEOFLOW_WITHOUT", "layouts, batch")
     assert {"layouts", "batch"}.isdisjoint(run()) and "partition" in run()
+    assert "epilogues" in {d.rule for d in stages(graph, Trace(), TARGET)[1].decisions}
+    monkeypatch.setenv("NEOFLOW_WITHOUT", "epilogues")
+    assert "epilogues" not in {d.rule for d in stages(graph, Trace(), TARGET)[1].decisions}
     monkeypatch.setenv("NEOFLOW_WITHOUT", "laying")
     with pytest.raises(
         nf.ConfigError, match="NEOFLOW_WITHOUT: there is no transformation 'laying' to leave out; there are pad gu"

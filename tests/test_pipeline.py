@@ -265,6 +265,7 @@ def test_explain_prints_every_stage():
         "constants",
         "pad",
         "factor",
+        "share",
         "hoist",
         "batch",
         "chain",

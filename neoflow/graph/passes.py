@@ -13,7 +13,9 @@ from neoflow.graph.graph import Graph
 from neoflow.graph.hoist import HoistCostly, HoistLookups
 from neoflow.graph.long import SplitLong
 from neoflow.graph.offsets import MoveNumbers, MoveReads
+from neoflow.graph.ones import DropOnes, ReadVectors
 from neoflow.graph.padding import PadGuards, PadNarrow
+from neoflow.graph.shared import ShareSums
 from neoflow.graph.slices import ReadSlices
 
 CANONICAL = (HoistReductions(), FoldConstants(), ForwardCopies(), MergeEqual(), SplitLong())
@@ -21,16 +23,17 @@ CANONICAL = (HoistReductions(), FoldConstants(), ForwardCopies(), MergeEqual(), 
 CANONICALIZE = Pass("canonicalize", CANONICAL)
 PAD_GUARDS = Pass("pad guards", (PadGuards(), PadNarrow()), after=CANONICAL)
 FACTOR = Pass("factor", (FactorSums(),), after=CANONICAL)
+SHARE_SUMS = Pass("share sums", (ShareSums(), DropOnes(), ReadVectors()), after=CANONICAL)
 HOIST = Pass("hoist", (HoistCostly(), HoistLookups()), after=CANONICAL)
 BATCH = Pass("batch", (BatchShared(), BatchSums()), after=CANONICAL)
 CHAIN_SUMS = Pass("chain sums", (ChainSums(),), after=CANONICAL)
 READ_SLICES = Pass("read slices", (ReadSlices(),), after=CANONICAL)
 MOVE_OFFSETS = Pass("move offsets", (MoveNumbers(), MoveReads()), after=CANONICAL)
 
-PASSES = (CANONICALIZE, PAD_GUARDS, FACTOR, HOIST, BATCH, CHAIN_SUMS, READ_SLICES, MOVE_OFFSETS)
-"""Padding needs reductions at the root; what leaves a sum need not be hoisted out of it; what is put side by side is no
-chain; sums become chains when nothing changes any more who reads a contraction; slices hide who reads the whole;
-offsets are moved where slices leave bodies that differ."""
+PASSES = (CANONICALIZE, PAD_GUARDS, FACTOR, SHARE_SUMS, HOIST, BATCH, CHAIN_SUMS, READ_SLICES, MOVE_OFFSETS)
+"""Padding needs reductions at the root; what leaves a sum need not be hoisted out of it, and sums are shared when what
+leaves them has left; what is put side by side is no chain; sums become chains when nothing changes any more who reads a
+contraction; slices hide who reads the whole; offsets are moved where slices leave bodies that differ."""
 
 OPTIONAL_REWRITES = tuple(dict.fromkeys(n for row in PASSES[1:] for n in (row.name, *(r.name for r in row.rewrites))))
 """Passes and rewrites that a graph may do without."""

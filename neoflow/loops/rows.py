@@ -2,8 +2,8 @@
 
     for row in parallel: nest 0 of the row -> local buffer; nest 1 of the row -> local buffer or output; ...
 
-A nest that reduces or is an output is stored; of the others `stored` says which, the rest are computed where they are
-read.  Each stored nest is a nest over the axes inside the row, with a schedule of its own, for one thread.
+A nest that reduces or is an output is stored; of the others that go by rows `stored` says which, the rest are computed
+where they are read.  Each stored nest is one over the axes inside the row, with a schedule of its own, for one thread.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def row_problem(subgraph: Subgraph) -> RowProblem | None:
         n for n in inside if n in subgraph.outputs or subgraph.nodes[n - first].definition.has_reduction
     )
     axes = tuple(Axis(d, n) for d, n in enumerate(subgraph.row_shape))
-    optional = tuple(n for n in inside if n not in required)
+    optional = tuple(n for n in inside if n not in required and n not in subgraph.strays)
     return RowProblem(axes, first, subgraph.nodes, subgraph.outputs, required, optional)
 
 

@@ -30,7 +30,7 @@ from neoflow.partition.copies import instructions
 from neoflow.partition.facts import is_view, reads_across, reads_columns, reduces
 from neoflow.partition.graph_facts import Facts
 from neoflow.partition.kernels import Kernels, Merge
-from neoflow.partition.rules import EPILOGUES, INLINING, PARTS, ROW_KERNELS, SIBLINGS, VIEWS
+from neoflow.partition.rules import ALONGSIDE, EPILOGUES, INLINING, PARTS, ROW_KERNELS, SIBLINGS, VIEWS
 from neoflow.partition.storage import Storing
 
 COSTLY = 10
@@ -64,6 +64,11 @@ MIN_ROW = 32
 
 FORMS = 8
 """Instructions from which expressions that a condition chooses from are better written out than all computed."""
+
+MIN_ROWS, LONG_ROW = 8, 1 << 16
+"""Rows from which all threads have some, and elements from which a row is worth to be shared among them; the same of
+a GPU, whose hundred processors take blocks of threads:"""
+GPU_ROWS, GPU_LONG_ROW = 256, 1 << 12
 
 MAX_ROW_BYTES = 1 << 16
 """What lies between the nodes of one row: about the first cache, two of them at most."""
@@ -102,6 +107,9 @@ def object_for_gpu(rule: str, facts: Facts, state: Any, candidate: Any) -> str |
             if part.offset * dt.itemsize(candidate.dtype) % ACCESS_BYTES:
                 name, at = candidate.inputs[part.slot].name, part.offset * dt.itemsize(candidate.dtype)
                 return f"{name} would begin at byte {at}, no multiple of {ACCESS_BYTES}"
+    if rule in (ROW_KERNELS.name, ALONGSIDE.name):
+        few = _rows_are_few(facts, state, candidate, GPU_ROWS, GPU_LONG_ROW)
+        return few or object_to(rule, facts, state, candidate)
     offset = contiguous_offset(candidate.definition) if rule in (VIEWS.name, INLINING.name) else None
     if offset is not None and offset * dt.itemsize(candidate.dtype) % ACCESS_BYTES:
         if rule == VIEWS.name:
@@ -297,6 +305,27 @@ def _row_is_short(facts: Facts, state: Kernels, merge: Merge) -> str | None:
     return f"a row has {width} elements: loops across rows are faster" if width < MIN_ROW else None
 
 
+def _rows_are_few(
+    facts: Facts, state: Kernels, merge: Merge, least: int = MIN_ROWS, long: int = LONG_ROW
+) -> str | None:
+    """least, long: rows of which all threads have some; elements of a row that is worth to be shared among them."""
+    rows = math.prod(state.kernels[merge.first].head.shape[: merge.rows])
+    width = max(points(m.definition) for m in state.merged(merge).members) // rows
+    if rows >= least or width < long or not _is_in_pieces(state, merge):
+        return None
+    return f"threads would share {rows} rows of {width} elements"
+
+
+def _is_in_pieces(state: Kernels, merge: Merge) -> bool:
+    """Whether a row of what is reduced lies in several places: of all rows together a part each."""
+    for m in filter(reduces, state.merged(merge).members):
+        for source, indices in state.storage.places(m, frozenset(state.storage.reads[m])):
+            inside = [any(a.ident >= (merge.rows or 0) for a in i.free) for i in indices if i.free]
+            if source.size > m.size and any(inside) and not all(inside[inside.index(True) :]):
+                return True
+    return False
+
+
 def _row_is_large(facts: Facts, state: Kernels, merge: Merge) -> str | None:
     members = state.merged(merge).members
     between = sum(math.prod(m.shape[merge.rows :]) * dt.itemsize(m.dtype) for m in members)
@@ -327,4 +356,11 @@ OBJECTIONS = (
     Objection(ROW_KERNELS.name, "a row is short", _row_is_short),
     Objection(ROW_KERNELS.name, "a row is large", _row_is_large),
     Objection(ROW_KERNELS.name, "rows are long", _rows_are_long),
+    Objection(ROW_KERNELS.name, "rows are few", _rows_are_few),
+    Objection(ALONGSIDE.name, "a contraction has its own loops", _has_its_own_loops),
+    Objection(ALONGSIDE.name, "a row is a column", _row_is_a_column),
+    Objection(ALONGSIDE.name, "a row is short", _row_is_short),
+    Objection(ALONGSIDE.name, "a row is large", _row_is_large),
+    Objection(ALONGSIDE.name, "rows are long", _rows_are_long),
+    Objection(ALONGSIDE.name, "rows are few", _rows_are_few),
 )

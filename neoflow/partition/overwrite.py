@@ -6,7 +6,8 @@ from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Tensor
 from neoflow.graph import reads_at_own_point
 from neoflow.partition.calls import KernelCall
-from neoflow.partition.subgraph import Subgraph, reads_at_own_row
+from neoflow.partition.composed import is_at_own_row
+from neoflow.partition.subgraph import Subgraph
 
 
 def can_overwrite(call: KernelCall, t: Tensor, output: Tensor) -> bool:
@@ -67,7 +68,8 @@ def _is_read_in_time(subgraph: Subgraph, number: int, output: int) -> bool:
             source = node.inputs[read.slot]
             if source not in late:
                 continue
-            if definition.shape[:rows] != subgraph.row_shape or not reads_at_own_row(read, definition.shape, rows):
+            is_own = is_at_own_row(read.indices, read.source.shape, definition.shape, rows)
+            if definition.shape[:rows] != subgraph.row_shape or not is_own:
                 return False
             brought.append(late[source] and reads_at_own_point(read, definition.shape))
         if not brought:

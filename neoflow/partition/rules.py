@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from neoflow.errors import PartitionError
+from neoflow.expr.ir import Expr
 from neoflow.expr.tensor import Compute, Tensor
 from neoflow.graph import contiguous_offset, is_contraction, pieces, reads_at_own_point
+from neoflow.partition.composed import is_at_own_row
 from neoflow.partition.facts import (
     checked_axes,
     is_exact,
@@ -23,7 +25,6 @@ from neoflow.partition.facts import (
 from neoflow.partition.graph_facts import Facts
 from neoflow.partition.kernels import Kernels, Merge
 from neoflow.partition.storage import Storage, Storing
-from neoflow.partition.subgraph import reads_at_own_row
 from neoflow.verdict import Verdict
 
 State = TypeVar("State")
@@ -230,11 +231,64 @@ def _common_rows(storage: Storage, members: tuple[Compute, ...]) -> int:
     rows = min(len(m.shape) for m in members)
     while rows and len({m.shape[:rows] for m in members}) > 1:
         rows -= 1
-    for m in members:
-        for u, read, _ in storage.reads_of(m, members) if rows else ():
-            while rows and not reads_at_own_row(read, u.shape, rows):
+    own = frozenset(members)
+    for m in members if rows else ():
+        for source, indices in storage.places(m, own):
+            while rows and not is_at_own_row(indices, source.shape, m.shape, rows):
                 rows -= 1
     return rows
+
+
+def _what_reads_the_same(state: Kernels, n: int) -> Iterator[Merge]:
+    """The kernels that read what kernel n reads, where both reduce; those of the largest tensor first."""
+    reads = dict.fromkeys(i for t in state.kernels[n].members for i in state.storage.reads[t])
+    for source in sorted(reads, key=lambda i: -i.nbytes):
+        for reader in state.storage.uses.get(source, ()):
+            other = state.number.get(reader)
+            if other is None or n not in state.kernels or other == state.number[state.kernels[n].head]:
+                continue
+            first, second = sorted((n, other))
+            members = state.kernels[first].members + state.kernels[second].members
+            if all(any(map(reduces, state.kernels[k].members)) for k in (n, other)):
+                yield Merge(first, second, _common_rows(state.storage, members))
+
+
+def _may_reduce_along(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
+    """Kernels that reduce the same rows do so together, though neither reads the other: a row is read once.
+
+    kernel 1: s[c] = sum[b](x[b,c])                 kernel 1: for each column c
+    kernel 2: q[c] = sum[b](x[b,c] * x[b,c])  ->                  s = sum[b](x[b,c])
+                                                                  q = sum[b](x[b,c] * x[b,c])
+    """
+    if not merge.rows:
+        return Verdict(False, "they share no rows")
+    if (source := _reduced_alike(state, merge)) is None:
+        return Verdict(False, "they go through no rows of the same tensor")
+    if state.needs(merge.first, merge.second):
+        first, second = state.kernels[merge.first].head, state.kernels[merge.second].head
+        return Verdict(False, f"{first.name} needs {second.name} to have finished")
+    verdict = _apart(state, merge) or _ill_formed(state, merge)
+    return verdict or Verdict(True, f"they reduce the same rows of {source.name}")
+
+
+def _reduced_alike(state: Kernels, merge: Merge) -> Tensor | None:
+    """The largest tensor of which both kernels reduce the same rows."""
+    first, second = (
+        _reduced_rows(state, state.kernels[n].members, merge.rows or 0) for n in (merge.first, merge.second)
+    )
+    return max((t for t in first if first[t] == second.get(t)), key=lambda t: t.nbytes, default=None)
+
+
+def _reduced_rows(
+    state: Kernels, members: tuple[Compute, ...], rows: int
+) -> dict[Tensor, set[tuple[Expr | None, ...]]]:
+    """What some computes reduce, and the indices of it that are the same all along a row; the others are None."""
+    found: dict[Tensor, set[tuple[Expr | None, ...]]] = {}
+    for m in filter(reduces, members):
+        own = frozenset(m.definition.axes[:rows])
+        for source, indices in state.storage.places(m, frozenset(state.storage.reads[m])):
+            found.setdefault(source, set()).add(tuple(i if own.issuperset(i.free) else None for i in indices))
+    return found
 
 
 def _apart(state: Kernels, merge: Merge) -> Verdict | None:
@@ -276,4 +330,5 @@ PARTS = Rule("parts", _put_together, _may_write_parts, Storing.put_together, _te
 VIEWS = Rule("views", _in_place, _may_view, _make_view, _tensor)
 EPILOGUES = Rule("epilogues", _what_it_reads, _may_ride, _into_the_first, _pair)
 SIBLINGS = Rule("siblings", _beside, _may_share, _into_the_second, _pair)
+ALONGSIDE = Rule("alongside", _what_reads_the_same, _may_reduce_along, _into_the_first, _pair)
 ROW_KERNELS = Rule("row kernels", _what_a_kernel_reads, _may_go_by_rows, _into_the_first, _pair)

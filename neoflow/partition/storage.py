@@ -11,9 +11,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from neoflow.expr.ir import Read
-from neoflow.expr.tensor import Compute, Tensor
+from neoflow.expr.tensor import Compute, Definition, Tensor
 from neoflow.graph import pieces, points
 from neoflow.partition.calls import View, Wholes, makers
+from neoflow.partition.composed import Places, places
 from neoflow.partition.copies import Copies
 from neoflow.partition.facts import compared, looked_up_axes, reduces
 from neoflow.partition.graph_facts import Facts
@@ -145,6 +146,15 @@ class Storage:
                     yield u, read, source
             if u is not t:
                 own.add(u)
+
+    def places(self, t: Compute, members: Collection[Tensor]) -> Places[Tensor]:
+        """Where t reads one of `members`, itself or through what is recomputed for it."""
+        inside: dict[Tensor, tuple[Definition, Places[Tensor]]] = {}
+        for u in self.closures[t]:
+            found = places(u.definition, u.inputs, inside, lambda s: s in members)
+            if found and u is not t:
+                inside[u] = u.definition, found
+        return found
 
     def is_kept(self, t: Compute) -> bool:
         """Whether t is written to memory in whatever kernel it is: something needs it that cannot ride along."""

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from neoflow.boundary import public
 from neoflow.errors import PartitionError
-from neoflow.expr.ir import Binder, Read, Scatter, same
+from neoflow.expr.ir import Binder, Expr, Scatter
 from neoflow.expr.printer import default_names, print_expr
 from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor
-from neoflow.graph import own_indices, reads_at_own_point
+from neoflow.graph import reads_at_own_point
+from neoflow.partition.composed import Places, is_at_own_row, places
 from neoflow.partition.family import Family, family_of
 from neoflow.partition.text import read_subgraph, write_subgraph
-
-
-def reads_at_own_row(read: Read, shape: tuple[int, ...], rows: int) -> bool:
-    """Whether a read in a compute of `shape` has the compute's own first `rows` indices."""
-    if read.source.shape[:rows] != shape[:rows] or len(read.indices) < rows:
-        return False
-    return same(read.indices[:rows], own_indices(shape[:rows]))
 
 
 @dataclass(frozen=True)
@@ -51,8 +45,9 @@ class Subgraph:
     *epilogue*). Without an anchor all outputs have one shape. A node that is no output is never stored.
 
     A *row kernel* (`rows` leading dimensions) has other rules: every node that reads another one, and every node that
-    reduces or is an output, begins with the same `rows` extents and reads the others at its own row. So one row after
-    the other goes through all nodes, and what lies between them stays in the cache.
+    reduces or is an output, begins with the same `rows` extents and reads the others at its own row, itself or through
+    nodes that are computed in place (`strays`). So one row after the other goes through all nodes, and what lies
+    between them stays in the cache.
     """
 
     inputs: tuple[Value, ...]
@@ -123,15 +118,40 @@ class Subgraph:
                 raise PartitionError(f"{called[number]} reads {called[source]} away from its own point")
 
     def _check_row(self, number: int, node: Node, called: Sequence[str]) -> None:
-        rows = self.rows or 0
-        if not self.depends(number):
+        if not self.depends(number) or number in self.strays:
             return
-        if node.definition.shape[:rows] != self.row_shape:
+        if node.definition.shape[: self.rows] != self.row_shape:
             raise PartitionError(f"{called[number]} does not go through the kernel's rows {list(self.row_shape)}")
-        for read in node.definition.reads:
-            source = node.inputs[read.slot]
-            if self.depends(source) and not reads_at_own_row(read, node.definition.shape, rows):
+        for source, indices in self._rows_read[number]:
+            if not self._is_own_row(number, source, indices):
                 raise PartitionError(f"{called[number]} reads {called[source]} away from its own row")
+
+    @cached_property
+    def strays(self) -> frozenset[int]:
+        """Values of a row kernel that follow from its rows and are no part of one: computed where they are read."""
+        return frozenset(n for n in self._rows_read if self._strays(n, self._rows_read[n]))
+
+    @cached_property
+    def _rows_read(self) -> Mapping[int, Places[int]]:
+        """Of each value that follows from a row what it reads of such, and where, itself or through strays."""
+        found: dict[int, Places[int]] = {}
+        apart: dict[int, tuple[Definition, Places[int]]] = {}
+        for number, node in enumerate(self.nodes, len(self.inputs)):
+            if self.depends(number):
+                found[number] = places(node.definition, node.inputs, apart, self.depends)
+                if self._strays(number, found[number]):
+                    apart[number] = node.definition, found[number]
+        return found
+
+    def _strays(self, number: int, read: Places[int]) -> bool:
+        node = self.nodes[number - len(self.inputs)]
+        if number in self.outputs or node.definition.has_reduction:
+            return False
+        is_own = all(self._is_own_row(number, source, indices) for source, indices in read)
+        return not is_own or node.definition.shape[: self.rows] != self.row_shape
+
+    def _is_own_row(self, number: int, source: int, indices: Sequence[Expr]) -> bool:
+        return is_at_own_row(indices, self.value(source).shape, self.value(number).shape, self.rows or 0)
 
     @property
     def row_shape(self) -> tuple[int, ...]:

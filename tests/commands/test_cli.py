@@ -157,6 +157,7 @@ def test_explain_prints_each_stage(run):
         "constants",
         "pad guards",
         "factor",
+        "share sums",
         "hoist",
         "batch",
         "chain sums",

@@ -240,4 +240,21 @@ def recurrences(seed: int) -> Case:
     return make.case([nf.sum(last * last), *(s for s in states if make.chance(0.15))])
 
 
-PROGRAMS = (anything, sums, windows, borders, long_bodies, rotations, lookups, linear_sums, steps, recurrences)
+def norms(seed: int) -> Case:
+    """Normalisations over rows or the other way, of what several sums read; means and weights kept broadcastable."""
+    make = _Maker(seed)
+    batch, channels, space = make.between(2, 4), make.between(2, 5), make.between(2, 4)
+    over = make.pick(((0, 2), (0, 2), (2,), (0,)))
+    x, weight = make.input(batch, channels, space), make.input(channels)
+    gamma = nf.compute((1, channels, 1), lambda _, c, __: weight[c], name="gamma")
+    mean = nf.mean(x, over, keepdims=True)
+    centred = x - mean
+    variance = nf.mean(centred * centred, over, keepdims=True)
+    y = centred * nf.rsqrt(variance + 0.1)
+    y = y * gamma if make.chance(0.7) else gamma * y * 0.5
+    y = nf.tanh(y) if make.chance(0.5) else y * make.input(batch, channels, space)
+    others = [nf.sum(y * centred, over), nf.sum(y * gamma, over), nf.sum(gamma * (x - y), over)]
+    return make.case([nf.sum(y * y), *(t for t in others if make.chance(0.4)), *((mean,) if make.chance(0.2) else ())])
+
+
+PROGRAMS = (anything, sums, windows, borders, long_bodies, rotations, lookups, linear_sums, steps, recurrences, norms)

@@ -131,6 +131,7 @@ stopped: nothing is left to rewrite
 stopped: nothing is left to rewrite
 stopped: nothing is left to rewrite
 stopped: nothing is left to rewrite
+stopped: nothing is left to rewrite
 """
 
 

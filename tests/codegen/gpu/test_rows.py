@@ -212,6 +212,21 @@ def test_where_a_constant_is_least(reducer):
     np.testing.assert_array_equal(out, found)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(4, 6, 9, 9), (3, 40, 5, 7)])
+def test_batch_norm_by_rows_in_pieces(shape):
+    """Its statistics, and the sums of its gradients: what is between two sums of a row is computed in place."""
+    x, dy = nf.placeholder(shape, name="x"), nf.placeholder(shape, name="dy")
+    gamma, beta, mean, variance = (nf.parameter((shape[1],), name=n) for n in ("gamma", "beta", "mean", "variance"))
+    made = F.batch_norm(nf.exp(x), gamma, beta, mean, variance)
+    outputs = [*nf.vjp(nf.relu(made.y), [x, gamma, beta], dy), made.mean, made.variance]
+    rows = [s for s in subgraphs(outputs, [x, dy]) if s.rows is not None]
+    assert len(rows) == 2 and any(s.strays for s in rows)
+    rng = np.random.default_rng(0)
+    jobs = [(f"rows {n}", s, k) for n, s in enumerate(rows) for k in (default_schedule(s, AMPERE), *drawn(s, 4, rng))]
+    assert len(all_verified(jobs, AMPERE)) == len(jobs)
+
+
 def long_rows(size=20001):
     x = nf.placeholder((2, size))
     return subgraph_of([F.softmax(x)], [x], rows=1)
