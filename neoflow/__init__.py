@@ -48,11 +48,15 @@ _LAZY = {
     "optim": "neoflow.nn.optim",
     "save_parameters": "neoflow.runtime.parameters",
     "set_value": "neoflow.runtime.parameters",
+    "torch": "neoflow.interop.torch",
     "tune": "neoflow.tune",
     "vjp": "neoflow.autodiff",
 }
 """Public names that live in a stage of their own, and that stage; a name of a module is the module. The others are of
 the language."""
+
+_EXTRAS = ("torch",)
+"""Public names that need another library: `from neoflow import *` leaves them."""
 
 __all__ = [
     "ArgumentError",
@@ -184,7 +188,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in __all__ and name not in _EXTRAS:
         raise AttributeError(f"module 'neoflow' has no attribute {name!r}")
     home = _LAZY.get(name, _LANGUAGE)
     module = import_module(home)
@@ -198,4 +202,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted((*__all__, *_EXTRAS))

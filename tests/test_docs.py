@@ -21,7 +21,16 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 @pytest.mark.tvm
-@pytest.mark.parametrize("page, least", [("tour", 20), ("expressions", 45), ("training", 45), ("packages", 15)])
+@pytest.mark.parametrize(
+    "page, least",
+    [
+        ("tour", 20),
+        ("expressions", 45),
+        ("training", 45),
+        ("packages", 15),
+        pytest.param("pytorch", 20, marks=[pytest.mark.torch, pytest.mark.slow]),
+    ],
+)
 def test_a_page_shows_what_happens(page, least):
     text = re.sub(r"^```.*$", "", (ROOT / "docs" / f"{page}.md").read_text(), flags=re.MULTILINE)
     test = doctest.DocTestParser().get_doctest(text, {}, page, f"docs/{page}.md", 0)
@@ -124,6 +133,15 @@ def test_the_program_for_a_gpu_in_the_readme(monkeypatch):
     names: dict = {}
     exec(compile(blocks[3], "README.md", "exec"), names)
     np.testing.assert_allclose(names["value"], np.full((64, 32), np.tanh(2.56)), rtol=1e-5)
+
+
+@pytest.mark.tvm
+@pytest.mark.torch
+def test_the_operator_inside_pytorch_in_the_readme():
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    names: dict = {}
+    exec(compile(blocks[4], "README.md", "exec"), names)
+    assert names["w"].grad.shape == (32, 16, 3)
 
 
 def test_the_readme_lists_every_flag_and_nothing_else():

@@ -95,6 +95,16 @@ class Bound:
 
     def _turn(self, action: Callable[[], T], arrays: Sequence[Any]) -> T:
         """`action` on these arrays, unless this thread is in the middle of another one."""
+        return self._alone(lambda: self._bind(arrays), action)
+
+    def run_at(self, addresses: Sequence[int]) -> None:
+        """Run once on the CPU, where others have memory: of every input, then of every output, dense, aligned to 64
+        bytes and no part of another's. It has to stay until this returns. Raises `RuntimeFault` as a call does, but
+        without the user's line.
+        """
+        self._sharing.run(self._use, partial(self._alone, partial(self._executor.point, addresses), self._executor.run))
+
+    def _alone(self, prepare: Callable[[], None], action: Callable[[], T]) -> T:
         if self._is_inside:
             raise RuntimeFault(
                 "a function was called while it runs, on the same thread: by a signal's handler, or by an argument as "
@@ -104,7 +114,7 @@ class Bound:
         try:
             if self._moves != self._store.moves:
                 self._moves = self._store.settle(self._parameters, self._device)
-            self._bind(arrays)
+            prepare()
             return action()
         finally:
             if self._use.written:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -151,6 +152,28 @@ class Executor:
         self._point(self._laid, number, self.device.address(array))
         self.arrays[number] = array
 
+    def point(self, addresses: Sequence[int]) -> None:
+        """Use memory at these addresses, of the inputs and then of the outputs, in the next run, and then no more."""
+        laid = self._laid
+        if laid.spots is None:
+            laid.spots = self._spots(laid)
+        for number in laid.carried:
+            laid.arrays[number] = None
+        words = laid.words
+        for place, position, offset in laid.spots:
+            words[place] = addresses[position] + offset
+
+    def _spots(self, laid: _Laid) -> list[tuple[int, int, int]]:
+        """Where the addresses of inputs and outputs go in the table: place, which address, bytes beyond it."""
+        spots: list[tuple[int, int, int]] = []
+        stack = [(number, position, 0) for position, number in enumerate(laid.carried)]
+        while stack:
+            number, position, offset = stack.pop()
+            spots += [(place, position, offset) for place in laid.layout.places.get(number, ())]
+            for view in self._inside.get(number, ()):
+                stack.append((view, position, offset + laid.plan.buffers[view].offset))
+        return spots
+
     def _point(self, laid: _Laid, number: int, address: int) -> None:
         for place in laid.layout.places.get(number, ()):
             laid.table[place] = address
@@ -254,6 +277,7 @@ class _Laid:
     arrays: memory by buffer; None where it comes with the call.
     before: how often the kernels before them have run. timed: the same launches as they are timed, made when needed.
     rest: those but for what is prepared, where anything is; is_prepared: whether that has run.
+    spots: see `Executor.point`, made when needed.
     """
 
     plan: Plan
@@ -267,6 +291,17 @@ class _Laid:
     timed: Recording | None = None
     rest: Recording | None = None
     is_prepared: bool = False
+    spots: list[tuple[int, int, int]] | None = None
+
+    @cached_property
+    def carried(self) -> tuple[int, ...]:
+        """The buffers that come with a call: inputs, then outputs."""
+        return (*self.plan.inputs, *self.plan.outputs)
+
+    @cached_property
+    def words(self) -> memoryview:
+        """The table, of which a word is written faster so."""
+        return self.table.data
 
     @property
     def runs(self) -> int:

@@ -26,6 +26,7 @@ WITH_OPTIONS = (
     "operators",
     "runtime",
     "steps.__main__",
+    "torch_operator",
     "tuning",
 )
 

@@ -1,0 +1,1 @@
+"""neoflow's operators inside other libraries. Each is imported when its name is first used: `nf.torch`."""
