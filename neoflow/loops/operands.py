@@ -7,13 +7,9 @@ from neoflow.loops import costs
 from neoflow.loops.knob import FLAG, NUMBER, Chosen, Knob, Range, flags, one, up_to
 from neoflow.loops.nest import stride
 from neoflow.loops.problem import NestProblem, is_turnable
-from neoflow.loops.sides import block_lanes, contiguous_run, size
+from neoflow.loops.sides import block_lanes, contiguous_run, direct_read, size
 from neoflow.loops.tile import collides, pieces, sides, wanted_tasks
 from neoflow.target import Target
-
-LEAST_TURNED = 4
-"""Lanes of a square from which turning it in registers takes fewer instructions than gathering."""
-
 
 # --- the side with M
 
@@ -45,7 +41,7 @@ def _run(p: NestProblem, target: Target, k: Chosen) -> Range:
         return one(False, "the side with M is not packed")
     if s.left_lanes is not None:
         return one(False, s.left_lanes)
-    along = contiguous_run(s.c.left, s.c.k, target.lanes(s.element))
+    along = contiguous_run(s.left_joined.side, s.left_joined.axes, target.lanes(s.element))
     return flags(along is not None, "the side with M is not contiguous along an axis of K that fills half a vector")
 
 
@@ -53,9 +49,10 @@ def _turn_rows(p: NestProblem, target: Target, k: Chosen) -> Range:
     s = sides(p, k)
     if not k["run"] or s.left_read is None:
         return one(False, "the side with M is not packed from one read in vectors along K")
-    place = contiguous_run(s.c.left, s.c.k, target.lanes(s.element))
-    lanes = 1 if place is None else block_lanes(s.c.k[place], target.lanes(s.element))
-    return flags(lanes >= LEAST_TURNED, f"squares of {lanes} are too small")
+    axes = s.left_joined.axes
+    place = contiguous_run(s.left_joined.side, axes, target.lanes(s.element))
+    lanes = 1 if place is None else block_lanes(axes[place], target.lanes(s.element))
+    return flags(lanes >= costs.LEAST_TURNED, f"squares of {lanes} are too small")
 
 
 PACK: Knob[NestProblem] = Knob("pack", FLAG, "the side with M is packed", _pack, _usual_pack)
@@ -109,14 +106,14 @@ def _usual_pack_panels(p: NestProblem, _: Target, k: Chosen) -> bool:
 
 def _turn(p: NestProblem, _: Target, k: Chosen) -> Range:
     s, lanes = sides(p, k), int(k["lanes"])
-    read, chunk, n = s.right_read, s.chunk(lanes), size(s.c.n)
+    read, chunk, n = direct_read(s.right_joined.side, s.element), s.chunk(lanes), size(s.c.n)
     if not k["pack_panels"] or read is None:
         return one(False, "the side with N is not packed from one read")
     width = lanes * int(k["vectors"])
     valid = [v for v in (width if n >= width else 0, n % width) if v]
-    for axis in s.c.k:
+    for axis in s.right_joined.axes:
         block = block_lanes(axis, chunk)
-        if block >= LEAST_TURNED and any(v % block == 0 for v in valid) and is_turnable(read, s.c.n[-1], axis):
+        if block >= costs.LEAST_TURNED and any(v % block == 0 for v in valid) and is_turnable(read, s.c.n[-1], axis):
             return flags(True, "")
     return one(False, "no axis of K has squares of points along which the side with N is contiguous")
 
