@@ -6,7 +6,7 @@ from neoflow.expr import dtype as dt
 from neoflow.loops import costs
 from neoflow.loops.knob import FLAG, NUMBER, Chosen, Knob, Range, flags, one, up_to
 from neoflow.loops.nest import stride
-from neoflow.loops.problem import NestProblem, is_turnable
+from neoflow.loops.problem import NestProblem, is_turnable, nbytes
 from neoflow.loops.sides import block_lanes, contiguous_run, direct_read, size
 from neoflow.loops.tile import collides, pieces, sides, wanted_tasks
 from neoflow.target import Target
@@ -180,15 +180,19 @@ def _prefetch(_: NestProblem, __: Target, ___: Chosen) -> Range:
     return Range(PREFETCHES, "1 is not at all, and what comes later than 32 points is gone before it is needed")
 
 
-def _usual_prefetch(p: NestProblem, _: Target, k: Chosen) -> int:
-    """Ahead where neighbouring rows, read in place, go from page to page in the same lines of the cache."""
-    s = sides(p, k)
+def _usual_prefetch(p: NestProblem, target: Target, k: Chosen) -> int:
+    """Ahead where a panel is too long for what a core fetches by itself; or where rows, read in place, are in another
+    line at each point of K, of a tensor far away, or in lines that drive each other out of the cache."""
+    s, width = sides(p, k), int(k["lanes"]) * int(k["vectors"])
+    if k["pack_panels"] and dt.itemsize(s.element) * size(s.c.k) * width > costs.LONG_PANEL_BYTES:
+        return costs.FETCHED_AHEAD
     if k["pack"] or s.left_read is None:
         return 1
     address, each = s.left_read.indices[0], dt.itemsize(s.element)
     step = abs(stride(address, s.c.k[-1]) or 0) * each
     collides = step >= costs.SET_BYTES and step % costs.SET_BYTES == 0
-    return costs.FETCHED_AHEAD if collides and stride(address, s.c.m[-1]) == 1 else 1
+    is_far = step >= costs.LINE_BYTES and nbytes([s.left_read]) > target.l2_bytes * target.threads
+    return costs.FETCHED_AHEAD if (collides or is_far) and stride(address, s.c.m[-1]) == 1 else 1
 
 
 PREFETCH: Knob[NestProblem] = Knob("prefetch", NUMBER, "points of K ahead that are fetched", _prefetch, _usual_prefetch)
