@@ -99,6 +99,9 @@ LATENCY = 4.0
 PACK_ELEMENT, PACK_CHUNK, PACK_LANES, PACK_TURNED = 3.0, 2.0, 4, 0.6
 """Cycles of packing an element by itself and a vector at once; the side with M is computed so many at a time; of an
 element of a square that is turned in registers. Fitted."""
+SHARED_ELEMENT, SHARED_CACHES = 1.5, 2
+"""Cycles of writing and reading again an element that is packed for all tasks, of more than so many times what the
+cores' own caches hold. Fitted to the products of capsules."""
 LEAST_TURNED = 4
 """Lanes of a square from which turning it in registers takes fewer instructions than gathering."""
 NEAR_BYTES, STREAMED_LINE = 1 << 15, 0.8

@@ -258,6 +258,10 @@ def estimated_cycles(p: NestProblem, target: Target, k: Chosen) -> float:
         multiply *= costs.SPILLED
     multiply += cut.batch * cut.tiles * cut.panels * each
     pack_right = cut.batch * cut.k * cut.n * _panel_cycles(s, lanes) if k["pack_panels"] else 0.0
+    packed = cut.batch * cut.k * cut.n
+    is_shared = k["pack_panels"] and k["order"] == "tiles"
+    if is_shared and dt.itemsize(s.element) * packed > costs.SHARED_CACHES * target.l2_bytes * target.threads:
+        pack_right += costs.SHARED_ELEMENT * packed
     pack_left = cut.batch * cut.k * cut.m * _row_cycles(s, target, int(k["tile_rows"])) if k["pack"] else 0.0
     write = cut.batch * cut.m * cut.n * _write_cycles(s, lanes, int(k["tile_rows"]))
     write += cut.batch * cut.m * cut.panels * costs.WRITE_PIECE  # a piece of a row each
