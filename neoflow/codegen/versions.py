@@ -14,10 +14,21 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
 
-_TILED = ("loops/sides.py", "loops/tile.py")
+_TILED = ("loops/sides.py", "loops/joined.py", "loops/tile.py")
 _CONTRACTION = tuple(
     f"codegen/cpu/{n}.py"
-    for n in ("blocks", "contraction", "operands", "parts", "passes", "results", "tiling", "transpose", "turned")
+    for n in (
+        "beside",
+        "blocks",
+        "contraction",
+        "operands",
+        "parts",
+        "passes",
+        "results",
+        "tiling",
+        "transpose",
+        "turned",
+    )
 )
 _MAP = ("loops/map.py", "codegen/cpu/map.py", "codegen/cpu/transpose.py")
 _REDUCTION = ("loops/reduction.py", "codegen/cpu/reduction.py")

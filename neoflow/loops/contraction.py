@@ -191,4 +191,5 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
     tasks.PANELS,
     tasks.INNERMOST,
     tasks.STORE,
+    tasks.FETCH,
 )

@@ -8,7 +8,7 @@ of them.
 from __future__ import annotations
 
 from neoflow.expr.functions import FUNCTIONS
-from neoflow.expr.ir import Apply, Axis, Expr, postorder
+from neoflow.expr.ir import Apply, Axis, Expr, Read, postorder
 
 # --- tasks
 
@@ -59,9 +59,6 @@ FEW_ROWS, LONG_TILE = 4, (6, 7)
 
 REPACKED_PANELS = 6
 """Panels from which packing a side that can be read in place pays: each reads it again. Fitted."""
-OWN_PANEL_TILES = 64
-"""Row tiles up to which packed rows stay in the cache while one task goes through them for each of its panels.
-Fitted."""
 KEPT_ELEMENTS = 1 << 22
 """Elements of packed panels (16 MB, more than a core's share of the last cache) too many to be packed before the
 tasks."""
@@ -72,12 +69,20 @@ IN_PLACE_BYTES, IN_PLACE_TILES = 1 << 21, 200
 cores) and so many passes over it, from which the stride of its rows costs more than packing. Fitted."""
 USED_ONCE = 1
 """Row tiles up to which a side that can be read in place is not packed: it would be read no more than once again."""
-PANEL_CACHE_SHARE = 2
-"""A panel takes at most this part of the level-2 cache: the other half is for rows and results."""
+ROWS_AGAIN = 2
+"""How many times as much may be read of rows again, for each panel, as of panels again for each block of rows, before
+tasks own blocks of rows. Fitted."""
+PANEL_CACHE_SHARE = 0.75
+"""A panel takes at most this part of the level-2 cache: the rest is for rows and results. Half of it was slower for
+512 channels of 7x7, as are sums in parts."""
 PACKING_TASKS, PACKED_POINTS = 1, 16
 """Tasks of packing for each task that is wanted, and points of K from which a part of a panel is one."""
-FETCHED_AHEAD = 8
-"""Points of K that are fetched ahead where those of a line each would drive each other out. Fitted."""
+FETCHED_AHEAD, LONG_PANEL_BYTES = 8, 1 << 17
+"""Points of K that are fetched ahead where those of a line each would drive each other out, and of panels of more bytes
+than these: 1.04 to 1.08 times as fast for 256 and 512 channels of 3x3. Fitted."""
+FETCHED_K, FETCHED_TURNED_K = 32, 1024
+"""Points of K from which a tile takes long enough to fetch what it writes meanwhile; where it is written turned, a line
+is a few elements, and there are as many more of them. Fitted."""
 MOST_TILES_A_BLOCK, BLOCKS_A_TASK = 8, 4
 """Row tiles that are one block at most, and blocks that are left for each task that is wanted. Fitted."""
 
@@ -86,19 +91,30 @@ MOST_TILES_A_BLOCK, BLOCKS_A_TASK = 8, 4
 TILE_CYCLES, REGISTER_CYCLES, STEP_CYCLES = 50, 4, 3
 """What a register tile costs beside its multiply-adds: entering and leaving it, clearing and storing each accumulator,
 each step of K. Fitted."""
+SHARED_ROWS, SPILLED = 8, 1.4
+"""Registers of rows that LLVM keeps from one step to the next where both read them, and how many times as long a tile
+takes that has too few left. Fitted."""
 LATENCY = 4.0
 """Cycles of a multiply-add: so many accumulators for each unit keep it busy."""
-PACK_ELEMENT, PACK_CHUNK, PACK_LANES = 1.5, 2.0, 4
-"""Cycles of packing an element by itself and a vector at once; the side with M is computed so many at a time.
-Fitted."""
+PACK_ELEMENT, PACK_CHUNK, PACK_LANES, PACK_TURNED = 3.0, 2.0, 4, 0.6
+"""Cycles of packing an element by itself and a vector at once; the side with M is computed so many at a time; of an
+element of a square that is turned in registers. Fitted."""
+SHARED_ELEMENT, SHARED_CACHES = 1.5, 2
+"""Cycles of writing and reading again an element that is packed for all tasks, of more than so many times what the
+cores' own caches hold. Fitted to the products of capsules."""
+LEAST_TURNED = 4
+"""Lanes of a square from which turning it in registers takes fewer instructions than gathering."""
+NEAR_BYTES, STREAMED_LINE = 1 << 15, 0.8
+"""Bytes of a panel that stay in the first-level cache from one row tile to the next, and cycles of a line of one that
+does not. Fitted."""
 LINE_BYTES, SET_BYTES, WAYS = 64, 4096, 4
 """A line of the cache; addresses so far apart share the lines of its first level, of which eight or twelve are kept on
 every x86-64 processor of ten years: so many of them for the rows of a tile."""
 LOST_LINE = 20
 """Cycles of a line that others have driven out before it was used up. Fitted."""
-WRITE_CHUNK, WRITE_PIECE, TURNED_LANES, TURNED_LINE = 2.0, 12.0, 4, 6
-"""Cycles of writing a vector of an output, and for each piece of a row: short ones far apart miss the cache; elements
-of an output that is turned written in as much time as one by itself, and its least neighbours that are. Fitted."""
+WRITE_CHUNK, WRITE_PIECE, TURN_ELEMENT, TURNED_LINE = 2.0, 12.0, 0.5, 6
+"""Cycles of writing a vector of an output, and for each piece of a row: short ones far apart miss the cache; of turning
+an element of an output in registers, and the neighbours of a line from which that pays. Fitted."""
 
 # --- what is written out
 
@@ -112,6 +128,17 @@ SHORT = 4
 def operations(expressions: tuple[Expr, ...]) -> int:
     """Elementary operations of a point, roughly: instructions of its functions, and one for every other node."""
     nodes = {n for e in expressions for n in postorder(e)}
+    return sum(FUNCTIONS[n.fn].instructions if isinstance(n, Apply) else 1 for n in nodes)
+
+
+def arithmetic(expressions: tuple[Expr, ...]) -> int:
+    """The same without what computes addresses: a vector has one of those, whatever its lanes."""
+    todo, nodes = list(expressions), set[Expr]()
+    while todo:
+        node = todo.pop()
+        if node not in nodes:
+            nodes.add(node)
+            todo += [] if isinstance(node, Read) else node.children
     return sum(FUNCTIONS[n.fn].instructions if isinstance(n, Apply) else 1 for n in nodes)
 
 

@@ -52,12 +52,13 @@ class Nest:
         """
         return self.fusing(apart)[0]
 
-    def fusing(self, apart: frozenset[Boundary]) -> tuple[Nest, tuple[Boundary, ...]]:
-        """`fused`, and the boundaries at which two axes, each longer than 1, became one."""
+    def fusing(self, apart: frozenset[Boundary], first: int = FIRST_FUSED) -> tuple[Nest, tuple[Boundary, ...]]:
+        """`fused`, and the boundaries at which two axes, each longer than 1, became one. first: ident of a fused axis
+        at least."""
         met: list[Boundary] = []
-        nest = self._fuse(self.axes, False, apart, met, lambda n, axes: replace(n, axes=axes))
+        nest = self._fuse(self.axes, False, apart, met, first, lambda n, axes: replace(n, axes=axes))
         if nest.reduction is not None:
-            nest = nest._fuse(nest.reduction.axes, True, apart, met, _with_reduction_axes)
+            nest = nest._fuse(nest.reduction.axes, True, apart, met, first, _with_reduction_axes)
         return nest, tuple(sorted(met))
 
     def _fuse(
@@ -66,6 +67,7 @@ class Nest:
         reduced: bool,
         apart: frozenset[Boundary],
         met: list[Boundary],
+        first: int,
         put: Callable[[Nest, tuple[Axis, ...]], Nest],
     ) -> Nest:
         nest, done = self, list(axes)
@@ -74,7 +76,7 @@ class Nest:
             decides = outer.extent > 1 and inner.extent > 1
             if decides and (reduced, n) in apart:
                 continue
-            fused = fresh(nest, outer.extent * inner.extent)
+            fused = fresh(nest, outer.extent * inner.extent, first)
             mapping = _split(fused, outer, inner)
             addresses = index_roots(nest.expressions)
             if all(is_smooth(affine.simplify(substitute(e, mapping)), fused) for e in addresses):
@@ -100,10 +102,10 @@ def _with_reduction_axes(nest: Nest, axes: tuple[Axis, ...]) -> Nest:
     return replace(nest, reduction=Reduce(nest.reduction.op, axes, nest.reduction.body))
 
 
-def fresh(nest: Nest, extent: int) -> Axis:
+def fresh(nest: Nest, extent: int, first: int = FIRST_FUSED) -> Axis:
     reduced = nest.reduction.axes if nest.reduction is not None else ()
     used = max((a.ident for a in (*nest.axes, *reduced, *_free(nest.expressions))), default=0)
-    return Axis(max(used + 1, FIRST_FUSED), extent)
+    return Axis(max(used + 1, first), extent)
 
 
 def _free(expressions: tuple[Expr, ...]) -> set[Axis]:

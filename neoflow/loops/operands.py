@@ -6,14 +6,10 @@ from neoflow.expr import dtype as dt
 from neoflow.loops import costs
 from neoflow.loops.knob import FLAG, NUMBER, Chosen, Knob, Range, flags, one, up_to
 from neoflow.loops.nest import stride
-from neoflow.loops.problem import NestProblem, is_turnable
-from neoflow.loops.sides import block_lanes, contiguous_run, size
+from neoflow.loops.problem import NestProblem, is_turnable, nbytes
+from neoflow.loops.sides import block_lanes, contiguous_run, direct_read, size
 from neoflow.loops.tile import collides, pieces, sides, wanted_tasks
 from neoflow.target import Target
-
-LEAST_TURNED = 4
-"""Lanes of a square from which turning it in registers takes fewer instructions than gathering."""
-
 
 # --- the side with M
 
@@ -45,7 +41,7 @@ def _run(p: NestProblem, target: Target, k: Chosen) -> Range:
         return one(False, "the side with M is not packed")
     if s.left_lanes is not None:
         return one(False, s.left_lanes)
-    along = contiguous_run(s.c.left, s.c.k, target.lanes(s.element))
+    along = contiguous_run(s.left_joined.side, s.left_joined.axes, target.lanes(s.element))
     return flags(along is not None, "the side with M is not contiguous along an axis of K that fills half a vector")
 
 
@@ -53,9 +49,10 @@ def _turn_rows(p: NestProblem, target: Target, k: Chosen) -> Range:
     s = sides(p, k)
     if not k["run"] or s.left_read is None:
         return one(False, "the side with M is not packed from one read in vectors along K")
-    place = contiguous_run(s.c.left, s.c.k, target.lanes(s.element))
-    lanes = 1 if place is None else block_lanes(s.c.k[place], target.lanes(s.element))
-    return flags(lanes >= LEAST_TURNED, f"squares of {lanes} are too small")
+    axes = s.left_joined.axes
+    place = contiguous_run(s.left_joined.side, axes, target.lanes(s.element))
+    lanes = 1 if place is None else block_lanes(axes[place], target.lanes(s.element))
+    return flags(lanes >= costs.LEAST_TURNED, f"squares of {lanes} are too small")
 
 
 PACK: Knob[NestProblem] = Knob("pack", FLAG, "the side with M is packed", _pack, _usual_pack)
@@ -109,14 +106,14 @@ def _usual_pack_panels(p: NestProblem, _: Target, k: Chosen) -> bool:
 
 def _turn(p: NestProblem, _: Target, k: Chosen) -> Range:
     s, lanes = sides(p, k), int(k["lanes"])
-    read, chunk, n = s.right_read, s.chunk(lanes), size(s.c.n)
+    read, chunk, n = direct_read(s.right_joined.side, s.element), s.chunk(lanes), size(s.c.n)
     if not k["pack_panels"] or read is None:
         return one(False, "the side with N is not packed from one read")
     width = lanes * int(k["vectors"])
     valid = [v for v in (width if n >= width else 0, n % width) if v]
-    for axis in s.c.k:
+    for axis in s.right_joined.axes:
         block = block_lanes(axis, chunk)
-        if block >= LEAST_TURNED and any(v % block == 0 for v in valid) and is_turnable(read, s.c.n[-1], axis):
+        if block >= costs.LEAST_TURNED and any(v % block == 0 for v in valid) and is_turnable(read, s.c.n[-1], axis):
             return flags(True, "")
     return one(False, "no axis of K has squares of points along which the side with N is contiguous")
 
@@ -183,15 +180,19 @@ def _prefetch(_: NestProblem, __: Target, ___: Chosen) -> Range:
     return Range(PREFETCHES, "1 is not at all, and what comes later than 32 points is gone before it is needed")
 
 
-def _usual_prefetch(p: NestProblem, _: Target, k: Chosen) -> int:
-    """Ahead where neighbouring rows, read in place, go from page to page in the same lines of the cache."""
-    s = sides(p, k)
+def _usual_prefetch(p: NestProblem, target: Target, k: Chosen) -> int:
+    """Ahead where a panel is too long for what a core fetches by itself; or where rows, read in place, are in another
+    line at each point of K, of a tensor far away, or in lines that drive each other out of the cache."""
+    s, width = sides(p, k), int(k["lanes"]) * int(k["vectors"])
+    if k["pack_panels"] and dt.itemsize(s.element) * size(s.c.k) * width > costs.LONG_PANEL_BYTES:
+        return costs.FETCHED_AHEAD
     if k["pack"] or s.left_read is None:
         return 1
     address, each = s.left_read.indices[0], dt.itemsize(s.element)
     step = abs(stride(address, s.c.k[-1]) or 0) * each
     collides = step >= costs.SET_BYTES and step % costs.SET_BYTES == 0
-    return costs.FETCHED_AHEAD if collides and stride(address, s.c.m[-1]) == 1 else 1
+    is_far = step >= costs.LINE_BYTES and nbytes([s.left_read]) > target.l2_bytes * target.threads
+    return costs.FETCHED_AHEAD if (collides or is_far) and stride(address, s.c.m[-1]) == 1 else 1
 
 
 PREFETCH: Knob[NestProblem] = Knob("prefetch", NUMBER, "points of K ahead that are fetched", _prefetch, _usual_prefetch)

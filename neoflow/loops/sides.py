@@ -120,13 +120,13 @@ def usual_last_k(c: Contraction, element: str) -> int:
     """
     read = direct_read(c.left, element)
     if read is not None:
-        free = [n for n, a in enumerate(c.k) if not any(_overlap(read, a, row) for row in c.m)]
+        free = [n for n, a in enumerate(c.k) if not any(overlap(read, a, row) for row in c.m)]
         if free:
             return free[-1]
     return len(c.k) - 1
 
 
-def _overlap(read: Read, a: Axis, b: Axis) -> bool:
+def overlap(read: Read, a: Axis, b: Axis) -> bool:
     """Whether steps along one of the axes come to where a step along the other one does."""
     steps = [(abs(stride(read.indices[0], x) or 0), x.extent) for x in (a, b)]
     (short, extent), (long, _) = sorted(steps, key=lambda s: s[0])

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 
+from neoflow.expr import dtype as dt
 from neoflow.loops import costs, operands
 from neoflow.loops.knob import FLAG, NUMBER, WORD, Chosen, Knob, Range, flags, one, up_to
 from neoflow.loops.nest import stride
 from neoflow.loops.problem import NestProblem
-from neoflow.loops.tile import pieces, sides, wanted_tasks
+from neoflow.loops.tile import pieces, places_beside, sides, wanted_tasks
 from neoflow.target import Target
 
 ORDERS, INNER, STORES = ("panels", "tiles"), ("tiles", "panels"), ("registers", "stack", "turned")
@@ -33,8 +34,11 @@ def _is_worth_sharing(p: NestProblem, target: Target, k: Chosen) -> bool:
 
 def _usual_order(p: NestProblem, target: Target, k: Chosen) -> str:
     """Panels packed by the task that owns them when there are enough tasks, or too much to pack to keep it all."""
-    c, address, cut, wanted = sides(p, k).c, p.fused(k).outputs[0][1], pieces(p, k), wanted_tasks(target, k)
-    few = not k["pack"] or cut.tiles <= costs.OWN_PANEL_TILES
+    s = sides(p, k)
+    c, address, cut, wanted = s.c, p.fused(k).outputs[0][1], pieces(p, k), wanted_tasks(target, k)
+    blocks = min(cut.tiles, costs.BLOCKS_A_TASK * wanted)
+    is_near = dt.itemsize(s.element) * cut.m * cut.k <= target.l2_bytes  # packed rows stay in the cache
+    few = not k["pack"] or is_near or costs.ROWS_AGAIN * cut.m * cut.panels <= cut.n * blocks
     by_panels = cut.batch * cut.panels >= wanted and (few or cut.batch * cut.k * cut.n > costs.KEPT_ELEMENTS)
     # a batch inside the rows: tasks by rows then write one region after the other
     inner_batch = max((stride(address, a) or 0 for a in c.batch), default=0)
@@ -58,7 +62,7 @@ def _usual_splits(p: NestProblem, target: Target, k: Chosen) -> int:
     tasks = cut.owners(k["order"] == "panels")
     splits = math.ceil(wanted / tasks) if k["parallel"] and tasks < wanted and cut.k >= costs.SPLIT_K else 1
     part_bytes = 4 * cut.k * int(k["lanes"]) * int(k["vectors"])
-    splits = max(splits, math.ceil(part_bytes / (target.l2_bytes // costs.PANEL_CACHE_SHARE)))
+    splits = max(splits, math.ceil(part_bytes / (target.l2_bytes * costs.PANEL_CACHE_SHARE)))
     return min(splits, sides(p, k).c.k[0].extent)
 
 
@@ -104,7 +108,7 @@ def _store(p: NestProblem, _: Target, k: Chosen) -> Range:
     if int(k["splits"]) > 1:
         return one("stack", "partial sums are added row by row, through memory")
     found = ["stack"]
-    if s.is_written_along_n and s.chunk(lanes) == lanes:
+    if s.has_lines and s.line_chunk(lanes) == lanes:
         found.insert(0, "registers")
     if s.is_written_along_m:
         found.append("turned")
@@ -116,6 +120,21 @@ def _usual_store(p: NestProblem, target: Target, k: Chosen) -> str:
     if "turned" in allowed and s.is_usually_turned(int(k["tile_rows"])):
         return "turned"
     return "registers" if s.written_nodes <= costs.SHORT and "registers" in allowed else "stack"
+
+
+def _fetch(_: NestProblem, __: Target, k: Chosen) -> Range:
+    return flags(int(k["splits"]) == 1 and int(k["passes"]) == 1, "a tile does not write what it has summed at once")
+
+
+def _usual_fetch(p: NestProblem, target: Target, k: Chosen) -> bool:
+    """Where it comes from beyond the cores' own caches, and takes a small part of the time of the sums."""
+    s, cut = sides(p, k), pieces(p, k)
+    least = costs.FETCHED_TURNED_K if k["store"] == "turned" else costs.FETCHED_K
+    if not _fetch(p, target, k).values[-1] or cut.k < least:
+        return False
+    beside = len(s.nest.outputs) + len(places_beside(s.written, s.c.m, s.c.n))
+    nbytes = cut.batch * cut.m * cut.n * beside * dt.itemsize(s.element)
+    return nbytes > target.l2_bytes * target.threads
 
 
 PARALLEL: Knob[NestProblem] = Knob("parallel", FLAG, "threads share the tasks", _parallel, _is_worth_sharing)
@@ -133,4 +152,7 @@ INNERMOST: Knob[NestProblem] = Knob(
 )
 STORE: Knob[NestProblem] = Knob(
     "store", WORD, "how a tile gets from the registers to the outputs", _store, _usual_store, STORES
+)
+FETCH: Knob[NestProblem] = Knob(
+    "fetch", FLAG, "what a tile writes, and reads beside its sums, is fetched before them", _fetch, _usual_fetch
 )

@@ -7,17 +7,28 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Expr, Read, postorder
+from neoflow.expr.ir import Axis, Expr, Read, postorder
 from neoflow.loops import costs
+from neoflow.loops.joined import Joined, Output, joined, joined_outputs
 from neoflow.loops.knob import Chosen
-from neoflow.loops.nest import Nest, input_reads, stride
-from neoflow.loops.problem import Measures, NestProblem, nbytes, one_lane
+from neoflow.loops.nest import Nest, input_reads, is_index, stride
+from neoflow.loops.problem import (
+    Measures,
+    NestProblem,
+    is_turnable,
+    looks_up_beside_choices,
+    nbytes,
+    one_lane,
+)
 from neoflow.loops.sides import (
     Contraction,
+    block_lanes,
     chunk_lanes,
+    contiguous_run,
     contractions_of,
     direct_read,
     ordered,
+    overlap,
     row_box,
     size,
     vector_read,
@@ -48,6 +59,27 @@ class Sides:
         return direct_read(self.c.right, self.element)
 
     @cached_property
+    def left_joined(self) -> Joined:
+        """The side with M over as few axes of K as it alone allows: as it is packed."""
+        return joined(self.c.left, self.c.k)
+
+    @cached_property
+    def right_joined(self) -> Joined:
+        """The same of the side with N."""
+        return joined(self.c.right, self.c.k)
+
+    @cached_property
+    def lines(self) -> tuple[tuple[Axis, ...], tuple[Output, ...]]:
+        """N and the outputs as they are written: over axes joined wherever that keeps their lanes."""
+        axes, outputs = joined_outputs(self.nest.outputs, self.c.n)
+        values = tuple(value for _, _, value in outputs)
+        if self.one_lane is not None or one_lane(values, axes[-1], True) is not None:
+            return self.c.n, self.nest.outputs
+        if looks_up_beside_choices(values, axes[-1]):
+            return self.c.n, self.nest.outputs
+        return axes, outputs
+
+    @cached_property
     def right_is_contiguous(self) -> bool:
         """Whether every read of the side with N is contiguous along N."""
         axis = self.c.n[-1]
@@ -58,6 +90,12 @@ class Sides:
     def is_written_along_n(self) -> bool:
         """Whether every output is contiguous along N."""
         return all(stride(address, self.c.n[-1]) == 1 for _, address, _ in self.nest.outputs)
+
+    @cached_property
+    def has_lines(self) -> bool:
+        """The same over axes that are joined."""
+        axes, outputs = self.lines
+        return all(stride(address, axes[-1]) == 1 for _, address, _ in outputs)
 
     @cached_property
     def one_lane(self) -> str | None:
@@ -74,7 +112,7 @@ class Sides:
         """Elementary operations of a point of the left side, the right one, the outputs."""
         left = 0 if self.left_read is not None else costs.operations((self.c.left,))
         right = 0 if self.right_read is not None else costs.operations((self.c.right,))
-        return left, right, costs.operations(self.written)
+        return left, right, costs.arithmetic(self.written)
 
     @cached_property
     def right_nodes(self) -> int:
@@ -92,11 +130,36 @@ class Sides:
             return False
         return all(stride(address, axis) == 1 for _, address, _ in self.nest.outputs)
 
+    def line_of_rows(self, tile_rows: int) -> int:
+        """Rows of a tile along the last axis of M."""
+        position, steps = row_box(self.c.m, tile_rows)
+        return steps if position == len(self.c.m) - 1 else self.c.m[-1].extent
+
+    def left_line(self, tile_rows: int) -> int:
+        """Rows of a tile that are neighbours in the memory of the side with M, read in place."""
+        read = self.left_read
+        is_line = read is not None and stride(read.indices[0], self.c.m[-1]) == 1
+        return self.line_of_rows(tile_rows) if is_line else 1
+
+    @cached_property
+    def shares_rows(self) -> bool:
+        """Whether steps of the innermost K come to where rows, read in place, are: code shares what both read."""
+        read, last = self.left_read, self.c.k[-1]
+        return read is not None and any(overlap(read, last, row) for row in self.c.m)
+
+    def right_run(self, lanes: int) -> int:
+        """Points of the longest square that is turned where the side with N is packed; 1 where none is."""
+        read = direct_read(self.right_joined.side, self.element)
+        if read is None:
+            return 1
+        axes = [a for a in self.right_joined.axes if is_turnable(read, self.c.n[-1], a)]
+        longest = max((block_lanes(a, self.chunk(lanes)) for a in axes), default=1)
+        return longest if longest >= costs.LEAST_TURNED else 1
+
     def is_usually_turned(self, tile_rows: int) -> bool:
         """Whether the outputs lie along M, not N, and the lines of a tile there are long enough."""
-        position, steps = row_box(self.c.m, tile_rows)
-        line = steps if position == len(self.c.m) - 1 else self.c.m[-1].extent
-        return line >= costs.TURNED_LINE and self.is_written_along_m and not self.is_written_along_n
+        line = self.line_of_rows(tile_rows)
+        return line >= costs.TURNED_LINE and self.is_written_along_m and not self.has_lines
 
     def in_place(self, lanes: int) -> Read | None:
         """The side with N, where vectors of it lie in its memory as they are."""
@@ -104,6 +167,10 @@ class Sides:
 
     def chunk(self, lanes: int) -> int:
         return chunk_lanes(self.c.n, lanes)
+
+    def line_chunk(self, lanes: int) -> int:
+        """Lanes that never cross the end of a line of the outputs."""
+        return chunk_lanes(self.lines[0], lanes)
 
 
 def element_of(p: NestProblem) -> str:
@@ -128,6 +195,17 @@ def sides(p: NestProblem, k: Chosen) -> Sides:
     key = ("sides", k["fuse"], k["split"], k["side"], last_n, last_k)
     address = nest.outputs[0][1]
     return p.memo.once(key, lambda: Sides(nest, ordered(sided(p, k), address, last_n, last_k), element_of(p)))
+
+
+def places_beside(written: tuple[Expr, ...], m: tuple[Axis, ...], n: tuple[Axis, ...]) -> tuple[Read, ...]:
+    """What the outputs read, beside the sums, at points that differ along M and along N."""
+    found: dict[Read, None] = {}
+    for read in (r for value in written for r in input_reads(value)):
+        address = read.indices[0]
+        is_plain = len(read.indices) == 1 and is_index(address)
+        if is_plain and not address.free.isdisjoint(m) and not address.free.isdisjoint(n):
+            found[read] = None
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -169,27 +247,56 @@ def estimated_cycles(p: NestProblem, target: Target, k: Chosen) -> float:
     """Estimated cycles of one core: the register tiles, packing, writing."""
     s, cut = sides(p, k), pieces(p, k)
     lanes, vectors = int(k["lanes"]), int(k["vectors"])
-    chunk = s.chunk(lanes)
-    left_work, right_work, written_work = s.work
     # multiply-adds, or what limits them: loading the operands, the latency of few accumulators; then the loops
     registers = cut.rows * vectors
     limit = max(1.0, target.fma_units * max((cut.rows + vectors) / 2, costs.LATENCY) / registers)
     multiply = cut.batch * cut.k * cut.m * math.ceil(cut.n / lanes) / target.fma_units * limit
-    each = costs.STEP_CYCLES * cut.k + costs.TILE_CYCLES + costs.REGISTER_CYCLES * registers
+    each: float = costs.STEP_CYCLES * cut.k + costs.TILE_CYCLES + costs.REGISTER_CYCLES * registers
+    if dt.itemsize(s.element) * cut.k * lanes * vectors > costs.NEAR_BYTES:
+        each += costs.STREAMED_LINE * cut.k * vectors
+    if not k["pack"] and s.shares_rows and registers + vectors > target.registers - costs.SHARED_ROWS:
+        multiply *= costs.SPILLED
     multiply += cut.batch * cut.tiles * cut.panels * each
-    a_point = (costs.PACK_CHUNK + right_work) / chunk if s.right_is_contiguous else costs.PACK_ELEMENT + right_work
-    pack_right = cut.batch * cut.k * cut.n * a_point if k["pack_panels"] else 0.0
-    a_point = costs.PACK_ELEMENT + left_work / costs.PACK_LANES
-    pack_left = cut.batch * cut.k * cut.m * a_point if k["pack"] else 0.0
-    is_contiguous = stride(s.nest.outputs[0][1], s.c.n[-1]) == 1
-    is_turned = s.is_usually_turned(int(k["tile_rows"]))
-    a_point = costs.WRITE_CHUNK / (chunk if is_contiguous else costs.TURNED_LANES if is_turned else 1)
-    write = cut.batch * cut.m * cut.n * a_point * written_work
+    pack_right = cut.batch * cut.k * cut.n * _panel_cycles(s, lanes) if k["pack_panels"] else 0.0
+    packed = cut.batch * cut.k * cut.n
+    is_shared = k["pack_panels"] and k["order"] == "tiles"
+    if is_shared and dt.itemsize(s.element) * packed > costs.SHARED_CACHES * target.l2_bytes * target.threads:
+        pack_right += costs.SHARED_ELEMENT * packed
+    pack_left = cut.batch * cut.k * cut.m * _row_cycles(s, target, int(k["tile_rows"])) if k["pack"] else 0.0
+    write = cut.batch * cut.m * cut.n * _write_cycles(s, lanes, int(k["tile_rows"]))
     write += cut.batch * cut.m * cut.panels * costs.WRITE_PIECE  # a piece of a row each
     if not k["pack"] and collides(p, k):
         lines = cut.k * cut.m * dt.itemsize(s.element) / costs.LINE_BYTES
         multiply += cut.batch * lines * cut.panels * costs.LOST_LINE
     return multiply + pack_right + pack_left + write
+
+
+def _panel_cycles(s: Sides, lanes: int) -> float:
+    """Cycles of packing an element of the side with N."""
+    work, chunk = s.work[1], s.chunk(lanes)
+    if s.right_is_contiguous and chunk > 1:
+        return (costs.PACK_CHUNK + work) / chunk
+    return costs.PACK_TURNED if s.right_run(lanes) > 1 else costs.PACK_ELEMENT + work
+
+
+def _row_cycles(s: Sides, target: Target, tile_rows: int) -> float:
+    """Cycles of packing an element of the side with M."""
+    line, lanes = s.left_line(tile_rows), target.lanes(s.element)
+    if s.left_read is not None and line > 1:
+        return costs.PACK_CHUNK * math.ceil(line / lanes) / line
+    if s.left_read is not None and contiguous_run(s.left_joined.side, s.left_joined.axes, lanes) is not None:
+        return costs.PACK_TURNED
+    return costs.PACK_ELEMENT + s.work[0] / costs.PACK_LANES
+
+
+def _write_cycles(s: Sides, lanes: int, tile_rows: int) -> float:
+    """Cycles of writing an element of the outputs."""
+    axes, outputs = s.lines
+    if stride(outputs[0][1], axes[-1]) == 1:
+        return costs.WRITE_CHUNK * s.work[2] / s.line_chunk(lanes)
+    if s.is_usually_turned(tile_rows):
+        return costs.TURN_ELEMENT + costs.WRITE_CHUNK * s.work[2] / min(lanes, s.line_of_rows(tile_rows))
+    return costs.WRITE_CHUNK * s.work[2]
 
 
 def collides(p: NestProblem, k: Chosen) -> bool:

@@ -10,8 +10,9 @@ from neoflow import codegen
 from neoflow.codegen.cpu.templates import LOWERINGS
 from neoflow.codegen.gpu.templates import LOWERINGS as GPU_LOWERINGS
 from neoflow.errors import CodegenError, ScheduleError
-from neoflow.loops import TEMPLATES, Schedule, complete, default_schedule, legal, problem_of, space
+from neoflow.loops import TEMPLATES, Schedule, complete, default_schedule, legal, nearest, problem_of, space
 from neoflow.loops.space import Space
+from neoflow.loops.tile import sides
 from neoflow.nn import functional as F
 from neoflow.runtime.device.cpu import empty
 from neoflow.target import Target
@@ -143,10 +144,55 @@ def test_steps_backwards_are_added_once():
     (dx,) = nf.vjp(F.conv2d(x, w), [x], g)
     found = [s for s in subgraphs([dx], [w, g]) if "contraction" in space(problem_of(s), TWO).templates]
     problem = problem_of(found[0])
-    schedule = complete("contraction", problem, TWO, {"side": "right", "lanes": 16, "vectors": 2, "pack": False})
+    knobs = {"side": "right", "lanes": 16, "vectors": 2, "pack": False, "turn": False}
+    schedule = complete("contraction", problem, TWO, knobs)
     code = codegen.source([codegen.lower(found[0], schedule, TWO, "k")], TWO, "asm")
     body = code[: code.rindex("vfmadd")].splitlines()
     assert sum("movslq" in line for line in body) < sum("vbroadcastss" in line for line in body) / 4
+
+
+JOINED = (
+    {"side": "right", "vectors": 2, "order": "panels", "fetch": True},
+    {"side": "right", "vectors": 3, "order": "tiles", "pack": True, "run": False, "splits": 2},
+    {"side": "left", "vectors": 1, "order": "tiles", "pack": True, "pack_parts": 2, "fetch": True},
+    {"side": "left", "vectors": 2, "order": "panels", "pack": True, "run": True, "passes": 3},
+)
+
+
+@pytest.mark.parametrize("knobs", JOINED, ids=lambda knobs: f"{knobs['side']}-{knobs['order']}")
+def test_axes_joined_where_an_operand_is_packed_and_written(knobs):
+    """Windows of 9 points of a kernel, turned in squares of 8 and one point more; rows of 7 neighbours, copied as two
+    overlapping vectors; 45 points of a kernel's gradient, written in lines of them all."""
+    x, w, g = nf.placeholder((1, 5, 9, 9)), nf.placeholder((19, 5, 3, 3)), nf.placeholder((1, 19, 7, 7))
+    y = F.conv2d(x, w)
+    (dx,), (dw,) = nf.vjp(y, [x], g), nf.vjp(y, [w], g)
+    rng = np.random.default_rng(0)
+    for root, inputs in ((nf.relu(y), (x, w)), (dx, (w, g)), (w - 0.1 * dw, (x, w, g))):
+        feeds = {t: rng.standard_normal(t.shape).astype(np.float32) for t in inputs}
+        for case in cases("joined", [root], feeds):
+            problem = problem_of(case.subgraph)
+            if "contraction" in space(problem, TWO).templates:
+                wanted = complete("contraction", problem, TWO, {**knobs, "parallel": False})
+                check([(case, [nearest(problem, wanted, TWO)])])
+
+
+def test_outputs_that_lie_in_one_line_are_written_in_whole_vectors():
+    x, w, g = nf.placeholder((1, 8, 9, 9)), nf.placeholder((32, 8, 3, 3)), nf.placeholder((1, 32, 7, 7))
+    (dw,) = nf.vjp(F.conv2d(x, w), [w], g)
+    [subgraph] = subgraphs([w - 0.1 * dw], [x, w, g])
+    problem = problem_of(subgraph)
+    found = sides(problem, complete("contraction", problem, TWO, {"side": "right"}))
+    assert (found.chunk(16), found.line_chunk(8)) == (1, 8) and [a.extent for a in found.lines[0]] == [72]
+    assert [a.extent for a in found.left_joined.axes] == [49]
+
+
+def test_what_a_tile_writes_is_fetched_where_it_lies_far_away():
+    def usual(count, terms):
+        a, b = nf.placeholder((count, terms)), nf.placeholder((terms, 512))
+        [one] = subgraphs([nf.expr("y[m,n] = sum(a[m,k] * b[k,n])", a=a, b=b)], [a, b])
+        return complete("contraction", problem_of(one), TWO, {"side": "right"})["fetch"]
+
+    assert usual(4096, 64) and not usual(4096, 16) and not usual(64, 64)
 
 
 @pytest.mark.parametrize(("vectors", "ahead"), [(2, 1), (3, 1), (2, 8), (3, 4)])

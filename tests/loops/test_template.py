@@ -189,6 +189,7 @@ REFUSED = [
     (matmul, {"pack": True, "prefetch": 64}, "gone before it is needed"),
     (matmul, {"pack": True, "pack_parts": 999}, "the first axis of K has"),
     (matmul, {"store": "sideways"}, "neighbouring rows are not"),
+    (matmul, {"splits": 2, "store": "stack", "fetch": True}, "does not write what it has summed at once"),
     (matmul, {"splits": 2, "store": "registers"}, "partial sums are added row by row"),
     (matmul, {"pack": False, "run": True}, "is not packed"),
     (matmul, {"lanes": 5}, "points of N, in two registers at most"),

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
+from neoflow.codegen.cpu.beside import Beside
 from neoflow.codegen.cpu.blocks import Blocks, Some
 from neoflow.codegen.cpu.entry import forget_registers
 from neoflow.codegen.cpu.operands import Fetcher, PanelOperand, RowOperand
@@ -32,11 +34,16 @@ Value = emit.Value
 def lower_contraction(problem: NestProblem, schedule: Schedule, buffers: Buffers) -> Phases:
     """What is packed for all tasks, the tasks, the second pass over partial sums."""
     found = sides(problem, schedule)
-    return _Lowering(buffers.frame(found.nest), schedule, found.c, found.element).phases()
+    axes, outputs = found.lines
+    written = buffers.frame(replace(found.nest, outputs=outputs))
+    return _Lowering(buffers.frame(found.nest), schedule, found.c, found.element, written, axes).phases()
 
 
 class _Lowering:
-    def __init__(self, frame: Frame, schedule: Schedule, c: Contraction, element: str):
+    def __init__(
+        self, frame: Frame, schedule: Schedule, c: Contraction, element: str, written: Frame, lines: tuple[Axis, ...]
+    ):
+        """written: the outputs over `lines`, which are the axes of N, some of them joined."""
         self.frame, self.c, self.element = frame, c, element
         self.parallel, self.unroll = bool(schedule["parallel"]), int(schedule["unroll"])
         self.distance = int(schedule["prefetch"])
@@ -51,7 +58,9 @@ class _Lowering:
         self.right = PanelOperand(frame, c.right, self.tiling, element, schedule, shared=ahead or not self.by_panels)
         self.packing = Parts(c.k, math.ceil(c.k[0].extent / int(schedule["pack_parts"])))
         self.passes = Passes(self.tiling, element, self.blocks, self.groups)
-        self.results = Results(frame, self.tiling, element, str(schedule["store"]))
+        is_turned = schedule["store"] == "turned"
+        self.beside = Beside(written, self.panels.along(lines), c.m, is_turned) if schedule["fetch"] else None
+        self.results = Results(written, self.tiling.along(lines), element, str(schedule["store"]))
 
     def phases(self) -> Phases:
         found: list[Phase] = []
@@ -152,7 +161,8 @@ class _Lowering:
     def _tile(self, env: Env, rows: Rows, panel: Panel, left: Value, right: Value, sums: Value) -> list:
         """One tile of the output: `left` and `right` are where the operands are packed, `sums` where it waits."""
         acc = emit.Registers(len(rows) * panel.vectors, self.element, self.panels.lanes)
-        out = [forget_registers(), *cleared(acc)]
+        before = [] if self.beside is None else self.beside.fetch(env, rows, panel)
+        out = [*before, forget_registers(), *cleared(acc)]
         right, left = emit.bind(out, right, "right"), emit.bind(out, left, "left")
         read_left, read_right = self.left.reader(out, env, rows, left), self.right.reader(out, env, panel, right)
         fetches = self._fetches(out, env, rows, panel, left, right)

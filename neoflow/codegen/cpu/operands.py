@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
-from neoflow.codegen.cpu.parts import Env, Run, Span
+from neoflow.codegen.cpu.parts import Env, Packed, Run, Span
 from neoflow.codegen.cpu.tiling import Panel, Rows, Tiling, lanes_left
 from neoflow.codegen.cpu.transpose import turned, turned_block
 from neoflow.codegen.tir import emit
@@ -21,9 +21,8 @@ from neoflow.codegen.tir.frame import Frame
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Axis, Expr, Read
-from neoflow.loops.costs import MANY_CHUNKS
+from neoflow.loops.costs import LEAST_TURNED, MANY_CHUNKS
 from neoflow.loops.nest import stride
-from neoflow.loops.operands import LEAST_TURNED
 from neoflow.loops.problem import is_turnable
 from neoflow.loops.schedule import Schedule
 from neoflow.loops.sides import contiguous_run, direct_read, size, vector_read
@@ -57,6 +56,7 @@ class PanelOperand:
         """shared: all panels are packed before the tasks, else one at a time."""
         self.is_shared = shared
         self.frame, self.side, self.tiling, self.panels, self.element = frame, side, tiling, tiling.panels, element
+        self.packed = Packed.of(side, tiling.parts)
         self.turn, self.pack_loop = bool(schedule["turn"]), bool(schedule["pack_loop"])
         pack = bool(schedule["pack_panels"])
         self.in_place = None if pack else vector_read(side, tiling.panels.n, tiling.panels.lanes, element)
@@ -152,7 +152,7 @@ class PanelOperand:
                 body += self._store({**e, **place}, index, chunk, lanes_left(panel.valid - begin, chunk))
             return body
 
-        return out + self.tiling.parts.each_point(env, span, point)
+        return out + self.packed.each_point(env, span, point)
 
     def _pack_in_loop(self, env: Env, panel: Panel, base: Value, span: Span) -> list:
         """A panel of a long expression in many narrow chunks: a loop over them, so that it is emitted once."""
@@ -166,7 +166,7 @@ class PanelOperand:
             def point(e: Env, k: Value) -> list:
                 return self._store({**e, **place}, self._index(base, k, panel, begin, lanes), lanes)
 
-            return body + self.tiling.parts.each_point(env, span, point)
+            return body + self.packed.each_point(env, span, point)
 
         return emit.loop(panel.valid // lanes, chunk, "c")
 
@@ -196,14 +196,14 @@ class PanelOperand:
                     body.append(emit.store(self.buffer, at, vector))
             return body
 
-        return out + self.tiling.parts.each_block(env, span, run, block, point)
+        return out + self.packed.each_block(env, span, run, block, point)
 
     def _turned(self, panel: Panel) -> Turned | None:
         """The side as a read that strides along N, and a long enough run along which it is contiguous."""
-        read = direct_read(self.side, self.element)
+        read = direct_read(self.packed.side, self.element)
         if read is None:
             return None
-        for run in self.tiling.parts.runs(self.panels.chunk):
+        for run in self.packed.parts.runs(self.panels.chunk):
             whole = run.lanes >= LEAST_TURNED and panel.valid % run.lanes == 0
             if whole and is_turnable(read, self.panels.n[-1], run.along):
                 return Turned(read, run)
@@ -215,7 +215,7 @@ class PanelOperand:
 
     def _store(self, env: Env, index: Value, lanes: int, mask: Value | None = None) -> list:
         ev = self.frame.evaluator(env, self.panels.n[-1], lanes, mask=mask)
-        value = emit.widen(ev.value(self.side), lanes)
+        value = emit.widen(ev.value(self.packed.side), lanes)
         return [*ev.statements, emit.store(self.buffer, index, value)]
 
 
@@ -229,8 +229,10 @@ class RowOperand:
         """tiles: how many a task packs for itself; None when all of them are packed before."""
         self.is_shared = tiles is None
         self.frame, self.side, self.tiling, self.element = frame, side, tiling, element
+        self.packed = Packed.of(side, tiling.parts)
+        self.copied = direct_read(self.packed.side, element)
         self.run = self._contiguous_run(frame.target.lanes(element)) if schedule["run"] else None
-        self.turned = direct_read(side, element) if schedule["turn_rows"] else None
+        self.turned = self.copied if schedule["turn_rows"] else None
         self.all_k, self.item_bytes = size(tiling.parts.k), dt.itemsize(element)
         self.in_place = None if schedule["pack"] else direct_read(side, element)
         every = size(tiling.batch) * tiling.row_tiles.count * self.all_k
@@ -274,13 +276,15 @@ class RowOperand:
 
     def pack(self, env: Env, rows: Rows, base: Value, span: Span) -> list:
         """The span of a row tile, to `base`."""
-        parts, run, count = self.tiling.parts, self.run, emit.integer(len(rows))
+        packed, run, count = self.packed, self.run, emit.integer(len(rows))
 
         def point(e: Env, k: Value) -> list:
+            if self.copied is not None:
+                return self._copy(e, rows, self.copied, base + k * count)
             return rows.each(e, lambda at, r: self._store(at, base + k * count + r))
 
         if run is None:
-            return parts.each_point(env, span, point)
+            return packed.each_point(env, span, point)
 
         def block(e: Env, k: Value) -> list:
             if self.turned is not None:
@@ -288,15 +292,31 @@ class RowOperand:
             step = run.step * len(rows)
             return rows.each(e, lambda at, r: self._store(at, base + k * count + r, run.along, run.lanes, step))
 
-        return parts.each_block(env, span, run, block, point)
+        return packed.each_block(env, span, run, block, point)
+
+    def _copy(self, env: Env, rows: Rows, side: Read, index: Value) -> list:
+        """A point of K at every row, to `index`: neighbours in memory in vectors, of which two may overlap."""
+        out: list = []
+        source, first = self._first(out, env, side)
+        for row, move, count in _stretches(_moves(side, rows)):
+            lanes = 1 << (min(count, self.frame.target.lanes(self.element)).bit_length() - 1)
+            for begin in (*range(0, count - lanes, lanes), count - lanes):
+                value = emit.load(source, emit.ramp(first + emit.integer(move + begin), 1, lanes))
+                out.append(emit.store(self.buffer, emit.ramp(index + emit.integer(row + begin), 1, lanes), value))
+        return out
+
+    def _first(self, statements: list, env: Env, side: Read) -> tuple[tirx.Buffer, Value]:
+        """What is read, and where its first row is."""
+        ev = self.frame.evaluator(env)
+        first = ev.index(side.indices[0])
+        statements += ev.statements
+        return self.frame.inputs[side.slot], emit.bind(statements, first, "base")
 
     def _turn(self, env: Env, rows: Rows, side: Read, run: Run, index: Value) -> list:
         """A block of the run at every row, to `index`: squares of it turned in registers, a vector of rows each."""
         out: list = []
-        moves, ev = _moves(side, rows), self.frame.evaluator(env)
-        first = ev.index(side.indices[0])
-        out += ev.statements
-        source, first = self.frame.inputs[side.slot], emit.bind(out, first, "base")
+        moves = _moves(side, rows)
+        source, first = self._first(out, env, side)
         zero = emit.splat(0.0, self.element, run.lanes)
         for begin in range(0, len(rows), run.lanes):
             some = [
@@ -313,13 +333,13 @@ class RowOperand:
     def _store(self, env: Env, index: Value, along: Axis | None = None, lanes: int = 1, step: int = 1) -> list:
         """The side at `lanes` points along an axis, `step` elements apart from `index` on."""
         ev = self.frame.evaluator(env, along, lanes)
-        value = emit.widen(ev.value(self.side), lanes)
+        value = emit.widen(ev.value(self.packed.side), lanes)
         return [*ev.statements, emit.store(self.buffer, emit.ramp(index, step, lanes), value)]
 
     def _contiguous_run(self, lanes: int) -> Run | None:
         """A K axis along which the side is contiguous, with a vector's length or half of one."""
-        place = contiguous_run(self.side, self.tiling.parts.k, lanes)
-        return None if place is None else self.tiling.parts.runs(lanes)[place]
+        place = contiguous_run(self.packed.side, self.packed.parts.k, lanes)
+        return None if place is None else self.packed.parts.runs(lanes)[place]
 
     def reader(self, statements: list, env: Env, rows: Rows, base: Value) -> Reader:
         """Gives a row at a point of K, of the tile at `env`, packed at `base`."""
@@ -345,6 +365,18 @@ def _moves(side: Read, rows: Rows) -> list[int]:
     """How far each row of a tile is from its first."""
     terms, _ = affine.linear(side.indices[0])
     return [sum(terms.get(a, 0) * n for a, n in offset.items()) for offset in rows.offsets()]
+
+
+def _stretches(moves: Sequence[int]) -> list[tuple[int, int, int]]:
+    """(first row, its place, rows) of each stretch of rows that are neighbours in memory."""
+    found: list[tuple[int, int, int]] = []
+    for row, move in enumerate(moves):
+        if found and move == found[-1][1] + found[-1][2]:
+            first, place, count = found.pop()
+            found.append((first, place, count + 1))
+        else:
+            found.append((row, move, 1))
+    return found
 
 
 def _lines(moves: Sequence[int], line: int) -> list[int]:

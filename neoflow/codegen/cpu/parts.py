@@ -15,7 +15,8 @@ from neoflow.codegen.cpu.entry import forget_registers
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.blocks import Loop, in_blocks, under
 from neoflow.codegen.tir.frame import nested
-from neoflow.expr.ir import Axis
+from neoflow.expr.ir import Axis, Expr
+from neoflow.loops.joined import joined
 from neoflow.loops.sides import block_lanes, size
 
 Value = emit.Value
@@ -39,6 +40,13 @@ class Span:
 
     start: Value
     length: int | Value
+
+    def times(self, steps: int) -> Span:
+        """The same range of a first axis of which so many steps were one."""
+        if steps == 1:
+            return self
+        length = self.length * steps if isinstance(self.length, int) else self.length * emit.integer(steps)
+        return Span(self.start * emit.integer(steps), length)
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,10 @@ class Parts:
         if self.count * self.length == extent:
             return Span(start, self.length)
         return Span(start, tirx.Min(emit.integer(self.length), emit.integer(extent) - start))
+
+    def over(self, axes: tuple[Axis, ...]) -> Parts:
+        """The same parts of K over axes of which some are several of these joined."""
+        return Parts(axes, self.length * (axes[0].extent // self.k[0].extent))
 
     def skipped(self, span: Span, width: int) -> Value:
         """Elements before the span where all of K is packed, `width` a point."""
@@ -140,6 +152,32 @@ class Parts:
             return nested(others, at, lambda e: along(e, Span(emit.integer(0), run.along.extent)))
 
         return emit.loop(span.length, step, "k")
+
+
+@dataclass(frozen=True)
+class Packed:
+    """An operand as it is packed: over axes of K that are joined where it alone allows that.
+
+    Points have the numbers that they have over the axes of `whole`.
+    """
+
+    side: Expr
+    parts: Parts
+    whole: Parts
+
+    @classmethod
+    def of(cls, side: Expr, whole: Parts) -> Packed:
+        found = joined(side, whole.k)
+        return cls(found.side, whole.over(found.axes), whole)
+
+    def _span(self, span: Span) -> Span:
+        return span.times(self.parts.k[0].extent // self.whole.k[0].extent)
+
+    def each_point(self, env: Env, span: Span, body: PointBody) -> list:
+        return self.parts.each_point(env, self._span(span), body)
+
+    def each_block(self, env: Env, span: Span, run: Run, block: PointBody, point: PointBody) -> list:
+        return self.parts.each_block(env, self._span(span), run, block, point)
 
 
 def _blocks(statements: list, length: int | Value, lanes: int) -> tuple[int | Value, Value, int | Value]:

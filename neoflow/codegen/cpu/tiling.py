@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from neoflow.codegen.cpu.parts import Env, Parts, PointBody, flat_number
 from neoflow.codegen.tir import emit
@@ -43,6 +43,10 @@ class Tiling:
     panels: Panels
     parts: Parts
     in_passes: bool = False
+
+    def along(self, n: tuple[Axis, ...]) -> Tiling:
+        """The same pieces of the same points of N over other axes."""
+        return replace(self, panels=self.panels.along(n))
 
     def batch_number(self, env: Env) -> Value:
         return flat_number(emit.integer(0), self.batch, env)
@@ -170,6 +174,10 @@ class Panels:
     n: tuple[Axis, ...]
     vectors: int
     lanes: int
+
+    def along(self, n: tuple[Axis, ...]) -> Panels:
+        """The same panels of the same points over other axes."""
+        return replace(self, n=n)
 
     @property
     def width(self) -> int:

@@ -103,10 +103,10 @@ def view(statements: list, source: tirx.Buffer, index: Value) -> tirx.Buffer:
     return found
 
 
-def prefetch(source: tirx.Buffer, index: Value) -> ts.Stmt:
-    """What lies there is brought into the nearest cache; the place may be outside of the buffer."""
-    place = tirx.address_of(load(source, index))
-    return ts.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch.p0", place, integer(0), integer(3), integer(1)))
+def prefetch(source: tirx.Buffer, index: Value, is_written: bool = False) -> ts.Stmt:
+    """What lies there is brought into the nearest cache, to be read or written; it may be outside of the buffer."""
+    place, write = tirx.address_of(load(source, index)), integer(int(is_written))
+    return ts.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch.p0", place, write, integer(3), integer(1)))
 
 
 def masked_load(statements: list, source: tirx.Buffer, index: Value, mask: Value) -> Value:
