@@ -1,10 +1,12 @@
-"""Contractions that are equal but for their operands as one, over operands side by side.
+"""Reductions that are equal but for their operands as one, over operands side by side.
 
-An unrolled recurrence projects the inputs of all steps by the same weights, and gives these one gradient a step. Side
-by side, the inputs are projected at once, and the gradients are one sum of more terms. What is put together is written
-there by the kernels that make it, or is a run of memory already; what is neither is copied, which is counted.
+An unrolled recurrence projects the inputs of all steps by the same weights, and gives these one gradient a step; a
+layer written as several of fewer outputs reads one image for each of them. Side by side, what differs is one operand
+with one dimension more, and what is shared is read and packed once; terms of a sum are one sum of more terms. What is
+put together is written there by the kernels that make it, or is a run of memory already; what is neither is copied,
+which is counted.
 
-The operations stay what they are: time is counted in the bytes that contractions no longer read or write.
+The operations stay what they are: what is saved and spent is estimated in time (`cost`).
 Source: parallel fusion, section 4.3 of NeoFlow.
 """
 
@@ -15,34 +17,31 @@ from dataclasses import dataclass
 from functools import reduce
 
 from neoflow.expr import affine
+from neoflow.expr import dtype as dt
 from neoflow.expr.close import build
-from neoflow.expr.ir import Apply, Axis, Binder, Const, Expr, Read, Reduce, Slot, substitute
+from neoflow.expr.ir import Apply, Axis, Binder, Expr, Read, Reduce, Slot, postorder
 from neoflow.expr.memo import remembered
+from neoflow.expr.normal import is_normal
 from neoflow.expr.tensor import Compute, Definition, Tensor
-from neoflow.graph.beside import Beside, beside, class_of, order_of, part_of
-from neoflow.graph.chains import single_terms, terms
+from neoflow.graph import cost
+from neoflow.graph.beside import Beside, beside, class_of, order_of, over, part_of, side_by_side, slots_behind
+from neoflow.graph.chains import is_link, single_terms, terms
 from neoflow.graph.edit import Editor
-from neoflow.graph.facts import is_contraction, own_indices, points
+from neoflow.graph.facts import is_contraction, own_indices
+from neoflow.graph.join import joined
 from neoflow.graph.rewrite import Edit, Match, Rewrite
 from neoflow.verdict import Verdict
 
-FEW = 3
-"""Contractions from which one takes their place. Chosen, not measured."""
 MANY = 64
-"""Contractions of which one is made at most: what is put together has a body of as many reads, and lives as long as the
+"""Reductions of which one is made at most: what is put together has a body of as many reads, and lives as long as the
 first and the last of them."""
 FAR = 64
 """Tensors among which is looked for a reduction that another one waits for."""
-SHORT = 32
-"""Terms of each contraction of a sum up to which they become one; chosen. At 64 terms a chain of 20 took 16.4 ms in one
-profile of a model, one contraction alone 20.4 ms by the default schedule and 15.9 by the best of eleven others."""
-GAIN = 2
-"""So many times what is copied must be saved."""
 
 
 @dataclass(frozen=True)
 class BatchSums(Rewrite):
-    """Terms of a sum that are contractions of different operands become one contraction, with them side by side.
+    """Terms of a sum that are sums of different operands become one, with them side by side.
 
     d[i, j] = a[i, j] + b[i, j] + c[i, j]
     a[i, j] = sum[r](x[r, i] * u[r, j]);  b[i, j] = sum[r](y[r, i] * v[r, j]);  c[i, j] = sum[r](z[r, i] * w[r, j])
@@ -52,31 +51,28 @@ class BatchSums(Rewrite):
     name: str = "batch sums"
 
     def match(self, editor: Editor, t: Compute) -> Iterator[Match]:
-        """The sum and the contractions, those of one kind together."""
-        if len(terms(t.definition)) < FEW:
+        """The sum and its terms, those of one kind together; but not where it is a link of a chain."""
+        if len(terms(t.definition)) < 2 or is_link(editor, t):
             return
         inputs = editor.inputs(t)
         groups: dict[Hashable, list[Compute]] = {}
         for n in single_terms(t.definition):
             c = inputs[n]
-            if isinstance(c, Compute) and is_plain(c.definition) and editor.is_read_once(c):
+            if isinstance(c, Compute) and _is_sum(c.definition) and editor.is_read_once(c):
                 groups.setdefault((c.definition, *map(class_of, editor.inputs(c))), []).append(c)
         for group in groups.values():
-            for part in _in_order(editor, group) if len(group) >= FEW else ():
+            for part in _in_order(editor, group) if len(group) > 1 else ():
                 yield Match((t, *part))
 
     def legal(self, editor: Editor, match: Match) -> Verdict:
         t, *links = match.tensors
-        if (long := points(links[0].definition) // t.size) > SHORT:
-            return Verdict(False, f"each has {long} terms, more than {SHORT}, and is as fast in a chain")
         found = _operands(editor, links, (t,))
         if isinstance(found, str):
             return Verdict(False, found)
-        saved = 2 * (len(links) - 1) * t.nbytes
-        copied = sum(b.copied for b in found.values())
-        if saved < GAIN * copied:
-            return Verdict(False, f"{copied} bytes would be copied, to save {saved}")
-        return Verdict(True, f"one contraction for {len(links)} saves {saved} bytes; {_told(found)}")
+        first = links[0].definition
+        chain = cost.seconds(first, True)
+        one = cost.seconds(Definition(t.shape, _longer(first, found, len(links)), _slots(first, found)))
+        return _verdict(len(links) * chain, one, _copied(first, found), found, len(links), cost.LONGER)
 
     def apply(self, editor: Editor, match: Match) -> Edit:
         t, *links = match.tensors
@@ -84,12 +80,8 @@ class BatchSums(Rewrite):
         assert not isinstance(found, str)
         first = links[0]
         edit, bases = _bases(found)
-        inputs = [*editor.inputs(first), *bases.values()]
-        body = first.definition.body
-        assert isinstance(body, Reduce)
-        step = _new_axis(body.axes, len(links), len(t.shape))
-        inner = _over(body.body, found, {n: k for k, n in enumerate(bases, len(editor.inputs(first)))}, bases, step)
-        one = build(t.shape, Reduce("sum", (step, *body.axes), inner), tuple(inputs), first.name)
+        inputs = (*editor.inputs(first), *bases)
+        one = build(t.shape, _longer(first.definition, found, len(links)), inputs, first.name)
         given = editor.inputs(t)
         gone = {n for n in single_terms(t.definition) if any(given[n] is c for c in links)}
         rest = [e for e in terms(t.definition) if not (isinstance(e, Read) and e.slot in gone)]
@@ -102,22 +94,25 @@ class BatchSums(Rewrite):
 
 @dataclass(frozen=True)
 class BatchShared(Rewrite):
-    """Contractions that share an operand and differ in the other, none of which needs another, become one.
+    """Reductions that share an operand and differ in others, none of which needs another, become one.
 
     a[i, j] = sum[k](x[i, k] * w[j, k]);  b[i, j] = sum[k](y[i, k] * w[j, k]);  c[i, j] = sum[k](z[i, k] * w[j, k])
         ->  p[t, i, k] = x, y, z;  q[t, i, j] = sum[k](p[t, i, k] * w[j, k])
             a[i, j] = q[0, i, j];  b[i, j] = q[1, i, j];  c[i, j] = q[2, i, j]
+
+    Their number is the first dimension of the result, of which each is a run of memory then; where all that reads them
+    is what puts them together in their order, it is the dimension along which that does.
     """
 
     name: str = "batch shared"
 
     def match(self, editor: Editor, t: Compute) -> Iterator[Match]:
         """All that share an operand, for each that they may share, found at the first."""
-        if not is_plain(t.definition):
+        if not can_be_one(t.definition):
             return
         inputs = editor.inputs(t)
+        classes = [class_of(i) for i in inputs]
         for slot, shared in enumerate(inputs):
-            classes = [class_of(i) for i in inputs]
             group = [
                 r
                 for r in editor.each_reader(shared)
@@ -125,7 +120,7 @@ class BatchShared(Rewrite):
                 and editor.inputs(r)[slot] is shared
                 and [class_of(i) for i in editor.inputs(r)] == classes
             ]
-            if len(group) >= FEW and min(map(editor.number, group)) == editor.number(t):
+            if len(group) > 1 and min(map(editor.number, group)) == editor.number(t):
                 for part in _in_order(editor, group):
                     yield Match((t, *part))
 
@@ -134,15 +129,18 @@ class BatchShared(Rewrite):
         found = _operands(editor, links, links)
         if isinstance(found, str):
             return Verdict(False, found)
+        if len(found) == len(editor.inputs(links[0])):
+            return Verdict(False, "they share no operand")
         if (late := editor.dependent(links)) is not None:
             return Verdict(False, f"{late.name} needs another of them")
-        inputs = editor.inputs(links[0])
-        shared = sum(i.nbytes for n, i in enumerate(inputs) if n not in found)
-        saved = (len(links) - 1) * shared
-        copied = sum(b.copied for b in found.values()) + sum(2 * t.nbytes for t in links if _kept_apart(editor, t))
-        if saved < GAIN * copied or not saved:
-            return Verdict(False, f"{copied} bytes would be copied, to save {saved}")
-        return Verdict(True, f"one contraction for {len(links)} saves {saved} bytes; {_told(found)}")
+        first = links[0].definition
+        at = joined(editor, links)
+        body, shape = over(first, found, at or 0, len(links))
+        one = cost.seconds(Definition(shape, body, _slots(first, found)))
+        if is_contraction(first) and cost.sides(first) is None:
+            return Verdict(False, "it is no product of two sides, one of which all of them could pack once")
+        more = _copied(first, found) + sum(2 * t.nbytes for t in links if at is None and is_kept_apart(editor, t))
+        return _verdict(len(links) * cost.seconds(first), one, more, found, len(links))
 
     def apply(self, editor: Editor, match: Match) -> Edit:
         links = match.tensors[1:]
@@ -150,38 +148,43 @@ class BatchShared(Rewrite):
         assert not isinstance(found, str)
         first = links[0]
         edit, bases = _bases(found)
-        inputs = [*editor.inputs(first), *bases.values()]
-        body = first.definition.body
-        assert isinstance(body, Reduce)
-        every = (*(Axis(d, n) for d, n in enumerate(first.shape)), *body.axes)
-        moved: dict[Expr, Expr] = {a: Axis(a.ident + 1, a.extent) for a in every}
-        step = Axis(0, len(links))
-        slots = {n: k for k, n in enumerate(bases, len(editor.inputs(first)))}
-        inner = _over(substitute(body.body, moved), found, slots, bases, step)
-        axes = tuple(Axis(a.ident + 1, a.extent) for a in body.axes)
-        shape = (len(links), *first.shape)
-        one = build(shape, Reduce("sum", axes, inner), tuple(inputs), f"{first.name}_steps")
+        at = joined(editor, links) or 0
+        body, shape = over(first.definition, found, at, len(links))
+        one = build(shape, body, (*editor.inputs(first), *bases), f"{first.name}_steps")
         made: dict[Tensor, Tensor] = {}
         for n, t in enumerate(links):
-            indices = (affine.integer(n), *own_indices(t.shape))
+            own = own_indices(t.shape)
+            indices = (*own[:at], affine.integer(n), *own[at:])
             made[t] = build(t.shape, Read(Slot(0, shape, one.dtype), indices), (one,), t.name)
         return {**edit, **made}
 
 
 @remembered
-def is_plain(definition: Definition) -> bool:
-    """A contraction of two tensors, each read once, at axes alone."""
+def can_be_one(definition: Definition) -> bool:
+    """A reduction of two tensors or more, all read at indices that no data decide: those are checked by the extents of
+    what they are in."""
     body = definition.body
-    if not is_contraction(definition) or not isinstance(body, Reduce) or len(definition.slots) != 2:
+    if not (isinstance(body, Reduce) and is_normal(definition) and len(definition.slots) > 1):
         return False
-    reads = body.body.args if isinstance(body.body, Apply) and body.body.fn == "mul" else ()
-    return len({r.slot for r in reads if isinstance(r, Read)}) == 2 and all(
-        isinstance(i, (Axis, Const)) for r in reads for i in r.children
-    )
+    return _knows_where(body)
+
+
+@remembered
+def _is_sum(definition: Definition) -> bool:
+    """A sum of floats over axes, of tensors read at indices that no data decide."""
+    body = definition.body
+    if not (isinstance(body, Reduce) and body.op == "sum" and dt.is_float(body.dtype) and is_normal(definition)):
+        return False
+    return bool(definition.slots) and _knows_where(body)
+
+
+def _knows_where(body: Expr) -> bool:
+    reads = [n for n in postorder(body) if isinstance(n, Read)]
+    return not any(isinstance(n, Read) for r in reads for i in r.indices for n in postorder(i))
 
 
 def _in_order(editor: Editor, group: Sequence[Compute]) -> Iterator[tuple[Compute, ...]]:
-    """Contractions in the order in which an operand of theirs is given, no more than `MANY` together."""
+    """Reductions in the order in which an operand of theirs is given, no more than `MANY` together."""
     columns = zip(*map(editor.inputs, group), strict=True)
     orders = [order_of(editor, c) for c in columns if any(t is not c[0] for t in c)]
     if orders:
@@ -189,7 +192,17 @@ def _in_order(editor: Editor, group: Sequence[Compute]) -> Iterator[tuple[Comput
         keys = min((keys for rank, keys in orders if rank == best), key=min)
         ordered = [group[n] for n in sorted(range(len(group)), key=lambda n: (keys[n], editor.number(group[n])))]
         parts = (tuple(ordered[start : start + MANY]) for start in range(0, len(group), MANY))
-        yield from (part for part in parts if len(part) >= FEW)
+        yield from (part for part in parts if len(part) > 1)
+
+
+def spared(editor: Editor, links: Sequence[Compute], made: Sequence[Compute]) -> float:
+    """Seconds that one sum in the place of a chain of these would spare; none where something would be copied."""
+    definition = links[0].definition
+    found = _operands(editor, links, made) if _is_sum(definition) else "it is no sum"
+    if isinstance(found, str) or _copied(definition, found):
+        return 0.0
+    one = Definition(definition.shape, _longer(definition, found, len(links)), _slots(definition, found))
+    return len(links) * cost.seconds(definition, True) - cost.seconds(one)
 
 
 def _operands(editor: Editor, links: Sequence[Compute], made: Sequence[Compute]) -> dict[int, Beside] | str:
@@ -209,39 +222,58 @@ def _operands(editor: Editor, links: Sequence[Compute], made: Sequence[Compute])
     return found
 
 
-def _bases(found: dict[int, Beside]) -> tuple[dict[Tensor, Tensor], dict[int, Tensor]]:
-    """What is read in the place of what; the tensors that lie side by side, by slot."""
-    bases = {n: b.made() for n, b in found.items()}
+def _longer(definition: Definition, found: dict[int, Beside], count: int) -> Expr:
+    """The sum over all of them: a reduced axis more, the first."""
+    body = definition.body
+    assert isinstance(body, Reduce)
+    step = Axis(max([len(definition.shape), *(a.ident for a in body.axes)]) + 1, count)
+    return Reduce("sum", (step, *body.axes), side_by_side(body.body, definition, found, step))
+
+
+def _slots(definition: Definition, found: dict[int, Beside]) -> tuple[Slot, ...]:
+    """What is read of the operands as they are, and those side by side behind all of these."""
+    kept = [s for s in definition.slots if s.position not in found]
+    return (*kept, *slots_behind(definition, found).values())
+
+
+def _bases(found: dict[int, Beside]) -> tuple[dict[Tensor, Tensor], list[Tensor]]:
+    """What is read in the place of what; the tensors that lie side by side, in order."""
+    bases = [b.made() for b in found.values()]
     edit: dict[Tensor, Tensor] = {}
-    for n, b in found.items():
+    for base, b in zip(bases, found.values(), strict=True):
         for whole, first in b.replaced:
-            edit[whole] = part_of(bases[n], first, whole.shape[0], whole.name)
+            edit[whole] = part_of(base, first, whole.shape[0], whole.name)
     return edit, bases
 
 
-def _over(body: Expr, found: dict[int, Beside], slots: dict[int, int], bases: dict[int, Tensor], step: Axis) -> Expr:
-    """A product of operands of number `step` of those that lie side by side."""
-
-    def moved(e: Expr) -> Expr:
-        if not (isinstance(e, Read) and e.slot in found):
-            return e
-        base = bases[e.slot]
-        return found[e.slot].read(Slot(slots[e.slot], base.shape, base.dtype), e.indices, step)
-
-    assert isinstance(body, Apply)
-    return Apply(body.fn, tuple(map(moved, body.args)))
+def _copied(definition: Definition, found: dict[int, Beside]) -> int:
+    """Bytes that are read and written to put operands side by side: copies, and what only a contraction has in memory
+    by itself."""
+    total = sum(b.copied for b in found.values())
+    for b in found.values() if not is_contraction(definition) else ():
+        is_stored = b.base is not None or b.copied or any(isinstance(_body(t), Binder) for t in b.parts)
+        total += 0 if is_stored else sum(2 * t.nbytes for t in b.parts)
+    return total
 
 
-def _new_axis(axes: Sequence[Axis], extent: int, rank: int) -> Axis:
-    return Axis(max([rank, *(a.ident for a in axes)]) + 1, extent)
+def _body(t: Tensor) -> Expr | None:
+    return t.definition.body if isinstance(t, Compute) else None
 
 
-def _told(found: dict[int, Beside]) -> str:
+def _verdict(
+    before: float, after: float, nbytes: int, found: dict[int, Beside], count: int, least: float = cost.SURE
+) -> Verdict:
+    """Whether one kernel in the place of so many, and what is copied for it, takes less time."""
     made = sum(t.nbytes for b in found.values() if b.base is None for t in b.parts)
-    return f"{made} bytes are put together" if made else "its operands lie side by side"
+    told = f"{made} bytes are put together" if made else "its operands lie side by side"
+    after += cost.copied(nbytes)
+    what = cost.told(before, after) + (f", with {nbytes} bytes for copies" if nbytes else "")
+    if not cost.is_worth(before, after, least):
+        return Verdict(False, f"one for {count} would take {what}")
+    return Verdict(True, f"one for {count} takes {what}; {told}")
 
 
-def _kept_apart(editor: Editor, t: Compute) -> bool:
+def is_kept_apart(editor: Editor, t: Compute) -> bool:
     """Whether what now happens to t where it is computed would read it from memory: it is returned, or what reads it
     at its own points waits for nothing else that reduces."""
     seen, stack = {t}, [t]

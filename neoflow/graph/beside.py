@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from neoflow.expr import affine
 from neoflow.expr.close import build
-from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Slot, postorder, substitute
-from neoflow.expr.tensor import Compute, Tensor
+from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Slot, postorder, rewrite, substitute
+from neoflow.expr.tensor import Compute, Definition, Tensor
 from neoflow.graph.edit import Editor, Place
 from neoflow.graph.facts import is_move, own_indices
 from neoflow.graph.pieces import pieces, stacked
@@ -30,6 +30,11 @@ class Beside:
     step: int = 1
     copied: int = 0
     replaced: tuple[tuple[Compute, int], ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of what is read."""
+        return (len(self.parts), *self.parts[0].shape) if self.base is None else self.base.shape
 
     def made(self) -> Tensor:
         """What is read."""
@@ -65,7 +70,41 @@ def order_of(editor: Editor, parts: Sequence[Tensor]) -> tuple[int, Sequence[Pla
 
 def beside(editor: Editor, parts: tuple[Tensor, ...], readers: Sequence[Tensor]) -> Beside:
     """Different tensors of one class side by side, in this order. readers: what is to read them there."""
-    return _as_slices(parts) or _as_parts(editor, parts, readers) or _put_together(editor, parts)
+    found = _as_slices(parts) or _as_parts(editor, parts, readers)
+    if found is None:
+        found = _put_together(editor, parts)
+        return (_as_moves(editor, parts, readers) or found) if found.copied else found
+    return found
+
+
+def over(definition: Definition, found: Mapping[int, Beside], at: int, count: int) -> tuple[Expr, tuple[int, ...]]:
+    """A body for all of some operands side by side, their number being dimension `at` of the result; and its shape.
+
+    What is read in the place of their slots are slots behind all there are, in order.
+    """
+    body, shape = definition.body, definition.shape
+    axes = (*definition.axes, *definition.reduction_axes)
+    later: dict[Expr, Expr] = {a: Axis(a.ident + 1, a.extent) for a in axes if a.ident >= at}
+    moved = side_by_side(substitute(body, later), definition, found, Axis(at, count))
+    return moved, (*shape[:at], count, *shape[at:])
+
+
+def side_by_side(body: Expr, definition: Definition, found: Mapping[int, Beside], step: Axis) -> Expr:
+    """A body of operands of number `step` of those that lie side by side."""
+    slots = slots_behind(definition, found)
+
+    def rule(e: Expr) -> Expr | None:
+        if isinstance(e, Read) and e.source is definition.slots[e.slot] and e.slot in found:
+            return found[e.slot].read(slots[e.slot], e.indices, step)
+        return None
+
+    return rewrite(body, rule)
+
+
+def slots_behind(definition: Definition, found: Mapping[int, Beside]) -> dict[int, Slot]:
+    """In the place of which slots what is read, behind all that there are."""
+    behind = len(definition.slots)
+    return {n: Slot(behind + k, b.shape, definition.slots[n].dtype) for k, (n, b) in enumerate(found.items())}
 
 
 def _slice(t: Tensor) -> Read | None:
@@ -109,9 +148,31 @@ def _steps(
     return None
 
 
+def _as_moves(editor: Editor, parts: tuple[Tensor, ...], readers: Sequence[Tensor]) -> Beside | None:
+    """Equal moves of what lies side by side: one move of that, where each would be copied once more."""
+    moves = [t for t in parts if isinstance(t, Compute)]
+    definition = moves[0].definition if moves else None
+    if definition is None or len(moves) < len(parts) or not is_move(definition):
+        return None
+    if any(t.definition is not definition or len(editor.inputs(t)) != 1 for t in moves) or not _is_affine(definition):
+        return None
+    column = tuple(editor.inputs(t)[0] for t in moves)
+    found = _as_slices(column) or _as_parts(editor, column, readers) if len(set(column)) == len(column) else None
+    if found is None or found.base is None:
+        return None
+    body, shape = over(definition, {0: found}, 0, len(parts))
+    base = build(shape, body, (*editor.inputs(moves[0]), found.base), f"{parts[0].name}_steps")
+    return Beside(parts, base, (affine.integer(0), *own_indices(parts[0].shape)))
+
+
+def _is_affine(definition: Definition) -> bool:
+    reads = [n for n in postorder(definition.body) if isinstance(n, Read)]
+    return not any(isinstance(n, Read) for r in reads for i in r.indices for n in postorder(i))
+
+
 def _put_together(editor: Editor, parts: tuple[Tensor, ...]) -> Beside:
     place, replaced = {t: n for n, t in enumerate(parts)}, dict[Compute, int]()
-    is_copied = any(not _can_be_part(editor, t) for t in parts)
+    is_copied = any(not can_be_part(editor, t) for t in parts)
     for whole in () if is_copied else dict.fromkeys(w for t in parts for w in _wholes(editor, t)):
         inside = [place.get(t) for t in _parts(editor, whole)]
         first = inside[0]
@@ -124,7 +185,7 @@ def _put_together(editor: Editor, parts: tuple[Tensor, ...]) -> Beside:
     return Beside(parts, None, indices, copied=copied, replaced=() if is_copied else tuple(replaced.items()))
 
 
-def _can_be_part(editor: Editor, t: Tensor) -> bool:
+def can_be_part(editor: Editor, t: Tensor) -> bool:
     """Whether a kernel may write t wherever that is."""
     is_made = isinstance(t, Compute) and not is_move(t.definition) and pieces(t.definition) is None
     return is_made and not editor.is_root(t)

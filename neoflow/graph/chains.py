@@ -62,6 +62,15 @@ class ChainSums(Rewrite):
         return {t: total}
 
 
+def is_link(editor: Editor, t: Compute) -> bool:
+    """Whether all that happens to a sum is that a contraction is added to it."""
+    if not editor.is_read_once(t):
+        return False
+    (reader,) = editor.each_reader(t)
+    inputs, alone = editor.inputs(reader), single_terms(reader.definition)
+    return any(inputs[n] is t for n in alone) and any(inputs[n] is not t and _contracts(inputs[n]) for n in alone)
+
+
 def _contracts(t: Tensor) -> bool:
     return isinstance(t, Compute) and is_contraction(t.definition)
 

@@ -19,6 +19,8 @@ Choose = Callable[[Editor, Iterator[Site]], Site | None]
 @dataclass(frozen=True)
 class Pass:
     """rewrites: tried at every compute, in this order. after: tried, behind them, at every compute that they touch.
+    again: whether all computes are looked at once more after a change, since what is legal depends on more than a
+    compute and what it reads.
 
     A graph on which `after` has nothing to do is one again when the pass ends.
     """
@@ -26,6 +28,7 @@ class Pass:
     name: str
     rewrites: tuple[Rewrite, ...]
     after: tuple[Rewrite, ...] = ()
+    again: bool = False
 
     def without(self, names: Collection[str]) -> Pass | None:
         """The pass where these are left out; None where it is named, or nothing is left of it."""
@@ -66,7 +69,14 @@ def run(graph: Graph, what: Pass, choose: Choose = first, limits: Limits | None 
         at = tuple(map(editor.number, site.match.tensors))
         return Step(site.rewrite, at, site.match.tensors[0].name, site.reason)
 
-    while (t := queue.pop()) is not None:
+    looked_at = 0
+    while True:
+        t = queue.pop()
+        if t is None and what.again and len(steps) > looked_at:
+            queue, looked_at = _Queue(editor, editor.computes()), len(steps)
+            continue
+        if t is None:
+            break
         tick()
         not_legal: list[Site] = []
         rewrites = what.rewrites + what.after if editor.number(t) in touched else what.rewrites

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from neoflow.graph.added import AddFirst
 from neoflow.graph.batch import BatchShared, BatchSums
 from neoflow.graph.canonical import FoldConstants, ForwardCopies, HoistReductions, MergeEqual
 from neoflow.graph.chains import ChainSums
@@ -11,12 +12,14 @@ from neoflow.graph.engine import Pass, run
 from neoflow.graph.factor import FactorSums
 from neoflow.graph.graph import Graph
 from neoflow.graph.hoist import HoistCostly, HoistLookups
+from neoflow.graph.join import JoinSlices
 from neoflow.graph.long import SplitLong
 from neoflow.graph.offsets import MoveNumbers, MoveReads
 from neoflow.graph.ones import DropOnes, ReadVectors
 from neoflow.graph.padding import PadGuards, PadNarrow
 from neoflow.graph.shared import ShareSums
 from neoflow.graph.slices import ReadSlices
+from neoflow.graph.widen import WidenShared
 
 CANONICAL = (HoistReductions(), FoldConstants(), ForwardCopies(), MergeEqual(), SplitLong())
 
@@ -25,15 +28,18 @@ PAD_GUARDS = Pass("pad guards", (PadGuards(), PadNarrow()), after=CANONICAL)
 FACTOR = Pass("factor", (FactorSums(),), after=CANONICAL)
 SHARE_SUMS = Pass("share sums", (ShareSums(), DropOnes(), ReadVectors()), after=CANONICAL)
 HOIST = Pass("hoist", (HoistCostly(), HoistLookups()), after=CANONICAL)
-BATCH = Pass("batch", (BatchShared(), BatchSums()), after=CANONICAL)
+BATCH = Pass(
+    "batch", (JoinSlices(), AddFirst(), BatchShared(), WidenShared(), BatchSums()), after=CANONICAL, again=True
+)
 CHAIN_SUMS = Pass("chain sums", (ChainSums(),), after=CANONICAL)
 READ_SLICES = Pass("read slices", (ReadSlices(),), after=CANONICAL)
 MOVE_OFFSETS = Pass("move offsets", (MoveNumbers(), MoveReads()), after=CANONICAL)
 
-PASSES = (CANONICALIZE, PAD_GUARDS, FACTOR, SHARE_SUMS, HOIST, BATCH, CHAIN_SUMS, READ_SLICES, MOVE_OFFSETS)
+PASSES = (CANONICALIZE, PAD_GUARDS, FACTOR, SHARE_SUMS, HOIST, READ_SLICES, BATCH, CHAIN_SUMS, MOVE_OFFSETS)
 """Padding needs reductions at the root; what leaves a sum need not be hoisted out of it, and sums are shared when what
-leaves them has left; what is put side by side is no chain; sums become chains when nothing changes any more who reads a
-contraction; slices hide who reads the whole; offsets are moved where slices leave bodies that differ."""
+leaves them has left; bodies that read slices are equal, and so put side by side; what is side by side is no chain; sums
+become chains when nothing changes any more who reads a contraction; offsets are moved where slices leave bodies that
+differ."""
 
 OPTIONAL_REWRITES = tuple(dict.fromkeys(n for row in PASSES[1:] for n in (row.name, *(r.name for r in row.rewrites))))
 """Passes and rewrites that a graph may do without."""

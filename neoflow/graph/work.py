@@ -62,9 +62,9 @@ def work(body: Expr, shape: tuple[int, ...]) -> int:
     if not isinstance(body, Reduce):
         return sum(map(_cost, postorder(body))) * outer
     total = outer * size(body.axes)
-    sides = _sides(body, shape) if contracts(body, total) else None
-    if sides is not None:
-        return total + sides
+    both = sides(body, shape) if contracts(body, total) else None
+    if both is not None:
+        return total + both
     added = 0 if _is_product(body.body) else total
     return added + sum(
         _cost(n) * (outer if n.free.isdisjoint(body.axes) else total) for n in postorder(body.body)
@@ -89,7 +89,7 @@ def _is_product(e: Expr) -> bool:
     return isinstance(e, Apply) and e.fn == "mul" and dt.is_float(e.dtype)
 
 
-def _sides(body: Reduce, shape: tuple[int, ...]) -> int | None:
+def sides(body: Reduce, shape: tuple[int, ...]) -> int | None:
     """What the two sides of a contraction take, at best; None where no two sides share the axes of the result."""
     first, *others = operands(body.body)
     own = frozenset(Axis(d, n) for d, n in enumerate(shape) if n > 1)

@@ -257,4 +257,75 @@ def norms(seed: int) -> Case:
     return make.case([nf.sum(y * y), *(t for t in others if make.chance(0.4)), *((mean,) if make.chance(0.2) else ())])
 
 
-PROGRAMS = (anything, sums, windows, borders, long_bodies, rotations, lookups, linear_sums, steps, recurrences, norms)
+def branches(seed: int) -> Case:
+    """Convolutions and products that share what they read, or add what they give: weights that are slices, given or
+    computed, results side by side along any dimension, in any order, added, or read one by one."""
+    make = _Maker(seed)
+    count, batch, channels, filters = make.between(2, 5), make.between(2, 4), make.between(2, 5), make.between(2, 5)
+    taps, stride, border = make.between(1, 3), make.between(1, 2), make.between(0, 1)
+    outer = make.between(3, 6)
+    extent = max(1, stride * (outer - 1) + taps - 2 * border)
+    outer = (extent + 2 * border - taps) // stride + 1
+    c, r = nf.axis(channels, "c"), nf.axis(taps, "r")
+    shape = (filters, channels, taps)
+    kind = make.pick(("slices", "last", "given", "computed"))
+    every = make.input(count, *shape) if kind == "slices" else make.input(*shape, count)
+    weights = {
+        "slices": lambda n: every[n],
+        "last": lambda n: every[..., n],
+        "given": lambda n: make.input(*shape),
+        "computed": lambda n: nf.tanh(every[..., n] * (n + 1.0)),
+    }
+    ws = make.shuffled([weights[kind](n) for n in range(count)])
+    x = make.input(batch, channels, extent)
+    xs = [x] * count if make.chance(0.7) else [make.input(batch, channels, extent) for _ in range(count)]
+    shared = make.chance(0.3)
+
+    def convolved(x, w):
+        padded = nf.pad(x, [(0, 0), (0, 0), (border, border)])
+        return nf.compute(
+            (batch, w.shape[0], outer), lambda b, o, p: nf.sum(padded[b, c, stride * p + r] * w[o, c, r], axis=[c, r])
+        )
+
+    ys = [convolved(x, ws[0] if shared else w) for x, w in zip(xs, ws, strict=True)]
+    ys = [nf.tanh(y) for y in ys] if make.chance(0.2) else ys
+    if make.chance(0.4):
+        total = nf.compute(ys[0].shape, lambda b, o, p: sum((y[b, o, p] for y in ys[1:]), ys[0][b, o, p]))
+        return make.case([total * total, *(y for y in ys if make.chance(0.1))])
+    y = nf.stack(make.shuffled(ys), axis=make.between(0, 3))
+    return make.case([nf.sum(y * y) if make.chance(0.5) else y, *(y for y in ys if make.chance(0.1))])
+
+
+def widths(seed: int) -> Case:
+    """Projections of one matrix to several widths, by weights that are given or computed, in one order of axes."""
+    make = _Maker(seed)
+    rows, inner, last = make.between(60, 70), make.between(3, 6), make.chance(0.5)
+    x, k = make.input(rows, inner), nf.axis(inner, "k")
+    ws = [make.input(make.between(3, 6), inner) for _ in range(make.between(2, 3))]
+    ws = [nf.tanh(w) for w in ws] if make.chance(0.3) else ws
+
+    def projected(w):
+        if last:
+            return nf.compute((rows, w.shape[0]), lambda i, j: nf.sum(x[i, k] * w[j, k], axis=[k]))
+        return nf.compute((w.shape[0], rows), lambda j, i: nf.sum(x[i, k] * w[j, k], axis=[k]))
+
+    ys = [projected(w) for w in ws]
+    y = nf.concat([nf.tanh(y) for y in ys] if make.chance(0.5) else ys, axis=1 if last else 0)
+    return make.case([y * y, *(y for y in ys if make.chance(0.1))])
+
+
+PROGRAMS = (
+    anything,
+    sums,
+    windows,
+    borders,
+    long_bodies,
+    rotations,
+    lookups,
+    linear_sums,
+    steps,
+    recurrences,
+    norms,
+    branches,
+    widths,
+)

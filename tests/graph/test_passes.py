@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from neoflow.graph import PASSES, Editor, Pass, make_graph, optimize, run, sites
-from tests.graph.programs import PROGRAMS
+from neoflow.graph.passes import BATCH
+from tests.graph.programs import PROGRAMS, branches, recurrences, widths
 
 REWRITES = tuple(dict.fromkeys(r for row in PASSES for r in (*row.rewrites, *row.after)))
 ROWS = (*PASSES, *(Pass(f"only {r}", (r,)) for r in REWRITES))
@@ -56,6 +57,18 @@ def test_values_stay_whatever_is_rewritten(row):
 def test_values_stay_in_many_programs(row):
     for seed in range(1000, 1150):
         law(row, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", (branches, recurrences, widths), ids=lambda p: p.__name__)
+@pytest.mark.parametrize("row", (BATCH, None), ids=("batch", "all passes"))
+def test_what_is_put_side_by_side_keeps_values_in_ten_thousand_programs(program, row):
+    for seed in range(20_000, 21_700):
+        case = program(seed)
+        graph = make_graph(case.roots, list(case.feeds))
+        after = optimize(graph) if row is None else run(graph, row)[0]
+        for a, b in zip(case.values(graph.outputs), case.values(after.outputs), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9, err_msg=f"{program}, seed {seed}")
 
 
 @pytest.mark.parametrize("rewrite", REWRITES, ids=str)
