@@ -76,14 +76,15 @@ def steps_of(
     seconds: Callable[[Subgraph], float],
 ) -> Steps:
     """Of a program as the planner is given it. seconds: what a call of a subgraph takes."""
-    lasting = {*graph.outputs, *(value for p, value in graph.updates if p in in_place)}
+    updated = {value: p for p, value in graph.updates if p in in_place}
+    lasting = {*graph.outputs, *updated}
 
     def base(t: Tensor) -> Tensor:
         return views[t].base if t in views else t
 
     made = dict.fromkeys(base(t) for c in calls for t in c.outputs)
     number = {t: n for n, t in enumerate(t for t in made if t not in lasting)}
-    writer = {p: n for n, c in enumerate(calls) for p, v in graph.updates if p in in_place and v in c.outputs}
+    writer = {updated[t]: n for n, c in enumerate(calls) for t in c.outputs if t in updated}
     took = {c.subgraph.digest: seconds(c.subgraph) for c in calls}
     found = []
     for c in calls:

@@ -43,12 +43,16 @@ def unroll(steps: Steps, lost: Iterable[Gap]) -> list[Run] | None:
 
 
 def _repeat(steps: Steps, wanted: int, at: int, gone: set[int], runs: list[Run], again: list[int]) -> bool:
-    """Compute a temporary again before step `at`; whether nothing of it is overwritten by then."""
-    stack = [wanted]
+    """Compute a temporary again before step `at`; False where what that reads is overwritten by then, or lost with it:
+    the parts of a whole may follow from each other through what else is lost."""
+    stack, begun = [wanted], set[int]()
     while stack:
         m = stack[-1]
         missing = [i for n in steps.makers[m] for i in steps.steps[n].reads if i in gone and i != m]
         if m in gone and missing:
+            if m in begun:
+                return False
+            begun.add(m)
             stack += missing
             continue
         stack.pop()

@@ -146,3 +146,15 @@ def test_a_trainer_says_it_before_it_trains(capsys):
     assert "kernels run again" in told[1].out + told[1].err
     with pytest.raises(ConfigError, match="is no amount of memory"):
         nf.Trainer(loss, parameters, inputs=[x], memory="plenty")
+
+
+def test_parts_that_follow_from_each_other():
+    """Of a whole 0: its second part is made from 1, which is made from the first one."""
+    steps = line(((), (0,), 9), ((0,), (1,), 9), ((1,), (0,), 9), ((0,), (2,), 9), ((0, 2, 1), (3,), 9), sizes=(8,) * 4)
+    assert unroll(steps, [(0, 3)]) == [Run(0), Run(1), Run(2), Run(3), Run(0, (0,)), Run(2, (0,)), Run(4)]
+    assert unroll(steps, [(0, 3), (1, 2)]) is None
+
+
+def test_what_is_written_together_is_written_again_together():
+    steps = line(((), (0, 1), 9), ((0, 1), (2,), 9), ((2, 0), (3,), 9), ((3, 1), (4,), 9), sizes=(8,) * 5)
+    assert unroll(steps, [(0, 1), (1, 1)]) == [Run(0), Run(1), Run(0, (0, 1)), Run(2), Run(3)]
