@@ -24,8 +24,8 @@ class Bench:
     """Median milliseconds of a step; loss: of the first step, before its update (infer: of the inputs).
 
     ratios: the median over rounds of our time over a peer's. missing: why a peer was not measured. tune: seconds of the
-    search before, in which so many candidates were tried. nbytes: that neoflow's step has in memory; memory: what became
-    of a limit to them.
+    search before, in which so many candidates were tried. nbytes: that neoflow's step has in memory; memory: what
+    became of a limit to them.
     """
 
     model: str
@@ -99,10 +99,10 @@ def bench(
     ratios = {key: median_ratio(blocks[OURS.key], blocks[key]) for key in milliseconds}
     trials = side.compiled.tuned.trials if tune else 0
     plan = side.compiled.plan
-    told = side.compiled.explain("memory").partition("\n")[0] if memory else ""
+    fitted = side.compiled.explain("memory").partition("\n")[0] if memory else ""
     missing |= ended
     return Bench(
-        side.model.name, batch, mode, own, milliseconds, loss, ratios, missing, tune, trials, plan.nbytes, told
+        side.model.name, batch, mode, own, milliseconds, loss, ratios, missing, tune, trials, plan.nbytes, fitted
     )
 
 

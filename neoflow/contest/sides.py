@@ -26,8 +26,8 @@ ENTRIES = 8
 
 @dataclass(frozen=True)
 class Task:
-    """A step: of a model at a batch; mode "train" or "infer". tune: seconds of a search before it, memory: a limit to it,
-    see `nf.compile`; both of neoflow alone."""
+    """A step: of a model at a batch; mode "train" or "infer". tune: seconds of a search before it, memory: a limit to
+    it, see `nf.compile`; both of neoflow alone."""
 
     model: str
     batch: int
