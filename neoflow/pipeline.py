@@ -57,14 +57,13 @@ from neoflow.partition import (
     prepared_first,
 )
 from neoflow.recompute import Fitted, Program, bytes_of, fit
-from neoflow.roofs import STATED, Roofs
 from neoflow.runtime.function import Elsewhere, Function
 from neoflow.runtime.plan import Plan
 from neoflow.runtime.records import Module
 from neoflow.target import Target, cpu_target
 from neoflow.trace import Trace
 from neoflow.tune import Limits
-from neoflow.tune.roofs import nominal
+from neoflow.tune.roofs import stated
 
 
 @dataclass(frozen=True)
@@ -285,8 +284,8 @@ def _compiled(
     memory: int | None = None,
     given: Mapping[str, Schedule] | None = None,
 ) -> Compiled:
-    """begun: when the seconds of the limits did (`time.monotonic`). memory: bytes that there are. given: schedules of subgraphs, by digest; where any
-    are given, nothing is prepared: every call runs all kernels."""
+    """begun: when the seconds of the limits did (`time.monotonic`). memory: bytes that there are. given: schedules
+    of subgraphs, by digest. With either of them nothing is prepared: every call runs all kernels."""
     trace, settings = Trace(), config.load()
     written = trace.run(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
@@ -341,7 +340,7 @@ def _compiled(
     program = Program(graph, calls, in_place, divided.views, codes, machine.threads, prepared)
     if memory is not None:
         program = trace.run(
-            "memory", lambda: fit(program, memory, _roofs(machine)), str, Fitted.to_text, f"{len(calls)} kernel calls"
+            "memory", lambda: fit(program, memory, stated(machine)), str, Fitted.to_text, f"{len(calls)} kernel calls"
         ).program
     plan = trace.run(
         "plan",
@@ -365,11 +364,6 @@ def _whole(c: Compiled) -> Compiled:
     return _compiled(
         g.outputs, g.inputs, dict(g.updates), c.target, c.precision, None, None, time.monotonic(), given=schedules
     )
-
-
-def _roofs(target: Target) -> Roofs:
-    """What a plan's time is estimated by: the same on every machine, so that plans are."""
-    return STATED if target.device == "cpu" else nominal(target)
 
 
 def _code_summary(modules: Sequence[Module], built: int, target: Target) -> str:
