@@ -56,13 +56,14 @@ from neoflow.partition import (
     partition,
     prepared_first,
 )
+from neoflow.recompute import Fitted, Program, bytes_of, fit
 from neoflow.runtime.function import Elsewhere, Function
 from neoflow.runtime.plan import Plan
-from neoflow.runtime.planner import make_plan
 from neoflow.runtime.records import Module
 from neoflow.target import Target, cpu_target
 from neoflow.trace import Trace
 from neoflow.tune import Limits
+from neoflow.tune.roofs import stated
 
 
 @dataclass(frozen=True)
@@ -258,15 +259,17 @@ def compile_program(
     precision: str = "fp32",
     tune: float | Limits | None = None,
     fleet: str | None = None,
+    memory: str | int | None = None,
 ) -> Compiled:
     """Run every stage and build what the cache lacks. fleet: whose machines measure for a search, see
-    `measure.fleet`."""
+    `measure.fleet`. memory: see `compile`."""
     pool: Callable[[Target], Pool] = Here if fleet is None else partial(Fleet, address=fleet)
     machine, limits = resolve_target(target), tuning.limits_of(tune)
+    limit = None if memory is None else bytes_of(memory)
     check_precision(precision, target)
     begun = time.monotonic()
     with tuning.measuring(machine, limits, pool) as measurer:
-        return _compiled(outputs, inputs, updates, machine, precision, limits, measurer, begun)
+        return _compiled(outputs, inputs, updates, machine, precision, limits, measurer, begun, limit)
 
 
 def _compiled(
@@ -278,10 +281,11 @@ def _compiled(
     limits: Limits | None,
     measurer: Measurer | None,
     begun: float,
+    memory: int | None = None,
     given: Mapping[str, Schedule] | None = None,
 ) -> Compiled:
-    """begun: when the seconds of the limits did (`time.monotonic`). given: schedules of subgraphs, by digest; where any
-    are given, nothing is prepared: every call runs all kernels."""
+    """begun: when the seconds of the limits did (`time.monotonic`). memory: bytes that there are. given: schedules
+    of subgraphs, by digest. With either of them nothing is prepared: every call runs all kernels."""
     trace, settings = Trace(), config.load()
     written = trace.run(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
@@ -292,7 +296,7 @@ def _compiled(
             tuning.algorithms, target=machine, limits=limits, folder=settings.cache_dir, measurer=measurer
         )
     may_last = None
-    if given is None and limits is None and PREPARED not in settings.without:
+    if given is None and memory is None and limits is None and PREPARED not in settings.without:
         may_last = tuning.unmeasured(machine, settings.cache_dir)
     graph, divided = stages(written, trace, machine, precision, choosing, may_last)
     if limits is not None and limits.seconds is not None:
@@ -305,7 +309,7 @@ def _compiled(
         f"{len(divided.calls)} kernel calls",
     )
     prepared = 0
-    if machine.device == "cpu" and PREPARED not in settings.without and given is None:
+    if machine.device == "cpu" and PREPARED not in settings.without and given is None and memory is None:
         calls, prepared = trace.run(
             PREPARED,
             lambda: prepared_first(graph, calls, divided.views),
@@ -333,15 +337,20 @@ def _compiled(
         distinct,
     )
     codes = {k.subgraph.digest: m.codes[k.key] for k, m in zip(kernels, modules, strict=True)}
+    program = Program(graph, calls, in_place, divided.views, codes, machine.threads, prepared)
+    if memory is not None:
+        program = trace.run(
+            "memory", lambda: fit(program, memory, stated(machine)), str, Fitted.to_text, f"{len(calls)} kernel calls"
+        ).program
     plan = trace.run(
         "plan",
-        lambda: make_plan(graph, calls, in_place, divided.views, codes, machine.threads, prepared),
+        program.plan,
         lambda p: f"{p.arena_bytes} bytes of temporaries",
-        of=f"{len(calls)} kernel calls",
+        of=f"{len(program.calls)} kernel calls",
     )
     cached = sum(1 for m in modules if m.library) - built
     return Compiled(
-        written, graph, calls, plan, kernels, modules, machine, tuned, built, max(0, cached), trace, precision
+        written, graph, program.calls, plan, kernels, modules, machine, tuned, built, max(0, cached), trace, precision
     )
 
 
@@ -353,7 +362,7 @@ def _whole(c: Compiled) -> Compiled:
     schedules = {k.subgraph.digest: k.schedule for k in c.kernels}
     g = c.written
     return _compiled(
-        g.outputs, g.inputs, dict(g.updates), c.target, c.precision, None, None, time.monotonic(), schedules
+        g.outputs, g.inputs, dict(g.updates), c.target, c.precision, None, None, time.monotonic(), given=schedules
     )
 
 
@@ -437,6 +446,7 @@ def compile(
     target: str = "cpu",
     precision: str = "fp32",
     tune: float | Limits | None = None,
+    memory: str | int | None = None,
 ) -> Function:
     """Compile a program: `f = nf.compile([loss], inputs=[x, labels], updates={w: w - 0.1 * dw})`.
 
@@ -446,11 +456,13 @@ def compile(
     then `f.source("cuda")` shows the code. precision: "fp32", as it is written; "bf16", "fp16" or, for CUDA, "tf32":
     what `nf.mixed_precision` makes of the outputs and updates together. tune: search for better schedules, for so many
     seconds or within `nf.tune.Limits`; None: the best that were found before on this machine, defaults for the rest.
-    Raises `GraphError`, `CodegenError`, `ConfigError`.
+    memory: the most bytes that a call may take, of parameters, inputs, outputs and all in between: 2147483648, "2GiB".
+    What there is no room to keep is computed again where it is read, by the same kernels, so that every bit stays;
+    `f.explain("memory")` has what, and its price. Raises `GraphError`, `CodegenError`, `ConfigError`.
     """
     roots = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     given = [inputs] if isinstance(inputs, Tensor) else list(inputs)
-    compiled = compile_program(roots, given, updates, target, precision, tune)
+    compiled = compile_program(roots, given, updates, target, precision, tune, memory=memory)
     if updates:
         _warn_of_unkept([*roots, *updates.values()], updates)
     return bind(compiled)

@@ -10,6 +10,7 @@ import typer
 
 from neoflow.commands.options import (
     AsJson,
+    Memory,
     Mode,
     ModelName,
     PrecisionName,
@@ -38,6 +39,7 @@ def explain(
     format: Annotated[Format | None, typer.Option(help="Also print the generated code.")] = None,
     target: TargetName = "cpu",
     precision: PrecisionName = "fp32",
+    memory: Memory = None,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -45,7 +47,7 @@ def explain(
     from neoflow.report.stages import explain as run
 
     use_threads(threads)
-    stages = run(model, batch, mode.value, stage, format.value if format else None, target, precision)
+    stages = run(model, batch, mode.value, stage, format.value if format else None, target, precision, memory)
     if as_json:
         print_json({"model": model, "mode": mode.value, "stages": [asdict(s) for s in stages]})
     else:

@@ -23,6 +23,14 @@ Tune = Annotated[
     float | None,
     typer.Option(min=0.0, metavar="SECONDS", help="Search for better schedules of a step first, for so long."),
 ]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        metavar="BYTES",
+        help="Let a step take no more, of everything: 2GiB, 500MB; what is not kept is computed again.",
+    ),
+]
 Fleet = Annotated[
     str | None,
     typer.Option(

@@ -11,6 +11,7 @@ import typer
 
 from neoflow.commands.options import (
     AsJson,
+    Memory,
     ModelName,
     PrecisionName,
     TargetName,
@@ -59,6 +60,7 @@ def train(
     pin: Annotated[
         Path | None, typer.Option(help="Write the schedules there at the end; or, where it is, train with these.")
     ] = None,
+    memory: Memory = None,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -86,6 +88,7 @@ def train(
         tune_share=tune_share,
         pin=pin,
         text=text,
+        memory=memory,
     )
     summary = report_session(session, None if no_report else report or Path("neoflow-{model}.html"))
     if as_json:

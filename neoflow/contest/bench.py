@@ -24,7 +24,8 @@ class Bench:
     """Median milliseconds of a step; loss: of the first step, before its update (infer: of the inputs).
 
     ratios: the median over rounds of our time over a peer's. missing: why a peer was not measured. tune: seconds of the
-    search before, in which so many candidates were tried.
+    search before, in which so many candidates were tried. nbytes: that neoflow's step has in memory; memory: what
+    became of a limit to them.
     """
 
     model: str
@@ -37,11 +38,15 @@ class Bench:
     missing: dict[str, str] = field(default_factory=dict)
     tune: float = 0.0
     trials: int = 0
+    nbytes: int = 0
+    memory: str = ""
 
     def __str__(self) -> str:
         lines = [f"{self.model} batch {self.batch} {self.mode}, loss {self.loss:.8f}"]
         if self.tune:
             lines.append(f"{self.trials} candidates in a search of {self.tune:.0f} s")
+        if self.memory:
+            lines.append(f"memory: {self.memory}")
         width = max(map(len, (OURS.key, *self.peers)))
         lines.append(f"{OURS.key:{width}} {self.neoflow_ms:8.2f} ms")
         for name, ms in self.peers.items():
@@ -68,13 +73,16 @@ def bench(
     against: Sequence[str],
     seconds: float,
     tune: float = 0.0,
+    memory: str | None = None,
     make: Callable[[Task], Neoflow] = Neoflow,
 ) -> Bench:
     """Time a model and its peers over about `seconds` seconds, after a search of `tune` seconds.
 
+    memory: a limit to that of neoflow's step, see `nf.compile`.
+
     Raises `ConfigError` for a peer that there is not, that is not installed or that the model has not.
     """
-    peers, task = chosen(against), Task(name, batch, mode, tune)
+    peers, task = chosen(against), Task(name, batch, mode, tune, memory)
     for peer in peers:
         peer_file(peer.framework, name)
     side = make(task)
@@ -90,7 +98,12 @@ def bench(
     own = milliseconds.pop(OURS.key)
     ratios = {key: median_ratio(blocks[OURS.key], blocks[key]) for key in milliseconds}
     trials = side.compiled.tuned.trials if tune else 0
-    return Bench(side.model.name, batch, mode, own, milliseconds, loss, ratios, {**missing, **ended}, tune, trials)
+    plan = side.compiled.plan
+    fitted = side.compiled.explain("memory").partition("\n")[0] if memory else ""
+    missing |= ended
+    return Bench(
+        side.model.name, batch, mode, own, milliseconds, loss, ratios, missing, tune, trials, plan.nbytes, fitted
+    )
 
 
 def _loss(name: str, batch: int) -> float:

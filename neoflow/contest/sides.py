@@ -26,12 +26,14 @@ ENTRIES = 8
 
 @dataclass(frozen=True)
 class Task:
-    """A step: of a model at a batch; mode "train" or "infer". tune: seconds of a search before it, of neoflow alone."""
+    """A step: of a model at a batch; mode "train" or "infer". tune: seconds of a search before it, memory: a limit to
+    it, see `nf.compile`; both of neoflow alone."""
 
     model: str
     batch: int
     mode: str
     tune: float = 0.0
+    memory: str | None = None
 
     def __str__(self) -> str:
         return f"{self.model} b{self.batch} {self.mode}"
@@ -67,7 +69,8 @@ class Neoflow:
         reset(self.model)
         self.arrays = self.model.example()[: 2 if task.mode == "train" else 1]
         start = time.perf_counter()
-        self.compiled = compile_program(*program(self.model, task.mode), tune=task.tune or None)
+        asked = program(self.model, task.mode)
+        self.compiled = compile_program(*asked, tune=task.tune or None, memory=task.memory)
         self.function = bind(self.compiled)
         self.told = {
             "compiling": time.perf_counter() - start,

@@ -19,9 +19,10 @@ def order_calls(graph: Graph, kernels: Partition) -> tuple[tuple[KernelCall, ...
     """The kernels in the order they run, and the parameters whose update may overwrite them.
 
     An update is in place when every other reader of the parameter can run before its writer, and the writer reads the
-    parameter only at the point it writes. Of the order of the program, and that with every kernel moved forward which
-    frees at least as much as it allocates, the one is taken that needs less memory. Where it costs no memory, indices
-    that are read from data are checked before anything is overwritten: a fault then leaves every parameter as it was.
+    parameter only at the point it writes. Of the order of the program, and two with every kernel moved forward which
+    frees at least as much as it allocates, the one is taken that needs the least memory, at most or else on the whole.
+    Where it costs no memory, indices that are read from data are checked before anything is overwritten: a fault then
+    leaves every parameter as it was.
     """
     needs, in_place = _needs_and_updates(graph, kernels)
     memory = _Memory.of(graph, kernels, in_place)
@@ -31,12 +32,13 @@ def order_calls(graph: Graph, kernels: Partition) -> tuple[tuple[KernelCall, ...
     place = {n: k for k, n in enumerate(best)}
     if any(place[w] < place[n] for n in checks for w in writers if n != w):
         safe = _best([before | (checks - {n}) if n in writers else before for n, before in enumerate(needs)], memory)
-        best = safe if memory.peak(safe) <= memory.peak(best) else best
+        best = safe if memory.most(safe)[0] <= memory.most(best)[0] else best
     return tuple(kernels.calls[n] for n in best), in_place
 
 
 def _best(needs: Sequence[set[int]], memory: _Memory) -> list[int]:
-    return min([list(_natural(needs)), list(_frugal(needs, memory))], key=memory.peak)
+    orders = (_natural(needs), _frugal(needs, memory, is_greedy=False), _frugal(needs, memory, is_greedy=True))
+    return min(map(list, orders), key=memory.most)
 
 
 def _writers(graph: Graph, kernels: Partition, in_place: frozenset[Parameter]) -> set[int]:
@@ -129,14 +131,14 @@ class _Memory:
         """The readers to come of each, before the first kernel."""
         return {t: len(found) for t, found in self.readers.items()}
 
-    def peak(self, order: Sequence[int]) -> int:
-        """Bytes of the largest live set."""
-        left, live, most = self.left(), 0, 0
+    def most(self, order: Sequence[int]) -> tuple[int, int]:
+        """Bytes of the largest live set, and of the live sets of all kernels together."""
+        left, live, most, total = self.left(), 0, 0, 0
         for n in order:
             live += self.made[n]
-            most = max(most, live)
+            most, total = max(most, live), total + live
             live -= self.free(n, left)
-        return most
+        return most, total
 
     def free(self, n: int, left: dict[Tensor, int]) -> int:
         """Run kernel n: bytes that nobody reads afterwards; `left` counts the readers to come."""
@@ -164,8 +166,9 @@ def _natural(needs: Sequence[set[int]]) -> Iterator[int]:
                     yield n
 
 
-def _frugal(needs: Sequence[set[int]], memory: _Memory) -> Iterator[int]:
-    """The order of the program, but first of what can run goes a kernel that does not make the live set grow."""
+def _frugal(needs: Sequence[set[int]], memory: _Memory, is_greedy: bool) -> Iterator[int]:
+    """The order of the program, but first of what can run goes a kernel that does not make the live set grow; of these,
+    where it is greedy, the one that makes it least."""
     place = {n: k for k, n in enumerate(_natural(needs))}
     missing = [len(before) for before in needs]
     dependents: list[list[int]] = [[] for _ in needs]
@@ -175,19 +178,19 @@ def _frugal(needs: Sequence[set[int]], memory: _Memory) -> Iterator[int]:
     left, done = memory.left(), set[int]()
     ready: list[tuple[int, int]] = []
     """what can run, by its place in the order of the program"""
-    frugal: list[tuple[int, int]] = []
+    frugal: list[tuple[int, int, int]] = []
     """those of them that do not make the live set grow; none comes to do so while it waits"""
 
     def offer(n: int) -> None:
         if not missing[n]:
             heapq.heappush(ready, (place[n], n))
-            if memory.growth(n, left) <= 0:
-                heapq.heappush(frugal, (place[n], n))
+            if (growth := memory.growth(n, left)) <= 0:
+                heapq.heappush(frugal, (growth if is_greedy else 0, place[n], n))
 
     for n in range(len(needs)):
         offer(n)
     while ready:
-        _, n = heapq.heappop(frugal or ready)
+        n = heapq.heappop(frugal)[-1] if frugal else heapq.heappop(ready)[-1]
         if n in done:
             continue
         done.add(n)

@@ -37,9 +37,10 @@ def explain(
     format: str | None = None,
     target: str = "cpu",
     precision: str = "fp32",
+    memory: str | None = None,
 ) -> list[Stage]:
     """The stages of a step (SGD) or of inference; of one `stage` only when given; `format` adds the generated code,
-    also to one stage. target: as `nf.compile` takes it; no such device need be here.
+    also to one stage. target, memory: as `nf.compile` takes them; no such device need be here.
 
     Raises `ConfigError` for a stage there is not.
     """
@@ -58,9 +59,10 @@ def explain(
             lambda g: f"{len(g)} gradients, {len(topological(g))} tensors with what they read",
             lambda g: print_program(topological(g)),
         )
-        compiled = compile_program([model.loss], model.inputs, sgd_updates(model, gradients), target, precision)
+        updates = sgd_updates(model, gradients)
+        compiled = compile_program([model.loss], model.inputs, updates, target, precision, memory=memory)
     else:
-        compiled = compile_program([model.scores], [model.x], target=target, precision=precision)
+        compiled = compile_program([model.scores], [model.x], target=target, precision=precision, memory=memory)
     trace.records += compiled.trace.records
     # What prints each stage; nothing is printed that is not asked for.
     found: dict[str, tuple[str, Callable[[], str], float | None]] = {

@@ -22,6 +22,12 @@ def aligned(nbytes: int) -> int:
     return -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
 
 
+def amount(nbytes: int) -> str:
+    """Bytes for people: 1.5 GiB, 20.0 MiB, 0.4 KiB."""
+    power = next((n for n in (3, 2) if nbytes >= 1 << 10 * n), 1)
+    return f"{nbytes / (1 << 10 * power):.{2 if power == 3 else 1}f} {' KMG'[power]}iB"
+
+
 def lower_bound(lifetimes: list[Lifetime]) -> int:
     """Bytes of the largest live set of this order: no placement needs less."""
     events: dict[int, int] = {}

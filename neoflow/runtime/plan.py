@@ -10,6 +10,10 @@ from neoflow import dtype as dt
 from neoflow.boundary import public
 from neoflow.code import Code
 from neoflow.runtime.device import ALIGNMENT
+from neoflow.runtime.memory import amount
+
+PARTS = {"parameters": ("parameter",), "constants": ("constant",), "inputs and outputs": ("input", "output")}
+"""What is beside temporaries: the kinds of its buffers."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,24 @@ class Plan:
     constants: tuple[int, ...] = ()
     scratch_bytes: int = 0
     prepared: int = 0
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Bytes of all that there is in memory while it runs, by what they are for."""
+        found = {"temporaries": self.arena_bytes + self.scratch_bytes}
+        for name, kinds in PARTS.items():
+            found[name] = sum(b.nbytes for b in self.buffers if b.kind in kinds)
+        return found
+
+    @property
+    def nbytes(self) -> int:
+        """The sum of its `parts`."""
+        return sum(self.parts.values())
+
+    @property
+    def memory(self) -> str:
+        """Its `parts` in words."""
+        return ", ".join(f"{name} {amount(nbytes)}" for name, nbytes in self.parts.items() if nbytes)
 
     def adopting(self, codes: Mapping[int, Code], threads: int) -> Plan:
         """The plan with other code for some of its kernels, by their numbers; every buffer that is there stays so."""

@@ -122,14 +122,8 @@ class _Planner:
                 donor = next(
                     (
                         s
-                        for s in dict.fromkeys(() if is_part else call.inputs)
-                        if s in slot_of
-                        and not any(i in self.views and self.views[i].base is s for i in call.inputs)
-                        and last[s] == n
-                        and slot_of[s] not in taken
-                        and s.nbytes == t.nbytes
-                        and s.dtype == t.dtype
-                        and can_overwrite(call, s, t)
+                        for s in (() if is_part else donors(call, t, self.views))
+                        if s in slot_of and last[s] == n and slot_of[s] not in taken
                     ),
                     None,
                 )
@@ -154,6 +148,16 @@ class _Planner:
             for nbytes in sizes:
                 self.buffers.append(Buffer("workspace", (nbytes,), "int8", "temporary", offsets[first]))
                 first += 1
+
+
+def donors(call: KernelCall, t: Tensor, views: Mapping[Tensor, View]) -> list[Tensor]:
+    """The inputs of a kernel in whose memory its output t may lie, where nothing reads them afterwards."""
+    viewed = {views[i].base for i in call.inputs if i in views}
+    return [
+        s
+        for s in dict.fromkeys(call.inputs)
+        if s not in viewed and s.nbytes == t.nbytes and s.dtype == t.dtype and can_overwrite(call, s, t)
+    ]
 
 
 def make_plan(

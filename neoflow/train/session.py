@@ -70,6 +70,7 @@ def run_session(
     tune_share: float = SHARE,
     pin: Path | None = None,
     text: bool = False,
+    memory: str | None = None,
 ) -> Session:
     """Train with Adam, the rate warmed up over 50 steps and brought down to 0 in a line; judge by the test set.
 
@@ -105,6 +106,7 @@ def run_session(
         mode=mode,
         tune_share=tune_share,
         pin=pin,
+        memory=memory,
         batch_axis={t: model.batch_axis if t.rank > 1 else 0 for t in model.inputs},
     )
     if resume:

@@ -37,6 +37,6 @@ def program(model: Model, mode: str = "train") -> tuple[list[Tensor], list[Place
     return [model.loss], list(model.inputs), sgd_updates(model, gradients)
 
 
-def train_step(model: Model) -> Function:
-    """A step of training, compiled."""
-    return compile(*program(model))
+def train_step(model: Model, memory: str | int | None = None) -> Function:
+    """A step of training, compiled. memory: see `nf.compile`."""
+    return compile(*program(model), memory=memory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from neoflow.architectures import architecture
-from neoflow.roofs import Level, Roofs
+from neoflow.roofs import STATED, Level, Roofs
 from neoflow.target import Target
 
 FASTEST_CLOCK = 6e9
@@ -27,3 +27,8 @@ def nominal(target: Target) -> Roofs:
         )
     gflops = FASTEST_CLOCK * flops_a_cycle(target) / 1e9
     return Roofs(gflops, (Level("memory", None, math.inf),), "no core has a faster clock")
+
+
+def stated(target: Target) -> Roofs:
+    """What plans are compared by: the same on every machine of a kind, so that they are."""
+    return STATED if target.device == "cpu" else nominal(target)

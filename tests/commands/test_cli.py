@@ -48,6 +48,7 @@ def test_help_loads_little():
             "there is no peer 'abacus'; there are torch, torch-expert, inductor, jax",
         ),
         (["bench", "tiny", "--check"], "--check compares with a peer"),
+        (["bench", "tiny", "--memory", "plenty"], "memory='plenty' is no amount of memory"),
         (["train", "tiny", "--resume"], "--resume needs --checkpoint"),
         (["train", "tiny", "--lr", "0"], "a learning rate above 0"),
         (["train", "tiny", "--data", "."], "train-images"),
@@ -196,13 +197,36 @@ def test_explain_shows_what_became_of_each_tensor_in_mixed_precision(run):
 
 
 @pytest.mark.tvm
+def test_a_limit_to_memory(run):
+    status, out, _ = run("explain", "tiny", "--memory", "1GiB", "--stage", "memory")
+    assert status == 0 and "of 1.00 GiB: nothing need be computed again" in out
+    status, out, _ = run("bench", "tiny", "--seconds", "0", "--memory", "1GiB", "--json")
+    assert status == 0 and json.loads(out)["memory"].endswith("nothing need be computed again")
+    status, _, err = run("train", "tiny", "--epochs", "1", "--no-report", "--memory", "1KiB")
+    assert status == 1 and "does not fit into 1.0 KiB: the least that works is" in err
+
+
+@pytest.mark.tvm
 @pytest.mark.torch
 @pytest.mark.parametrize("mode", ["train", pytest.param("infer", marks=pytest.mark.slow)])
 def test_bench(run, mode):
     pytest.importorskip("torch")
     status, out, _ = run("bench", "tiny", "--mode", mode, "--against", "torch", "--seconds", 0.1, "--json")
     result = json.loads(out)
-    keys = ["model", "batch", "mode", "neoflow_ms", "peers", "loss", "ratios", "missing", "tune", "trials"]
+    keys = [
+        "model",
+        "batch",
+        "mode",
+        "neoflow_ms",
+        "peers",
+        "loss",
+        "ratios",
+        "missing",
+        "tune",
+        "trials",
+        "nbytes",
+        "memory",
+    ]
     assert status == 0 and list(result) == keys and result["missing"] == {} and result["ratios"]["torch"] > 0
     assert (result["model"], result["batch"], result["mode"]) == ("tiny", 16, mode)
     assert result["neoflow_ms"] > 0 and result["peers"]["torch"] > 0 and 1 < result["loss"] < 5

@@ -11,7 +11,7 @@ from neoflow.train.trainer import Trainer
 class Interpreted:
     """What `nf.compile` gives, evaluated with NumPy."""
 
-    def __init__(self, outputs, inputs=(), updates=None, target="cpu", precision="fp32", tune=None):
+    def __init__(self, outputs, inputs=(), updates=None, target="cpu", precision="fp32", tune=None, memory=None):
         updates = dict(updates or {})
         roots = nf.mixed_precision([*outputs, *updates.values()], precision)
         self.outputs, self.inputs = roots[: len(outputs)], list(inputs)

@@ -1,0 +1,128 @@
+"""A plan that fits into memory: the cheapest of those that do, by exact planning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from neoflow.code import Code
+from neoflow.errors import ConfigError
+from neoflow.expr.tensor import Parameter, Tensor
+from neoflow.graph import Graph
+from neoflow.partition import KernelCall, View, cost_of
+from neoflow.recompute.repeat import repeated
+from neoflow.recompute.search import Candidate, candidates
+from neoflow.recompute.steps import Steps, steps_of
+from neoflow.recompute.unroll import Run
+from neoflow.roofs import Roofs
+from neoflow.runtime.memory import amount
+from neoflow.runtime.plan import Plan
+from neoflow.runtime.planner import make_plan
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Kernel calls in order, and what else `make_plan` takes."""
+
+    graph: Graph
+    calls: tuple[KernelCall, ...]
+    in_place: frozenset[Parameter]
+    views: Mapping[Tensor, View]
+    kernels: Mapping[str, Code]
+    threads: int
+    prepared: int = 0
+
+    def plan(self) -> Plan:
+        return make_plan(self.graph, self.calls, self.in_place, self.views, self.kernels, self.threads, self.prepared)
+
+    def steps(self, roofs: Roofs) -> Steps:
+        """It in numbers, its kernels priced by what a machine reaches."""
+        return steps_of(
+            self.graph,
+            self.calls,
+            self.in_place,
+            self.views,
+            self.kernels,
+            self.threads,
+            lambda s: cost_of(s).seconds(roofs),
+        )
+
+    def running(self, steps: Steps, runs: Sequence[Run]) -> Program:
+        """The program that computes some of its temporaries again."""
+        calls, views = repeated(self.calls, self.views, steps, runs)
+        return replace(self, calls=calls, views=views)
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """program: what runs, of `steps` some again. whole: bytes with everything kept; limit: those there are. before,
+    after: seconds of all kernels with everything kept and with what runs again, by the estimate."""
+
+    program: Program
+    steps: Steps
+    runs: tuple[Run, ...]
+    plan: Plan
+    whole: int
+    limit: int
+    before: float
+    after: float
+
+    @property
+    def again(self) -> tuple[Run, ...]:
+        """What is computed again."""
+        return tuple(r for r in self.runs if r.wanted)
+
+    def __str__(self) -> str:
+        if not self.again:
+            return f"{amount(self.whole)} of {amount(self.limit)}: nothing need be computed again"
+        price = f"{1e3 * self.before:.4g} ms to {1e3 * self.after:.4g} ms (+{self.after / self.before - 1:.1%})"
+        return (
+            f"{amount(self.whole)} brought to {amount(self.plan.nbytes)} of {amount(self.limit)}: {len(self.again)} "
+            f"kernels run again beside {len(self.steps.steps)}, by the estimate from {price}"
+        )
+
+    def to_text(self) -> str:
+        """A line a kernel that runs again: what it frees, and its price."""
+        lines = [str(self), self.plan.memory]
+        for run in self.again:
+            names = ", ".join(self.steps.temporaries[m].name for m in run.wanted)
+            size, seconds = sum(self.steps.sizes[m] for m in run.wanted), self.steps.steps[run.step].seconds
+            lines.append(f"{names} not kept, {amount(size)}: {1e3 * seconds:.3g} ms again")
+        return "\n".join(lines)
+
+
+def fit(program: Program, limit: int, roofs: Roofs) -> Fitted:
+    """The fastest program by the estimate that needs no more than `limit` bytes of everything.
+
+    Raises `ConfigError` that says the least that works.
+    """
+    steps, plan = program.steps(roofs), program.plan()
+    whole, seconds, lasting = plan.nbytes, steps.seconds, plan.nbytes - plan.arena_bytes
+    if whole <= limit:
+        everything = tuple(Run(n) for n in range(len(steps.steps)))
+        return Fitted(program, steps, everything, plan, whole, limit, seconds, seconds)
+    found = list(candidates(steps))
+    for c in sorted(found, key=lambda c: (c.seconds, c.peak)):
+        if lasting + c.peak <= limit:
+            again = program.running(steps, c.runs)
+            if (plan := again.plan()).nbytes <= limit:
+                return Fitted(again, steps, c.runs, plan, whole, limit, seconds, c.seconds)
+    least, best = _least(program, steps, found, lasting)
+    raise ConfigError(
+        f"the program does not fit into {amount(limit)}: the least that works is {amount(least.nbytes)}, "
+        f"{least.nbytes} bytes ({least.memory}), by the estimate at {best.seconds / seconds:.2f} times the time; with "
+        f"everything kept it takes {amount(whole)}"
+    )
+
+
+def _least(program: Program, steps: Steps, found: Sequence[Candidate], lasting: int) -> tuple[Plan, Candidate]:
+    """The plan of the fewest bytes."""
+    best: tuple[Plan, Candidate] | None = None
+    for c in sorted(found, key=lambda c: (c.peak, c.seconds)):
+        if best is not None and best[0].nbytes <= lasting + c.peak:
+            break
+        plan = program.running(steps, c.runs).plan()
+        if best is None or plan.nbytes < best[0].nbytes:
+            best = plan, c
+    assert best is not None
+    return best
