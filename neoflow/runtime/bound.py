@@ -115,10 +115,10 @@ class Bound:
             if self._moves != self._store.moves:
                 self._moves = self._store.settle(self._parameters, self._device)
             prepare()
-            return action()
-        finally:
             if self._use.written:
                 self._store.changed()
+            return action()
+        finally:
             self._is_inside = False
 
     def _run(self) -> list[Any]:
