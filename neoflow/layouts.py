@@ -23,7 +23,7 @@ from neoflow.graph.packing import reading
 from neoflow.loops import default_schedule, problem_of
 from neoflow.loops.problem import NestProblem
 from neoflow.loops.tile import estimated_cycles, pieces, sides
-from neoflow.partition import KernelCall, Partition, Subgraph
+from neoflow.partition import Partition, Subgraph
 from neoflow.target import Target
 from neoflow.trace import tick
 
@@ -77,19 +77,27 @@ def lay_out(
     if not _may_share(graph, lasting):
         return Layouts(graph)
     first = cut(graph)
-    before = packed_bytes(first.calls, target)
-    requests = {r.wish.definition: r for r in _requests(first.calls, target, lasting, may_last)}
+    kernels = kernels_of(first)
+    before = packed_bytes(kernels, target)
+    requests = {r.wish.definition: r for r in _requests(kernels, target, lasting, may_last)}
     wishes = chosen(graph, tuple(requests.values()))
     while True:
         changed, derivation = pack_shared(graph, wishes)
         if not derivation.steps:
             return Layouts(graph, derivation, before, before, 0, first)
         second = cut(changed)
-        kept = _of_use(graph, requests, wishes, first.calls, second.calls, target)
+        then = kernels_of(second)
+        kept = _of_use(graph, requests, wishes, kernels, then, target)
         if len(kept) == len(wishes):
-            after = packed_bytes(second.calls, target)
+            after = packed_bytes(then, target)
             return Layouts(changed, derivation, before, after, sum(t.nbytes for t in packed_tensors(changed)), second)
         wishes = kept
+
+
+def kernels_of(cut: Partition) -> tuple[Subgraph, ...]:
+    """Of each call, those that are equal as one object: what is found out about it is found out once."""
+    known: dict[str, Subgraph] = {}
+    return tuple(known.setdefault(c.subgraph.digest, c.subgraph) for c in cut.calls)
 
 
 def packed_tensors(graph: Graph) -> tuple[Tensor, ...]:
@@ -151,9 +159,9 @@ def contracting(subgraph: Subgraph, target: Target) -> Contracting | None:
     return Contracting(anchor.definition, slot, axis, lanes, lanes * int(knobs["vectors"]), nbytes, cycles)
 
 
-def packed_bytes(calls: Sequence[KernelCall], target: Target) -> int:
+def packed_bytes(kernels: Sequence[Subgraph], target: Target) -> int:
     """Bytes that the kernels of a step pack for themselves by their default schedules."""
-    return sum(found.nbytes for c in calls if (found := contracting(c.subgraph, target)) is not None)
+    return sum(found.nbytes for s in kernels if (found := contracting(s, target)) is not None)
 
 
 @dataclass(frozen=True)
@@ -167,20 +175,20 @@ class Request:
 
 
 def _requests(
-    calls: Sequence[KernelCall], target: Target, lasting: Slots, may_last: Callable[[Subgraph], bool] | None
+    kernels: Sequence[Subgraph], target: Target, lasting: Slots, may_last: Callable[[Subgraph], bool] | None
 ) -> tuple[Request, ...]:
     """What the kernels of each definition ask for; where they differ, most of them."""
     found: dict[Definition, Counter[Request]] = {}
-    for call in calls:
+    for subgraph in kernels:
         tick()
-        kernel = contracting(call.subgraph, target)
+        kernel = contracting(subgraph, target)
         asked = None if kernel is None else _in_panels(kernel, target)
         if asked is None or asked.slot is None or (layout := layout_of(asked)) is None:
             continue
         slot = asked.definition.slots[asked.slot]
         nbytes = math.prod(slot.shape) * dt.itemsize(slot.dtype)
         is_sure = asked is kernel or nbytes > target.l2_bytes
-        lasts = may_last is not None and (asked.definition, asked.slot) in lasting and may_last(call.subgraph)
+        lasts = may_last is not None and (asked.definition, asked.slot) in lasting and may_last(subgraph)
         few = 1 if lasts else FEW
         request = Request(Wish(asked.definition, asked.slot, layout, few), asked.lanes, 1.0 if is_sure else CLEARLY)
         found.setdefault(asked.definition, Counter())[request] += 1
@@ -265,11 +273,11 @@ def best_set(asked: Sequence[tuple[Request, int]]) -> tuple[Layout, ...]:
 # ----------------------------------------------------------------------------------------------- what became of it
 
 
-def _cycles(calls: Sequence[KernelCall], target: Target) -> Mapping[Definition, float]:
+def _cycles(kernels: Sequence[Subgraph], target: Target) -> Mapping[Definition, float]:
     """Estimated cycles of a kernel of each definition, the mean of those in a step."""
     found: dict[Definition, list[float]] = {}
-    for call in calls:
-        if (kernel := contracting(call.subgraph, target)) is not None:
+    for subgraph in kernels:
+        if (kernel := contracting(subgraph, target)) is not None:
             found.setdefault(kernel.definition, []).append(kernel.cycles)
     return {d: sum(each) / len(each) for d, each in found.items()}
 
@@ -278,8 +286,8 @@ def _of_use(
     graph: Graph,
     requests: Mapping[Definition, Request],
     wishes: Sequence[Wish],
-    first: Sequence[KernelCall],
-    second: Sequence[KernelCall],
+    first: Sequence[Subgraph],
+    second: Sequence[Subgraph],
     target: Target,
 ) -> tuple[Wish, ...]:
     """The wishes whose kernels read what is packed where it lies, and take no longer than they may by the estimate.
@@ -288,7 +296,7 @@ def _of_use(
     """
     before, after = _cycles(first, target), _cycles(second, target)
     there = {t.definition: t for t in graph.nodes}
-    packing = {(k.definition, k.slot) for c in second if (k := contracting(c.subgraph, target)) is not None}
+    packing = {(k.definition, k.slot) for s in second if (k := contracting(s, target)) is not None}
     kept = []
     for wish in wishes:
         t = there[wish.definition]

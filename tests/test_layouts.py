@@ -6,7 +6,7 @@ import pytest
 import neoflow as nf
 from neoflow.graph import Layout, Wish, make_graph, optimize
 from neoflow.kept import records_in
-from neoflow.layouts import MADE, Request, best_set, lay_out, packed_bytes, serves
+from neoflow.layouts import MADE, Request, best_set, kernels_of, lay_out, packed_bytes, serves
 from neoflow.partition import partition
 from neoflow.pipeline import compile_program, stages
 from neoflow.trace import Trace
@@ -46,7 +46,7 @@ def test_weights_that_each_step_packs_are_packed_once(step):
     found = laid(step)
     assert len(found.derivation.steps) == 4, "each of the weights is packed along either of its dimensions"
     assert found.beside == 4 * 4 * SIZE * GATES and found.before - found.after == 4 * SIZE * GATES
-    assert found.after == packed_bytes(found.cut.calls, TARGET)
+    assert found.after == packed_bytes(kernels_of(found.cut), TARGET)
     assert f"operands packed once, {found.beside} bytes" in found.summary and "pack shared at" in str(found)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from typing import TypeVar, cast
 
 from neoflow.errors import GraphError
 from neoflow.expr.tensor import Compute, Definition, Tensor, topological
 
+T = TypeVar("T")
 Place = tuple[int, ...]
 """Where a tensor stands in the order. What takes the place of another stands right behind it: (3,), then (3, 0)."""
 
@@ -41,6 +43,8 @@ class Editor:
         """of `_edges`, for `_key`: a sum over the inputs, one of which changes when it is replaced"""
         self._kinds: dict[Callable[[Definition], Hashable], dict[Hashable, list[int]]] = {}
         """the computes of each kind, for each way to tell kinds that someone has asked for"""
+        self._found: dict[Hashable, object] = {}
+        """what `while_it_stays` was asked for, of the graph as it is now"""
         self._redirected: set[int] = set()
         """what does not read its `inputs` any more"""
         self._behind = itertools.count()
@@ -89,6 +93,12 @@ class Editor:
     def each_reader(self, t: Tensor) -> Iterator[Compute]:
         """`readers` one by one, for who need not see all of them; nothing may be replaced meanwhile."""
         return (r for n in self._uses[self._number[t.uid]] if isinstance(r := self._tensors[n], Compute))
+
+    def while_it_stays(self, key: Hashable, find: Callable[[], T]) -> T:
+        """What `find()` returns, called again only after something was replaced."""
+        if key not in self._found:
+            self._found[key] = find()
+        return cast(T, self._found[key])
 
     def is_read_once(self, t: Tensor) -> bool:
         """Whether one compute reads t, and the program does not return it."""
@@ -150,6 +160,7 @@ class Editor:
         `GraphError` when a key is not in the graph, its value differs in shape or type, or needs what reads the key;
         the editor is of no use then.
         """
+        self._found.clear()
         fresh: dict[int, None] = {}
         numbers = []
         for old, new in edit.items():

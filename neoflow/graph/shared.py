@@ -53,6 +53,10 @@ class ShareSums(Rewrite):
 
 def _linear(editor: Editor, t: Compute) -> Linear | None:
     """A sum that is no contraction as one product, which is none either."""
+    return editor.while_it_stays((_linear, t.uid), lambda: _found(editor, t))
+
+
+def _found(editor: Editor, t: Compute) -> Linear | None:
     body = t.definition.body
     is_sum = isinstance(body, Reduce) and body.op == "sum" and body.dtype in DTYPES and is_normal(t.definition)
     if not is_sum or is_contraction(t.definition):

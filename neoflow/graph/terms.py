@@ -139,7 +139,9 @@ class _View:
         if not isinstance(t, Compute) or t.definition.has_reduction:
             return None
         at = dict(zip(t.definition.axes, read.indices, strict=True)) if isinstance(read, Read) else {}
-        body = self.opened(t.definition.body, self.editor.inputs(t))
+        body = self.editor.while_it_stays(
+            (_View.opened, t.uid), lambda: self.opened(t.definition.body, self.editor.inputs(t))
+        )
         return substitute(body, {a: i for a, i in at.items() if a is not i})
 
     def is_across(self, factors: Sequence[Expr]) -> bool:

@@ -29,7 +29,9 @@ def test_every_part_counts():
 def test_everything_that_lowering_imports_counts():
     """But for what is in the target's text, the machine, and what has no say in it."""
     graph = grimp.build_graph("neoflow")
-    silent = {f"neoflow.{m}" for m in ("machine", "errors", "imports", "trace", "boundary", "arguments", "config", "roofs")}
+    silent = {
+        f"neoflow.{m}" for m in ("machine", "errors", "imports", "trace", "boundary", "arguments", "config", "roofs")
+    }
     kernels = ("neoflow.codegen.cpu.kernel", "neoflow.codegen.gpu.kernel")
     needed = set().union(*map(graph.find_upstream_modules, kernels)) - silent
     packages = {name.removesuffix(".py") for name in FOLLOWED}
