@@ -34,20 +34,31 @@ def laid(graph):
     return lay_out(graph, TARGET, partition)
 
 
-@pytest.fixture(scope="module")
-def step():
-    loss, x, weights = recurrence()
+def step_of(**sizes):
+    loss, x, weights = recurrence(**sizes)
     grads = nf.grad(loss, list(weights))
     updates = {w: w - 0.01 * d for w, d in zip(weights, grads, strict=True)}
     return optimize(make_graph([loss], [x], updates))
 
 
-def test_weights_that_each_step_packs_are_packed_once(step):
-    found = laid(step)
-    assert len(found.derivation.steps) == 4, "each of the weights is packed along either of its dimensions"
-    assert found.beside == 4 * 4 * SIZE * GATES and found.before - found.after == 4 * SIZE * GATES
+@pytest.fixture(scope="module")
+def step():
+    return step_of()
+
+
+def test_weights_that_each_step_packs_are_packed_once():
+    size = 1024
+    found, nbytes = laid(step_of(size=size)), 4 * size * GATES
+    assert len(found.derivation.steps) == 2, "each of the weights is packed along one of its dimensions"
+    assert found.beside == 2 * nbytes and found.before - found.after == 2 * STEPS * nbytes
     assert found.after == packed_bytes(kernels_of(found.cut), TARGET)
     assert f"operands packed once, {found.beside} bytes" in found.summary and "pack shared at" in str(found)
+
+
+def test_weights_that_are_read_in_place_too(step):
+    found = laid(step)
+    assert len(found.derivation.steps) == 2 and found.beside == 2 * 4 * SIZE * GATES
+    assert found.before == found.after == packed_bytes(kernels_of(found.cut), TARGET)
 
 
 def test_nothing_is_asked_for_where_nothing_is_shared():
