@@ -41,6 +41,7 @@ _LAZY = {
     "expr": "neoflow.expr",
     "get_value": "neoflow.runtime.parameters",
     "grad": "neoflow.autodiff",
+    "jax": "neoflow.interop.jax",
     "load": "neoflow.package.loading",
     "load_parameters": "neoflow.runtime.parameters",
     "mixed_precision": "neoflow.pipeline",
@@ -55,7 +56,7 @@ _LAZY = {
 """Public names that live in a stage of their own, and that stage; a name of a module is the module. The others are of
 the language."""
 
-_EXTRAS = ("torch",)
+_EXTRAS = ("jax", "torch")
 """Public names that need another library: `from neoflow import *` leaves them."""
 
 __all__ = [

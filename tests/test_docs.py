@@ -29,9 +29,12 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
         ("training", 45),
         ("packages", 15),
         pytest.param("pytorch", 20, marks=[pytest.mark.torch, pytest.mark.slow]),
+        pytest.param("jax", 15, marks=[pytest.mark.jax, pytest.mark.slow]),
     ],
 )
 def test_a_page_shows_what_happens(page, least):
+    if page == "jax":
+        pytest.importorskip("jax")
     text = re.sub(r"^```.*$", "", (ROOT / "docs" / f"{page}.md").read_text(), flags=re.MULTILINE)
     test = doctest.DocTestParser().get_doctest(text, {}, page, f"docs/{page}.md", 0)
     output: list[str] = []

@@ -31,6 +31,7 @@ from neoflow.expr.ir import (
     postorder,
     uids,
 )
+from neoflow.text import html
 
 
 class Definition(Node):
@@ -138,6 +139,10 @@ class Tensor(Source):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {self.dtype}{list(self.shape)}>"
+
+    def _repr_html_(self) -> str:
+        """As notebooks show it: its definition."""
+        return html.code(str(self))
 
     def __bool__(self) -> bool:
         if "truth" in self.__dict__:

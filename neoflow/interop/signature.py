@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -114,3 +115,17 @@ def identifier(text: str) -> str:
     """A text as a name that PyTorch takes for an operator."""
     found = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "operator"
     return f"_{found}" if found[0].isdigit() else found
+
+
+class Names:
+    """The names that operators of one library have."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def unique(self, wished: str) -> str:
+        """A name that no other operator has: of a function that is defined again, another one."""
+        names = itertools.chain([wished], (f"{wished}_{n}" for n in itertools.count(2)))
+        found = next(n for n in names if n not in self._taken)
+        self._taken.add(found)
+        return found

@@ -17,12 +17,15 @@ from neoflow.report.searches import searches
 from neoflow.report.style import CSS, SORTING
 from neoflow.roofs import Roofs
 from neoflow.runtime.plan import Plan
+from neoflow.text.html import framed
 from neoflow.trace import Trace
 from neoflow.tuning import SearchCurve
 
 _LONGEST = 200_000
 """Characters of one stage's text that the report shows."""
 _MIB = float(1 << 20)
+_HEIGHT = 640
+"""Pixels of a report in a notebook."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,10 @@ class Report:
     roofs: Roofs
     compiled: Compiled
     searches: Sequence[SearchCurve] = ()
+
+    def _repr_html_(self) -> str:
+        """As notebooks show it: the page itself."""
+        return framed(render(self), _HEIGHT)
 
 
 def page(title: str, head: str, sections: Sequence[str], data: str = "") -> str:

@@ -16,6 +16,7 @@ from neoflow.runtime.exchange import Exchange
 from neoflow.runtime.executor import Executor, Loaded, OutOfRange
 from neoflow.runtime.plan import Plan
 from neoflow.runtime.store import ParameterStore
+from neoflow.text import html
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,14 @@ class KernelTime:
     name: str
     seconds: float
     share: float
+
+
+class Profile(list[KernelTime]):
+    """The calls of a plan in order; notebooks show a table."""
+
+    def _repr_html_(self) -> str:
+        rows = [(t.name, t.seconds * 1e6, f"{t.share:.1%}") for t in self]
+        return html.table(f"{sum(t.seconds for t in self) * 1e3:.4g} ms", ("kernel", "us", "share"), rows)
 
 
 T = TypeVar("T")
@@ -160,4 +169,4 @@ class Bound:
         medians = np.median(np.array(samples).reshape(runs, -1), axis=0)
         total = float(medians.sum()) or 1.0
         names = [c.name for c in self.plan.calls]
-        return [KernelTime(n, float(s), float(s) / total) for n, s in zip(names, medians, strict=True)]
+        return Profile(KernelTime(n, float(s), float(s) / total) for n, s in zip(names, medians, strict=True))

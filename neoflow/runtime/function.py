@@ -25,6 +25,7 @@ from neoflow.runtime.executor import Loaded, OutOfRange
 from neoflow.runtime.plan import Plan
 from neoflow.runtime.store import ParameterStore
 from neoflow.runtime.transfer import OnDevice, needs
+from neoflow.text import html
 
 
 class Compilation(Protocol):
@@ -115,6 +116,16 @@ class Function(Bound):
         updated = ", ".join(p.name for p, _ in graph.updates)
         updates = f", updates {updated}" if updated else ""
         return f"<Function ({told(self.inputs)}) -> [{told(graph.outputs)}]{updates}: {calls} kernel calls>"
+
+    def _repr_html_(self) -> str:
+        """As notebooks show it: what it takes, gives and changes."""
+        graph = self.compiled.graph
+        updated = {id(p) for p, _ in graph.updates}
+        kinds: list[tuple[str, Tensor]] = [("input", t) for t in self.inputs]
+        kinds += [("parameter, updated" if id(p) in updated else "parameter", p) for p in self.parameters]
+        kinds += [("output", t) for t in graph.outputs]
+        rows = [(kind, t.name, t.dtype, " x ".join(map(str, t.shape))) for kind, t in kinds]
+        return html.table(f"{len(self.plan.calls)} kernel calls", ("", "name", "dtype", "shape"), rows)
 
     def _located(self, fault: OutOfRange) -> RuntimeFault:
         """A fault of a kernel with the value, its place and the user's line, where NumPy finds them."""

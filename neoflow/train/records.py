@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from neoflow.text import html
+
 
 @dataclass(frozen=True)
 class StepRecord:
@@ -57,3 +59,9 @@ class History:
         best = "" if self.best is None else f"best epoch {self.best}, "
         counts = f"{len(self.losses)} steps, {len(self.epochs)} epochs"
         return f"<History {counts}, {loss}{best}{self.seconds:.1f} s, {self.stopped}>"
+
+    def _repr_html_(self) -> str:
+        """As notebooks show it: its epochs."""
+        names = list(self.epochs[0].values) if self.epochs else []
+        rows = [(e.epoch, *(e.values.get(n, "") for n in names), e.seconds) for e in self.epochs]
+        return html.table(repr(self), ("epoch", *names, "seconds"), rows)

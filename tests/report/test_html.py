@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 
 import numpy as np
@@ -106,6 +107,12 @@ def times(step):
 def report(step, times):
     rows = kernel_rows(step.compiled, times)
     return Report(run_record(rows), 0.5, rows, ROOFS, step.compiled)
+
+
+@pytest.mark.tvm
+def test_a_notebook_shows_the_page_itself(report):
+    shown = report._repr_html_()
+    assert shown.startswith("<iframe srcdoc=") and unescape(re.search('srcdoc="([^"]*)"', shown)[1]) == render(report)
 
 
 @pytest.mark.tvm

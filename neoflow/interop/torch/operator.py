@@ -10,8 +10,6 @@ find them in the next process:
 
 from __future__ import annotations
 
-import itertools
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,17 +18,18 @@ import torch
 from neoflow.caller import caller
 from neoflow.errors import ArgumentError
 from neoflow.interop.family import LIMIT, Case, Family
-from neoflow.interop.signature import Signature, identifier, signature_of
+from neoflow.interop.named import Named
+from neoflow.interop.signature import Names, Signature, identifier, signature_of
 from neoflow.interop.torch.derivatives import Transformed, keep, over, pulled
 from neoflow.interop.torch.tensors import Run, empty_results, runner, spec_of
 from neoflow.tune import Limits
 
 _NAMESPACE = "neoflow"
 _AUTOCAST = ("cpu", "cuda")
-_taken: set[str] = set()
+unique = Names().unique
 
 
-class Operator:
+class Operator(Named):
     """What `nf.torch.operator` makes: called with tensors, gives tensors.
 
     Gradients of any order, `torch.func`, `torch.compile`, autocast and `no_grad` work as with PyTorch's own operators.
@@ -46,7 +45,8 @@ class Operator:
         limit: int,
         autocast: torch.dtype | None,
     ):
-        self.signature, self._family = signature, Family(function, signature, limit)
+        super().__init__(function, signature)
+        self._family = Family(function, signature, limit)
         self._target, self._tune = target, tune
         self._count = len(signature.arguments)
         self._tensors = tuple(n for n, a in enumerate(signature.arguments) if a.is_tensor)
@@ -57,8 +57,6 @@ class Operator:
         self._runs: dict[Any, Run] = {}
         self._saves: dict[Any, bool] = {}
         self._known: dict[Any, Case] = {}
-        self.__name__, self.__doc__ = signature.name, function.__doc__
-        self.__module__, self.__qualname__ = function.__module__, getattr(function, "__qualname__", signature.name)
         self.op, self.saving, self.derived = self._registered(autocast)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -79,27 +77,6 @@ class Operator:
                 found = self.saving(*args, wanted)
                 return tuple(found[: self.signature.outputs]) if self.signature.outputs else found[0]
         return self.op(*args)
-
-    def __repr__(self) -> str:
-        return f"<Operator {self.signature.name}({', '.join(a.schema for a in self.signature.arguments)})>"
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Operator:
-        return self
-
-    def __copy__(self) -> Operator:
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """By the name that it has in its module: another process defines it again."""
-        module = sys.modules.get(self.__module__)
-        for name, value in vars(module).items() if module is not None else ():
-            if value is self:
-                return getattr, (_Importing(self.__module__), name)
-        raise ArgumentError(
-            f"operator {self.signature.name} is no name of module {self.__module__}: define it at the top of one, so "
-            "that another process finds it",
-            caller(),
-        )
 
     # ----------------------------------------------------------------------------------------------------- its cases
 
@@ -274,16 +251,6 @@ class Operator:
         return over(info.batch_size, self._family.of(of), values, in_dims[0], self.derived)
 
 
-class _Importing:
-    """A module by its name, for pickling."""
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return __import__, (self.name, None, None, ("*",))
-
-
 def _key(args: Sequence[Any]) -> tuple[Any, ...]:
     """What a run is found by; it cannot be hashed where an extent is symbolic."""
     return tuple([(a.dtype, a.shape, a.is_cpu) if isinstance(a, torch.Tensor) else a for a in args])
@@ -291,14 +258,6 @@ def _key(args: Sequence[Any]) -> tuple[Any, ...]:
 
 def _define(name: str, schema: str, compute: Callable[..., Any]) -> Any:
     return torch.library.custom_op(name, compute, mutates_args=(), schema=schema)
-
-
-def unique(wished: str) -> str:
-    """A name that no other operator has: of a function that is defined again, another one."""
-    names = itertools.chain([wished], (f"{wished}_{n}" for n in itertools.count(2)))
-    found = next(n for n in names if n not in _taken)
-    _taken.add(found)
-    return found
 
 
 def operator(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from neoflow import pipeline
 from neoflow.dtype import NUMPY
 from neoflow.errors import RuntimeFault
+from neoflow.interop.compiled import compiled
 from neoflow.interop.family import Case, Spec
 from neoflow.runtime.device import ALIGNMENT
 from neoflow.runtime.executor import OutOfRange
@@ -21,7 +19,6 @@ from neoflow.tune import Limits
 Run = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in NUMPY}
 NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
-log = logging.getLogger("neoflow")
 
 
 def spec_of(t: torch.Tensor, name: str) -> Spec:
@@ -44,27 +41,7 @@ def runner(case: Case, device: str, target: str | None, tune: float | Limits | N
         return lambda tensors: [t.zero_() for t in empty_results(case, tensors[0])]
     if device not in ("cpu", "cuda"):
         raise RuntimeFault(f"operator {case.family.signature.name}: tensors on {device}; there are cpu and cuda")
-    if (
-        target is not None
-        and target.partition(":")[0] != device
-        and not (device == "cuda" and target.startswith("nvptx"))
-    ):
-        raise RuntimeFault(
-            f"operator {case.family.signature.name} is for target {target!r}, its tensors are on {device}"
-        )
-    begun = time.monotonic()
-    program = case.program
-    function = pipeline.compile(list(program.outputs), list(program.inputs), target=target or device, tune=tune)
-    built = function.compiled.built
-    log.info(
-        "operator %s: compiled %s for %s in %.2f s, %d kernels of which %d are new",
-        case.family.signature.name,
-        case.what,
-        device,
-        time.monotonic() - begun,
-        built + function.compiled.cached,
-        built,
-    )
+    function = compiled(case, device, target, tune)
     return _OnCpu(case, function) if device == "cpu" else _OnGpu(function)
 
 
