@@ -120,7 +120,7 @@ class _Cone:
         """Seconds of these and their sum; contractions that nothing else reads add what there is where they end, or
         are one sum."""
         first, links = column[0], [t for t in column if isinstance(t, Compute)]
-        if not (links and is_contraction(links[0].definition) and self._is_private(column)):
+        if not (_are_alike(column) and is_contraction(links[0].definition) and self._is_private(column)):
             return _apart(column)
         chain = _alone(column) + cost.moved((len(column) - 1) * first.nbytes)
         return chain - spared(self.editor, links, (self.root,))
@@ -171,13 +171,17 @@ def _reduces(t: Compute) -> bool:
     return isinstance(t.definition.body, Reduce)
 
 
+def _are_alike(column: Column) -> bool:
+    """Whether all are computes of one definition."""
+    definitions = {t.definition if isinstance(t, Compute) else None for t in column}
+    return len(definitions) == 1 and None not in definitions
+
+
 def _differing(editor: Editor, column: Column) -> tuple[Column, ...]:
     """Of computes that are one linear function of what differs among their operands, these; otherwise nothing."""
     first = column[0]
     computes = [t for t in column if isinstance(t, Compute)]
-    if not isinstance(first, Compute) or any(t.definition is not first.definition for t in computes):
-        return ()
-    if len(computes) < len(column) or first.dtype not in DTYPES:
+    if not isinstance(first, Compute) or not _are_alike(column) or first.dtype not in DTYPES:
         return ()
     columns = tuple(zip(*map(editor.inputs, computes), strict=True))
     differ = frozenset(n for n, c in enumerate(columns) if any(t is not c[0] for t in c))

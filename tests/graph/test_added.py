@@ -86,3 +86,9 @@ def test_narrow_types_and_terms_that_others_read_stay():
     assert not run(graph, Pass("add", (AddFirst(),)))[1].steps
     first = product(A)
     assert not added([total(first, product(B)), nf.exp(first)])[1].steps
+
+
+def test_a_function_of_products_that_are_not_alike():
+    three = nf.compute((N, N), lambda i, j: nf.sum(A[i, K] * B[K, j] * C[i, j], axis=[K]))
+    doubled = [nf.compute((N, N), lambda i, j, x=x: 2.0 * x[j, i]) for x in (product(A), three, product(B))]
+    added([total(*doubled)])
