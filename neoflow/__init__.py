@@ -46,6 +46,7 @@ _LAZY = {
     "load_parameters": "neoflow.runtime.parameters",
     "mixed_precision": "neoflow.pipeline",
     "nn": "neoflow.nn",
+    "onnx": "neoflow.interop.onnx",
     "optim": "neoflow.nn.optim",
     "save_parameters": "neoflow.runtime.parameters",
     "set_value": "neoflow.runtime.parameters",
@@ -56,7 +57,7 @@ _LAZY = {
 """Public names that live in a stage of their own, and that stage; a name of a module is the module. The others are of
 the language."""
 
-_EXTRAS = ("jax", "torch")
+_EXTRAS = ("jax", "onnx", "torch")
 """Public names that need another library: `from neoflow import *` leaves them."""
 
 __all__ = [

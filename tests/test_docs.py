@@ -30,11 +30,13 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
         ("packages", 15),
         pytest.param("pytorch", 20, marks=[pytest.mark.torch, pytest.mark.slow]),
         pytest.param("jax", 15, marks=[pytest.mark.jax, pytest.mark.slow]),
+        pytest.param("onnx", 20, marks=[pytest.mark.onnx, pytest.mark.slow]),
     ],
 )
-def test_a_page_shows_what_happens(page, least):
+def test_a_page_shows_what_happens(page, least, monkeypatch, tmp_path):
     if page == "jax":
         pytest.importorskip("jax")
+    monkeypatch.chdir(tmp_path)
     text = re.sub(r"^```.*$", "", (ROOT / "docs" / f"{page}.md").read_text(), flags=re.MULTILINE)
     test = doctest.DocTestParser().get_doctest(text, {}, page, f"docs/{page}.md", 0)
     output: list[str] = []

@@ -15,7 +15,7 @@ MODULES = (constant, cumulative, dsl, fill, indexing, join, ordering, padding, p
 
 def test_every_public_name_is_there():
     assert len(set(nf.__all__)) == len(nf.__all__)
-    assert set(dir(nf)) - set(nf.__all__) == {"jax", "torch"}
+    assert set(dir(nf)) - set(nf.__all__) == {"jax", "onnx", "torch"}
     for name in nf.__all__:
         getattr(nf, name)
 
