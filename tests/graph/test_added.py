@@ -88,7 +88,8 @@ def test_narrow_types_and_terms_that_others_read_stay():
     assert not added([total(first, product(B)), nf.exp(first)])[1].steps
 
 
-def test_a_function_of_products_that_are_not_alike():
-    three = nf.compute((N, N), lambda i, j: nf.sum(A[i, K] * B[K, j] * C[i, j], axis=[K]))
-    doubled = [nf.compute((N, N), lambda i, j, x=x: 2.0 * x[j, i]) for x in (product(A), three, product(B))]
-    added([total(*doubled)])
+def test_a_function_of_a_product_and_of_another_tensor():
+    steps = nf.placeholder((3, N, N), name="steps")
+    part = nf.compute((N, N), lambda i, j: steps[1, i, j])
+    turned = [nf.compute((N, N), lambda i, j, x=x: 2.0 * x[j, i]) for x in (product(A), part)]
+    added([total(*turned)], (A, W, steps))
