@@ -16,7 +16,6 @@ from neoflow.runtime.exchange import Exchange
 from neoflow.runtime.executor import Executor, Loaded, OutOfRange
 from neoflow.runtime.plan import Plan
 from neoflow.runtime.store import ParameterStore
-from neoflow.text import html
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,8 @@ class Profile(list[KernelTime]):
     """The calls of a plan in order; notebooks show a table."""
 
     def _repr_html_(self) -> str:
+        from neoflow.text import html  # imported here: what a package runs is not shown
+
         rows = [(t.name, t.seconds * 1e6, f"{t.share:.1%}") for t in self]
         return html.table(f"{sum(t.seconds for t in self) * 1e3:.4g} ms", ("kernel", "us", "share"), rows)
 

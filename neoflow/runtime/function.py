@@ -25,7 +25,6 @@ from neoflow.runtime.executor import Loaded, OutOfRange
 from neoflow.runtime.plan import Plan
 from neoflow.runtime.store import ParameterStore
 from neoflow.runtime.transfer import OnDevice, needs
-from neoflow.text import html
 
 
 class Compilation(Protocol):
@@ -119,6 +118,8 @@ class Function(Bound):
 
     def _repr_html_(self) -> str:
         """As notebooks show it: what it takes, gives and changes."""
+        from neoflow.text import html  # imported here: what a package runs is not shown
+
         graph = self.compiled.graph
         updated = {id(p) for p, _ in graph.updates}
         kinds: list[tuple[str, Tensor]] = [("input", t) for t in self.inputs]
