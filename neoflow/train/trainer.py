@@ -130,6 +130,7 @@ class Trainer:
         self.functions: dict[str, Function] = {}
         self._predicted: dict[tuple[Tensor, ...], tuple[Outputs, Function]] = {}
         self._saved = self.position
+        self._has_claimed = False
         self.begun = Begun()
         self.swaps: list[SwapRecord] = []
         self._show: Silent | None = None
@@ -357,13 +358,16 @@ class Trainer:
         if self.checkpoint is None:
             return
         check_folder(self.checkpoint)
-        if self._saved.step:
+        if self._saved.step or self._has_claimed:
             return
         if found := checkpoints(self.checkpoint):
             raise CheckpointError(
                 f"{self.checkpoint} has checkpoints of another run (up to {found[-1].name}): resume it, or choose "
                 "another folder"
             )
+        self._has_claimed = (
+            True  # also when the first checkpoint is there and an interrupt comes before `_saved` says so
+        )
 
 
 def _samples(t: Placeholder, axis: int | Mapping[Placeholder, int]) -> int:

@@ -13,6 +13,7 @@ import pytest
 import neoflow as nf
 from neoflow import CheckpointError
 from neoflow.runtime.parameters import get_value, set_value
+from neoflow.train import trainer as training
 from neoflow.train.checkpoint import Position, checkpoints, load_checkpoint, save_checkpoint
 from tests.runtime.programs import InterpretedTrainer, Softmax, batches
 
@@ -291,3 +292,21 @@ def test_a_new_run_does_not_mix_with_an_old_one(tmp_path):
         Softmax().trainer(checkpoint=tmp_path).fit(batches(), 1)
     with pytest.raises(CheckpointError, match="no checkpoint folder"):
         Softmax().trainer().resume()
+
+
+@pytest.mark.tvm
+def test_an_interrupt_behind_the_first_checkpoint_leaves_the_folder_to_the_run(tmp_path, monkeypatch):
+    trainer = Softmax().trainer(nf.Trainer, checkpoint=tmp_path)
+    written = training.save_checkpoint
+
+    def interrupted(*given):
+        written(*given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "save_checkpoint", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.fit(batches(), 1)
+    assert checkpoints(tmp_path)
+    monkeypatch.undo()
+    trainer.fit(batches(), 2)
+    assert trainer.position.epoch == 2
