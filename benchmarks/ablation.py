@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.models.measure import revision
-from benchmarks.results import write
+from benchmarks.results import last_of_each, write
 from benchmarks.steps.contenders import ROOT
 from neoflow.report.machine import processor
 
@@ -149,14 +149,7 @@ def from_json(text: str) -> Ablation:
 
 def read(path: Path) -> dict[str, Ablation]:
     """By model, the last one of each; a line that was cut off is passed over."""
-    found: dict[str, Ablation] = {}
-    for line in path.read_text().splitlines() if path.exists() else ():
-        try:
-            ablation = from_json(line)
-        except (ValueError, TypeError, KeyError):
-            continue
-        found[ablation.model] = ablation
-    return found
+    return last_of_each(path, from_json, lambda found: found.model)
 
 
 def names_of(found: Iterable[Ablation]) -> list[str]:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.results import write
+from benchmarks.results import last_of_each, write
 from neoflow.report.gaps import KernelGap, gap_table, kernel_gaps
 from neoflow.report.machine import processor
 
@@ -118,14 +118,7 @@ def from_json(text: str) -> Step:
 
 def read(path: Path) -> dict[str, Step]:
     """By model, the last one of each; a line that was cut off is passed over."""
-    found: dict[str, Step] = {}
-    for line in path.read_text().splitlines() if path.exists() else ():
-        try:
-            step = from_json(line)
-        except (ValueError, TypeError, KeyError):
-            continue
-        found[step.model] = step
-    return found
+    return last_of_each(path, from_json, lambda found: found.model)
 
 
 def table(found: Mapping[str, Step]) -> list[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
+T = TypeVar("T")
 PATH = Path(__file__).parent / "RESULTS.md"
 
 
@@ -17,3 +19,18 @@ def write(section: str, title: str, how: str, lines: Sequence[str]) -> None:
     head = before.rstrip("\n") + "\n\n"
     text = f"## {title}\n\n{datetime.date.today().isoformat()}, {how}.\n\n" + "\n".join(lines) + "\n"
     PATH.write_text(head + start + text + end + (f"\n{after.lstrip()}" if after.strip() else ""))
+
+
+def last_of_each(path: Path, parse: Callable[[str], T], name: Callable[[T], str]) -> dict[str, T]:
+    """The lines of a file by name, the last one of each; one that a stopped run has left incomplete is passed over.
+
+    parse: raises `ValueError`, `TypeError` or `KeyError` for what is no such line.
+    """
+    found: dict[str, T] = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            one = parse(line)
+        except (ValueError, TypeError, KeyError):
+            continue
+        found[name(one)] = one
+    return found

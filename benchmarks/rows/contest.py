@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.results import last_of_each
 from benchmarks.rows.cases import Row
 from benchmarks.rows.worker import DEFAULT, TUNED
 from neoflow.contest.contenders import OURS, PEERS, Contender, build_expert, environment
@@ -79,14 +80,7 @@ class Measured:
 
 def read(path: Path) -> dict[str, Measured]:
     """Rows by name, the last one of each; a line that a stopped run has left incomplete is passed over."""
-    found: dict[str, Measured] = {}
-    for line in path.read_text().splitlines() if path.exists() else ():
-        try:
-            row = Measured(**json.loads(line))
-        except (ValueError, TypeError):
-            continue
-        found[row.name] = row
-    return found
+    return last_of_each(path, lambda line: Measured(**json.loads(line)), lambda found: found.name)
 
 
 def append(path: Path, row: Measured) -> None:

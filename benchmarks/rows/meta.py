@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.results import last_of_each
 from benchmarks.rows import contest
 from benchmarks.rows.cases import Row, rows
 from benchmarks.rows.contest import NAMES, Setting
@@ -54,14 +55,7 @@ class Compared:
 
 def read(path: Path) -> dict[str, Compared]:
     """By row, the last of each; a line that was cut off is passed over."""
-    found: dict[str, Compared] = {}
-    for line in path.read_text().splitlines() if path.exists() else ():
-        try:
-            row = Compared(**json.loads(line))
-        except (ValueError, TypeError):
-            continue
-        found[row.name] = row
-    return found
+    return last_of_each(path, lambda line: Compared(**json.loads(line)), lambda found: found.name)
 
 
 def compare_all(
