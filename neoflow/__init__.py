@@ -157,6 +157,7 @@ __all__ = [
     "round",
     "rsqrt",
     "save_parameters",
+    "scan",
     "scatter",
     "select",
     "set_value",

@@ -55,6 +55,7 @@ from neoflow.expr.dsl import (
 from neoflow.expr.interp import evaluate
 from neoflow.expr.products import einsum, matmul
 from neoflow.expr.reducers import all, any, std, var
+from neoflow.expr.scan import scan
 from neoflow.expr.shape.cumulative import cumsum
 from neoflow.expr.shape.fill import arange, eye, full, full_like, ones, ones_like, zeros, zeros_like
 from neoflow.expr.shape.indexing import diagonal, gather, one_hot, take, take_along_axis, tril, triu
@@ -144,6 +145,7 @@ __all__ = [
     "roll",
     "round",
     "rsqrt",
+    "scan",
     "scatter",
     "select",
     "sigmoid",

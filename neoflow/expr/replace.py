@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from neoflow.expr.tensor import Compute, Tensor
+from neoflow.expr.tensor import Tensor
 
 
 def replaced(roots: Sequence[Tensor], instead: Callable[[Tensor], Tensor | None]) -> list[Tensor]:
@@ -24,7 +24,7 @@ def replaced(roots: Sequence[Tensor], instead: Callable[[Tensor], Tensor | None]
         if t not in substitutes:
             substitutes[t] = instead(t)
         other = substitutes[t]
-        needs = (other,) if other is not None else t.inputs if isinstance(t, Compute) else ()
+        needs = (other,) if other is not None else t.inputs
         waiting = [n for n in needs if n not in new]
         if waiting:
             stack.extend(reversed(waiting))
@@ -32,8 +32,8 @@ def replaced(roots: Sequence[Tensor], instead: Callable[[Tensor], Tensor | None]
         stack.pop()
         if other is not None:
             new[t] = new[other]
-        elif isinstance(t, Compute) and any(new[n] is not n for n in t.inputs):
-            new[t] = Compute(t.definition, tuple(new[n] for n in t.inputs), t.name, t.axis_names, t.where)
+        elif any(new[n] is not n for n in t.inputs):
+            new[t] = t.over(tuple(new[n] for n in t.inputs))
         else:
             new[t] = t
     return [new[t] for t in roots]

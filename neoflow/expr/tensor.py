@@ -124,6 +124,20 @@ class Tensor(Source):
             object.__setattr__(self, key, value)
 
     @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """What it is computed from: nothing, of what is given."""
+        return ()
+
+    def over(self, inputs: tuple[Tensor, ...]) -> Tensor:
+        """The same of other inputs, in their order."""
+        return self
+
+    @property
+    def structure(self) -> str:
+        """What it is apart from its name and its inputs, as a text that is the same in every process."""
+        return f"{type(self).__name__} {self.shape} {self.dtype}"
+
+    @property
     def rank(self) -> int:
         return len(self.shape)
 
@@ -190,6 +204,10 @@ class Constant(Tensor):
         found.update(self.value.tobytes())
         return found.hexdigest()
 
+    @property
+    def structure(self) -> str:
+        return f"Constant {self.digest}"
+
 
 class Compute(Tensor):
     """A tensor given by a definition over other tensors. `axis_names` names the axes for printing, by ident."""
@@ -214,6 +232,13 @@ class Compute(Tensor):
     def weak(self) -> bool:
         return "choice" in self.__dict__
 
+    def over(self, inputs: tuple[Tensor, ...]) -> Compute:
+        return Compute(self.definition, inputs, self.name, self.axis_names, self.where)
+
+    @property
+    def structure(self) -> str:
+        return self.definition.digest
+
 
 def tensor_of(read: Read) -> Tensor:
     """The tensor that an open read reads."""
@@ -235,22 +260,22 @@ def topological(roots: list[Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
         elif tensor.uid not in state:
             state[tensor.uid] = False
             stack.append((tensor, True))
-            if isinstance(tensor, Compute):
-                stack.extend((t, False) for t in reversed(tensor.inputs) if t.uid not in state)
+            stack.extend((t, False) for t in reversed(tensor.inputs) if t.uid not in state)
     return order
 
 
-def structural_hash(roots: list[Tensor] | tuple[Tensor, ...]) -> str:
-    """SHA-256 of a program, whatever its names: equal for equal definitions wired alike."""
+def structural_hash(
+    roots: list[Tensor] | tuple[Tensor, ...], leaves: list[Tensor] | tuple[Tensor, ...] = ()
+) -> str:
+    """SHA-256 of a program, whatever its names: equal for equal definitions wired alike. leaves: what is told apart by
+    its place among them, whether it is read or not."""
     number: dict[int, int] = {}
     text = []
-    for tensor in topological(roots):
+    for tensor in (*leaves, *topological(roots)):
+        if tensor.uid in number:
+            continue
         number[tensor.uid] = len(number)
-        if isinstance(tensor, Compute):
-            text.append(f"{tensor.definition.digest} {[number[t.uid] for t in tensor.inputs]}")
-        elif isinstance(tensor, Constant):
-            text.append(f"Constant {tensor.digest}")
-        else:
-            text.append(f"{type(tensor).__name__} {tensor.shape} {tensor.dtype}")
+        inputs = f" {[number[t.uid] for t in tensor.inputs]}" if tensor.inputs or isinstance(tensor, Compute) else ""
+        text.append(f"{tensor.structure}{inputs}")
     text.append(f"roots {[number[t.uid] for t in roots]}")
     return hashlib.sha256("\n".join(text).encode()).hexdigest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from neoflow import dtype as dt
 from neoflow.errors import ExpressionError, shown
 from neoflow.expr.interp.body import Body
 from neoflow.expr.interp.types import Types
+from neoflow.expr.recurrence import Last, Looped, Run, Stacked
 from neoflow.expr.tensor import Compute, Constant, Parameter, Tensor, topological
 
 
@@ -32,31 +33,74 @@ def evaluate(
     for fed in feeds:
         if isinstance(feeds, Mapping) and not isinstance(fed, Tensor):
             raise ExpressionError(f"feeds has the key {shown(fed)}; its keys are tensors: feeds={{x: array}}")
-        if isinstance(fed, Compute):
+        if isinstance(fed, (Compute, Looped)):
             raise ExpressionError(f"{fed.name} is computed, not fed; feed the placeholders it reads", fed.where)
         if isinstance(fed, Constant):
             raise ExpressionError(
                 f"{fed.name} is a constant and keeps its value; what changes is a placeholder", fed.where
             )
-    order = topological(roots)
+    with np.errstate(all="ignore"):
+        found = _values(roots, lambda t: _fed(t, feeds, types), types)
+        return [np.array(v, dtype=types.stored(t.dtype), order="C") for t, v in zip(roots, found, strict=True)]
+
+
+def _values(
+    roots: Sequence[Tensor], leaf: Callable[[Tensor], np.ndarray], types: Types
+) -> list[np.ndarray]:
+    """The values of tensors, as they are worked with."""
+    order = topological(list(roots))
     pending = dict.fromkeys(order, 0)
     for user in order:
-        for t in user.inputs if isinstance(user, Compute) else ():
+        for t in user.inputs:
             pending[t] += 1
     for t in roots:
         pending[t] += 1
+    wanted: dict[Run, list[Looped]] = {}
+    for t in order:
+        if isinstance(t, Looped):
+            wanted.setdefault(t.run, []).append(t)
     values: dict[Tensor, np.ndarray] = {}
-    with np.errstate(all="ignore"):
-        for t in order:
-            if not isinstance(t, Compute):
-                values[t] = _fed(t, feeds, types)
-                continue
+    for t in order:
+        if isinstance(t, Looped):
+            if t not in values:
+                values.update(_looped(wanted[t.run], [values[s] for s in t.inputs], types))
+        elif isinstance(t, Compute):
             values[t] = Body(t, [values[s] for s in t.inputs], types).run()
-            for s in t.inputs:
-                pending[s] -= 1
-                if not pending[s]:
-                    del values[s]
-        return [np.array(values[t], dtype=types.stored(t.dtype), order="C") for t in roots]
+        else:
+            values[t] = leaf(t)
+        for s in t.inputs:
+            pending[s] -= 1
+            if not pending[s]:
+                del values[s]
+    return [values[t] for t in roots]
+
+
+def _looped(wanted: Sequence[Looped], inputs: Sequence[np.ndarray], types: Types) -> dict[Tensor, np.ndarray]:
+    """What leads out of a run: step by step."""
+    recurrence = wanted[0].run.recurrence
+    n, m = len(recurrence.carried), len(recurrence.slices)
+    carried, rows = list(inputs[:n]), inputs[n : n + m]
+    known: dict[Tensor, np.ndarray] = dict(zip(recurrence.fixed, inputs[n + m :], strict=True))
+    stacks = {t: np.empty(t.shape, types.work(t.dtype)) for t in wanted if isinstance(t, Stacked)}
+    roots = [*recurrence.then, *(t.of for t in stacks)]
+    for at in recurrence.order:
+        known.update(zip(recurrence.carried, carried, strict=True))
+        known.update(zip(recurrence.slices, (row[at] for row in rows), strict=True))
+        found = _values(roots, lambda t: _within(t, known, types), types)
+        carried = found[:n]
+        for stack, value in zip(stacks.values(), found[n:], strict=True):
+            stack[at] = value
+    return {t: stacks[t] if isinstance(t, Stacked) else carried[_number(t)] for t in wanted}
+
+
+def _number(t: Looped) -> int:
+    assert isinstance(t, Last)
+    return t.number
+
+
+def _within(t: Tensor, known: Mapping[Tensor, np.ndarray], types: Types) -> np.ndarray:
+    """A leaf of a body."""
+    return known[t] if t in known else _fed(t, {}, types)
 
 
 def _fed(t: Tensor, feeds: Mapping[Tensor, Any], types: Types) -> np.ndarray:
