@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 
-from neoflow.autodiff.adjoint import accumulate, adjoint, adjoint_of_padded, fresh_axes
+from neoflow.autodiff.adjoint import accumulate, adjoint, adjoint_of_padded
+from neoflow.autodiff.loops import contributions_of, full
 from neoflow.caller import caller
 from neoflow.errors import GradientError
 from neoflow.expr import dtype as dt
-from neoflow.expr.close import define
-from neoflow.expr.ir import Const
+from neoflow.expr.recurrence import Looped
 from neoflow.expr.tensor import Compute, Tensor, topological
-
-
-def full(shape: tuple[int, ...], value: float, dtype: str, name: str) -> Compute:
-    """A tensor of one value."""
-    return define(shape, fresh_axes(shape), Const(value, dtype), name)
 
 
 def grad(loss: Tensor, wrt: Sequence[Tensor], allow_unused: bool = False) -> list[Tensor]:
@@ -47,22 +43,37 @@ def vjp(y: Tensor, wrt: Sequence[Tensor], cotangent: Tensor | None = None, allow
         raise GradientError(
             f"the cotangent has {cotangent.dtype}{cotangent.shape}, but {y.name} has {y.dtype}{y.shape}", caller()
         )
-    order = topological([y])
+    total = pulled([(y, cotangent)], wrt)
+    return [total[t] if t in total else _unreached(t, y, allow_unused) for t in wrt]
+
+
+def pulled(given: Sequence[tuple[Tensor, Tensor]], wrt: Collection[Tensor]) -> dict[Tensor, Tensor]:
+    """The cotangents of those of `wrt` that tensors depend on, from the cotangents `given` of these."""
+    order = topological([t for t, _ in given])
     wanted = set(wrt)
     reaches: set[Tensor] = set()
     for t in order:
-        if t in wanted or (isinstance(t, Compute) and any(i in reaches for i in t.inputs)):
+        if t in wanted or any(i in reaches for i in t.inputs):
             reaches.add(t)
-    cotangents: dict[Tensor, list[Tensor]] = {y: [cotangent]}
+    cotangents: dict[Tensor, list[Tensor]] = {}
+    for t, g in given:
+        cotangents.setdefault(t, []).append(g)
     total: dict[Tensor, Tensor] = {}
+    left = Counter(t.run for t in order if isinstance(t, Looped))
     for t in reversed(order):
-        if t not in cotangents or t not in reaches:
-            continue
-        g = total[t] = accumulate(cotangents.pop(t), f"d_{t.name}", t.where)
-        if isinstance(t, Compute) and dt.is_float(t.dtype) and any(i in reaches for i in t.inputs):
-            for source, part in _contributions(t, g, reaches, wanted):
-                cotangents.setdefault(source, []).append(part)
-    return [total[t] if t in total else _unreached(t, y, allow_unused) for t in wrt]
+        if t in cotangents and t in reaches:
+            total[t] = accumulate(cotangents.pop(t), f"d_{t.name}", t.where)
+        found: list[tuple[Tensor, Tensor]] = []
+        if isinstance(t, Looped):
+            left[t.run] -= 1
+            if not left[t.run]:  # all that leads out of the run has its cotangent
+                led = {s: g for s, g in total.items() if isinstance(s, Looped) and s.run is t.run}
+                found = contributions_of(t.run, led, reaches, pulled) if led else []
+        elif t in total and isinstance(t, Compute) and dt.is_float(t.dtype) and any(i in reaches for i in t.inputs):
+            found = _contributions(t, total[t], reaches, wanted)
+        for source, part in found:
+            cotangents.setdefault(source, []).append(part)
+    return {t: total[t] for t in wanted if t in total}
 
 
 def _contributions(t: Compute, g: Tensor, reaches: set[Tensor], wanted: set[Tensor]) -> list[tuple[Tensor, Tensor]]:
