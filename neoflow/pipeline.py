@@ -19,6 +19,7 @@ from neoflow.building import find_kernels, load
 from neoflow.caller import caller
 from neoflow.devices import device, parameter_store
 from neoflow.errors import CodegenError, ConfigError, RuntimeFault
+from neoflow.expr.recurrence import runs_of
 from neoflow.expr.tensor import Parameter, Placeholder, Tensor, topological
 from neoflow.graph import (
     CANONICALIZE,
@@ -50,6 +51,8 @@ from neoflow.partition import (
     KernelCall,
     Partition,
     Subgraph,
+    compose,
+    flattened,
     object_for_gpu,
     object_to,
     order_calls,
@@ -186,6 +189,29 @@ def stages(
     return graph, kernels
 
 
+def _divided(
+    graph: Graph,
+    trace: Trace,
+    target: Target,
+    precision: str,
+    algorithms: Callable[[Graph], tuning.Algorithms] | None,
+    may_last: Callable[[Subgraph], bool] | None,
+) -> tuple[Graph, Partition]:
+    """The rewriting stages of a program, or of each of its parts where there are recurrences: what a body does not
+    change may always be packed once."""
+    parts: list[Trace] = []
+
+    def divide(may: Callable[[Subgraph], bool] | None, part: Graph) -> tuple[Graph, Partition]:
+        parts.append(Trace(clock=trace.clock))
+        return stages(part, parts[-1], target, precision, algorithms, may)
+
+    if not runs_of(graph.order):
+        return stages(graph, trace, target, precision, algorithms, may_last)
+    result = compose(graph, partial(divide, may_last), partial(divide, may_last or (lambda _: True)))
+    trace.take(parts)
+    return result
+
+
 LAYOUTS, PREPARED = "layouts", "prepared"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
 OPTIONAL = (*OPTIONAL_REWRITES, LAYOUTS, *sorted(RULE_NAMES), PREPARED)
@@ -298,7 +324,7 @@ def _compiled(
     may_last = None
     if given is None and memory is None and limits is None and PREPARED not in settings.without:
         may_last = tuning.unmeasured(machine, settings.cache_dir)
-    graph, divided = stages(written, trace, machine, precision, choosing, may_last)
+    graph, divided = _divided(written, trace, machine, precision, choosing, may_last)
     if limits is not None and limits.seconds is not None:
         limits = replace(limits, seconds=max(tuning.LEAST, limits.seconds - (time.monotonic() - begun)))
     calls, in_place = trace.run(
@@ -317,6 +343,8 @@ def _compiled(
             lambda r: "\n".join(c.name for c in r[0][: r[1]]) or "nothing follows from parameters alone that stay",
             f"{len(calls)} kernel calls",
         )
+    prepared = len(flattened(calls[:prepared])[0])
+    calls, loops = flattened(calls)
     codegen.check_sizes(calls, graph.outputs)
     subgraphs = {c.subgraph.digest: c.subgraph for c in calls}
     distinct = f"{len(subgraphs)} kernels of {sum(len(s.nodes) for s in subgraphs.values())} nodes"
@@ -337,7 +365,7 @@ def _compiled(
         distinct,
     )
     codes = {k.subgraph.digest: m.codes[k.key] for k, m in zip(kernels, modules, strict=True)}
-    program = Program(graph, calls, in_place, divided.views, codes, machine.threads, prepared)
+    program = Program(graph, calls, in_place, divided.views, codes, machine.threads, prepared, loops)
     if memory is not None:
         program = trace.run(
             "memory", lambda: fit(program, memory, stated(machine)), str, Fitted.to_text, f"{len(calls)} kernel calls"

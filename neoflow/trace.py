@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -100,6 +101,14 @@ class Trace:
         self.tick()
         return result
 
+    def take(self, parts: Sequence[Trace]) -> None:
+        """The stages of parts of a program, each stage as one record of all parts."""
+        names = dict.fromkeys(r.name for part in parts for r in part.records)
+        for name in names:
+            records = [r for part in parts for r in part.records if r.name == name]
+            summary = records[0].summary if len(records) == 1 else f"{len(records)} parts: {records[0].summary}; ..."
+            self.records.append(StageRecord(name, sum(r.seconds for r in records), summary, partial(_texts, records)))
+
     def tick(self) -> None:
         """Warn, once, when compiling has taken longer than `PATIENCE`."""
         seconds = self.clock() - self._started
@@ -115,3 +124,10 @@ class Trace:
             SlowCompileWarning,
             stacklevel=2,
         )
+
+
+def _texts(records: Sequence[StageRecord]) -> str:
+    """Of one stage in several parts of a program."""
+    if len(records) == 1:
+        return records[0].text()
+    return "\n\n".join(f"part {n}: {r.summary}\n{r.text()}" for n, r in enumerate(records, 1))

@@ -16,8 +16,10 @@ it pays: rows in `choose`. Tests: `tests/partition/test_rules.py`, whose laws go
 
 from neoflow.partition.calls import Decision, KernelCall, Partition, View
 from neoflow.partition.choose import object_for_gpu, object_to
+from neoflow.partition.compose import compose
 from neoflow.partition.cost import Cost, cost_of, objective, reward
 from neoflow.partition.engine import RULES, partition
+from neoflow.partition.looped import Loop, flattened
 from neoflow.partition.order import order_calls
 from neoflow.partition.overwrite import can_overwrite, is_shared
 from neoflow.partition.prepared import prepared_first
@@ -29,6 +31,7 @@ __all__ = [
     "Cost",
     "Decision",
     "KernelCall",
+    "Loop",
     "Node",
     "Partition",
     "Subgraph",
@@ -36,7 +39,9 @@ __all__ = [
     "Verdict",
     "View",
     "can_overwrite",
+    "compose",
     "cost_of",
+    "flattened",
     "is_shared",
     "object_for_gpu",
     "object_to",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from neoflow.expr.tensor import Compute, Tensor
 from neoflow.partition.subgraph import Subgraph
@@ -36,11 +36,17 @@ Wholes = Mapping[Tensor, tuple[Compute, ...]]
 """Computes that kernels write in parts, and these parts."""
 
 
-def makers(t: Tensor, views: Mapping[Tensor, View], wholes: Wholes) -> tuple[Tensor, ...]:
+def makers(
+    t: Tensor, views: Mapping[Tensor, View], wholes: Wholes, aliases: Mapping[Tensor, Tensor] | None = None
+) -> tuple[Tensor, ...]:
     """What must have been written before t can be read: itself, what it is a view of, or all parts of that."""
-    while isinstance(t, Compute) and t in views and not views[t].is_part:
-        t = t.inputs[0]
-    return wholes.get(t, (t,))
+    while True:
+        if aliases and t in aliases:
+            t = aliases[t]
+        elif isinstance(t, Compute) and t in views and not views[t].is_part:
+            t = t.inputs[0]
+        else:
+            return wholes.get(t, (t,))
 
 
 @dataclass(frozen=True)
@@ -60,13 +66,15 @@ class Partition:
     """calls: the kernels in an order in which they can run. views: computes that are memory of other tensors. wholes:
     those of these that kernels write in parts.
 
-    decisions: every candidate that fusion looked at, in order, for `explain`.
+    decisions: every candidate that fusion looked at, in order, for `explain`. aliases: placeholders that stand for what
+    other parts of a program store, see `compose`.
     """
 
     calls: tuple[KernelCall, ...]
     views: Mapping[Tensor, View]
     decisions: tuple[Decision, ...]
     wholes: Wholes
+    aliases: Mapping[Tensor, Tensor] = field(default_factory=dict)
 
     def base(self, t: Tensor) -> Tensor:
         """The tensor whose memory t is."""
@@ -74,7 +82,7 @@ class Partition:
 
     def makers(self, t: Tensor) -> tuple[Tensor, ...]:
         """See `makers`."""
-        return makers(t, self.views, self.wholes)
+        return makers(t, self.views, self.wholes, self.aliases)
 
     @property
     def subgraphs(self) -> tuple[Subgraph, ...]:

@@ -11,26 +11,27 @@ from collections.abc import Mapping, Sequence
 from neoflow.expr.tensor import Constant, Tensor
 from neoflow.graph import Graph
 from neoflow.partition.calls import KernelCall, View
+from neoflow.partition.looped import Call
 
 MOST = 2
 """Bytes that a call may make of each that it reads: they stay in memory as long as the program does."""
 
 
 def prepared_first(
-    graph: Graph, calls: Sequence[KernelCall], views: Mapping[Tensor, View]
-) -> tuple[tuple[KernelCall, ...], int]:
+    graph: Graph, calls: Sequence[Call], views: Mapping[Tensor, View]
+) -> tuple[tuple[Call, ...], int]:
     """The calls in another order that is right too, and how many of the first need to run only when a parameter has
     changed since they last did. None of them makes what the program returns, or a part of something else."""
     changed = {p for p, _ in graph.updates}
     lasting: set[Tensor] = {p for p in graph.parameters if p not in changed}
     lasting |= set(graph.constants)
-    roots, first = set(graph.roots), list[KernelCall]()
+    roots, first = set(graph.roots), list[Call]()
     for call in calls:
         bases = {views[t].base if t in views else t for t in call.inputs}
         is_own = not any(t in roots or t in views for t in call.outputs)
         is_small = sum(t.nbytes for t in call.outputs) <= MOST * sum(t.nbytes for t in bases)
         is_known = all(isinstance(b, Constant) for b in bases)
-        if is_own and is_small and not is_known and bases <= lasting:
+        if isinstance(call, KernelCall) and is_own and is_small and not is_known and bases <= lasting:
             first.append(call)
             lasting |= set(call.outputs)
     chosen = set(map(id, first))

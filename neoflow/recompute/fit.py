@@ -9,7 +9,7 @@ from neoflow.code import Code
 from neoflow.errors import ConfigError
 from neoflow.expr.tensor import Parameter, Tensor
 from neoflow.graph import Graph
-from neoflow.partition import KernelCall, View, cost_of
+from neoflow.partition import KernelCall, Loop, View, cost_of
 from neoflow.recompute.repeat import repeated
 from neoflow.recompute.search import Candidate, candidates
 from neoflow.recompute.steps import Steps, steps_of
@@ -31,9 +31,12 @@ class Program:
     kernels: Mapping[str, Code]
     threads: int
     prepared: int = 0
+    loops: tuple[Loop, ...] = ()
 
     def plan(self) -> Plan:
-        return make_plan(self.graph, self.calls, self.in_place, self.views, self.kernels, self.threads, self.prepared)
+        return make_plan(
+            self.graph, self.calls, self.in_place, self.views, self.kernels, self.threads, self.prepared, self.loops
+        )
 
     def steps(self, roofs: Roofs) -> Steps:
         """It in numbers, its kernels priced by what a machine reaches."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,6 +14,7 @@ from neoflow.code import Code, Fault
 from neoflow.errors import RuntimeFault
 from neoflow.runtime.device import Device, Launch, Library, Memory, Recording, Status
 from neoflow.runtime.plan import Call, Plan
+from neoflow.runtime.turns import turns
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,27 +157,40 @@ class Executor:
         """Use memory at these addresses, of the inputs and then of the outputs, in the next run, and then no more."""
         laid = self._laid
         if laid.spots is None:
-            laid.spots = self._spots(laid)
+            laid.swept, laid.spots = self._swept(laid), self._spots(laid)
         for number in laid.carried:
             laid.arrays[number] = None
         words = laid.words
         for place, position, offset in laid.spots:
             words[place] = addresses[position] + offset
+        for sweep, position, offset in laid.swept:
+            laid.table[sweep.places] = addresses[position] + offset + sweep.offsets
 
     def _spots(self, laid: _Laid) -> list[tuple[int, int, int]]:
         """Where the addresses of inputs and outputs go in the table: place, which address, bytes beyond it."""
-        spots: list[tuple[int, int, int]] = []
+        places = laid.layout.places
+        return [(place, position, offset) for n, position, offset in self._given(laid) for place in places.get(n, ())]
+
+    def _swept(self, laid: _Laid) -> list[tuple[Sweep, int, int]]:
+        """The same of what moves while loops run."""
+        sweeps = laid.layout.sweeps
+        return [(sweeps[n], position, offset) for n, position, offset in self._given(laid) if n in sweeps]
+
+    def _given(self, laid: _Laid) -> Iterator[tuple[int, int, int]]:
+        """The buffers that come with a call and all views of these: which address, bytes beyond it."""
         stack = [(number, position, 0) for position, number in enumerate(laid.carried)]
         while stack:
             number, position, offset = stack.pop()
-            spots += [(place, position, offset) for place in laid.layout.places.get(number, ())]
+            yield number, position, offset
             for view in self._inside.get(number, ()):
                 stack.append((view, position, offset + laid.plan.buffers[view].offset))
-        return spots
 
     def _point(self, laid: _Laid, number: int, address: int) -> None:
         for place in laid.layout.places.get(number, ()):
             laid.table[place] = address
+        sweep = laid.layout.sweeps.get(number)
+        if sweep is not None:
+            laid.table[sweep.places] = address + sweep.offsets
         for view in self._inside.get(number, ()):
             self._point(laid, view, address + laid.plan.buffers[view].offset)
 
@@ -277,7 +291,7 @@ class _Laid:
     arrays: memory by buffer; None where it comes with the call.
     before: how often the kernels before them have run. timed: the same launches as they are timed, made when needed.
     rest: those but for what is prepared, where anything is; is_prepared: whether that has run.
-    spots: see `Executor.point`, made when needed.
+    spots, swept: see `Executor.point`, made when needed.
     """
 
     plan: Plan
@@ -292,6 +306,7 @@ class _Laid:
     rest: Recording | None = None
     is_prepared: bool = False
     spots: list[tuple[int, int, int]] | None = None
+    swept: Sequence[tuple[Sweep, int, int]] = ()
 
     @cached_property
     def carried(self) -> tuple[int, ...]:
@@ -325,11 +340,19 @@ def _memory(plan: Plan, lasting: Sequence[Memory], device: Device) -> list[Memor
     return arrays
 
 
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """Places of the table where a buffer's address goes, and how many bytes further it is there."""
+
+    places: np.ndarray
+    offsets: np.ndarray
+
+
 class Layout:
     """The launches of a plan in order, and the table of their pointers.
 
     addresses: of each kernel's entries; copy_function: of the function that copies, see `Device`. places: by buffer,
-    where its address goes in the table. failing: the call of each status word; status_places: where the words'
+    where its address goes in the table. sweeps: by buffer that moves while a loop runs, where its addresses go. failing: the call of each status word; status_places: where the words'
     addresses go.
     """
 
@@ -338,30 +361,38 @@ class Layout:
         self.table: list[int] = []
         self.launches: list[Launch] = []
         self.places: dict[int, list[int]] = {}
+        self._moving: dict[int, tuple[list[int], list[int]]] = {}
         self.failing: list[int] = []
         self.status_places: list[int] = []
         for pair in plan.saves:
             self._copy(*pair)
-        for n, call in enumerate(plan.calls):
-            self._call(n, call, plan.kernels[call.kernel], addresses[call.kernel])
+        for turn in turns(plan):
+            call = plan.calls[turn.call]
+            self._call(turn.call, call, plan.kernels[call.kernel], addresses[call.kernel], turn.offsets)
         for pair in plan.copies:
             self._copy(*pair)
+        self.sweeps = {n: Sweep(np.array(p), np.array(o)) for n, (p, o) in self._moving.items()}
 
-    def _refer(self, buffers: Sequence[int]) -> int:
-        """Room for the addresses of buffers; where it begins."""
+    def _refer(self, buffers: Sequence[int], offsets: Mapping[int, int]) -> int:
+        """Room for the addresses of buffers, so many bytes further; where it begins."""
         first = len(self.table)
         for n, number in enumerate(buffers, first):
-            self.places.setdefault(number, []).append(n)
+            if number in offsets:
+                places, further = self._moving.setdefault(number, ([], []))
+                places.append(n)
+                further.append(offsets[number])
+            else:
+                self.places.setdefault(number, []).append(n)
         self.table += [0] * len(buffers)
         return first
 
-    def _call(self, n: int, call: Call, code: Code, addresses: Sequence[int]) -> None:
-        first = self._refer((*call.arguments, *call.workspaces))
+    def _call(self, n: int, call: Call, code: Code, addresses: Sequence[int], offsets: Mapping[int, int]) -> None:
+        first = self._refer((*call.arguments, *call.workspaces), offsets)
         status = None
         if code.faults:
             status = len(self.failing)
             self.failing.append(n)
-            self.status_places.append(self._refer(()))
+            self.status_places.append(len(self.table))
             self.table.append(0)
         for entry, address in zip(code.entries, addresses, strict=True):
             count = len(self.table) - first
@@ -373,7 +404,7 @@ class Layout:
     def _copy(self, source: int, target: int) -> None:
         b = self.plan.buffers[target]
         nbytes = math.prod(b.shape) * dt.itemsize(b.dtype)
-        first = self._refer((source, target))
+        first = self._refer((source, target), {})
         self.table += [nbytes, _COPY_BYTES]
         tasks = -(-nbytes // _COPY_BYTES)
         self.launches.append(Launch(self._copy_function, first, tasks, tasks > 1))

@@ -46,6 +46,27 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Moving:
+    """The buffer of number `buffer`, a view: in turn n of its loop it begins `step` * ((n + ahead) % period) bytes
+    further."""
+
+    buffer: int
+    step: int
+    period: int
+    ahead: int
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """The calls from number `first` on, `count` of them, which run `turns` times, one after the other."""
+
+    first: int
+    count: int
+    turns: int
+    moving: tuple[Moving, ...]
+
+
+@dataclass(frozen=True)
 class Plan:
     """kernels: how each distinct kernel is called. inputs, outputs, parameters: buffer numbers in the user's order.
     constants: those of the graph's constants, in its order.
@@ -57,6 +78,7 @@ class Plan:
     scratch_bytes: what kernels adopted since it was made need beside that, one after the other in the same memory.
     prepared: so many calls, the first ones, make what depends on parameters alone that no call changes: what others
     read of it has memory that nothing else uses, so that these need not run again while the parameters stay.
+    loops: what runs several times, those inside of others before them.
     """
 
     buffers: tuple[Buffer, ...]
@@ -72,6 +94,7 @@ class Plan:
     constants: tuple[int, ...] = ()
     scratch_bytes: int = 0
     prepared: int = 0
+    loops: tuple[Repeated, ...] = ()
 
     @property
     def parts(self) -> dict[str, int]:
@@ -128,6 +151,7 @@ class Plan:
         for call in self.calls:
             arguments = ", ".join(f"{self.buffers[b].name}@{self.place(b)}" for b in call.arguments)
             lines.append(f"k{call.kernel} {call.name}({arguments})")
+        lines += [f"calls {a.first} to {a.first + a.count - 1} run {a.turns} times" for a in self.loops]
         lines += [f"copy {self.buffers[a].name} -> {self.buffers[b].name}" for a, b in self.copies]
         return "\n".join(lines)
 

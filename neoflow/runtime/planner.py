@@ -8,9 +8,9 @@ from neoflow import dtype as dt
 from neoflow.code import Code
 from neoflow.expr.tensor import Compute, Parameter, Placeholder, Tensor
 from neoflow.graph import Graph
-from neoflow.partition import KernelCall, View, can_overwrite
+from neoflow.partition import KernelCall, Loop, View, can_overwrite
 from neoflow.runtime.memory import Lifetime, lower_bound, place
-from neoflow.runtime.plan import Buffer, Call, Plan
+from neoflow.runtime.plan import Buffer, Call, Moving, Plan, Repeated
 
 
 class _Planner:
@@ -23,8 +23,9 @@ class _Planner:
         kernels: Mapping[str, Code],
         threads: int,
         prepared: int,
+        loops: tuple[Loop, ...],
     ):
-        self.prepared = prepared
+        self.prepared, self.loops = prepared, loops
         self.graph = graph
         self.calls = calls
         self.views = views
@@ -52,12 +53,16 @@ class _Planner:
         for p, value in graph.updates:
             if p in self.in_place:
                 self.of[value] = self.of[p]
-        outputs = [self.output(t) for t in graph.outputs]
+        outputs = [self.output(t) for t in graph.outputs if not self.is_led_out(t)]
         self.share_memory()
         for t, v in self.views.items():
             self.of[t] = len(self.buffers)
             offset = v.offset * dt.itemsize(t.dtype)
             self.buffers.append(Buffer(t.name, t.shape, t.dtype, "view", offset, self.of[v.base]))
+        for at, t in enumerate(graph.outputs):
+            if self.is_led_out(t):
+                outputs.insert(at, self.buffer(t, "output"))
+                self.copies.append((self.of[t], outputs[at]))
         late = [(p, v) for p, v in graph.updates if p not in self.in_place]
         for p, value in late:
             source = self.of[value]
@@ -84,7 +89,20 @@ class _Planner:
             self.live_bytes,
             tuple(self.of[c] for c in graph.constants),
             prepared=self.prepared,
+            loops=tuple(self.repeated(loop) for loop in self.loops),
         )
+
+    def repeated(self, loop: Loop) -> Repeated:
+        moving = [
+            Moving(self.of[t], m.step * dt.itemsize(t.dtype), m.period, m.ahead)
+            for t, m in loop.motions.items()
+            if t in self.of
+        ]
+        return Repeated(loop.first, loop.count, loop.turns, tuple(moving))
+
+    def is_led_out(self, t: Tensor) -> bool:
+        """Whether a root is what a loop has left in its memory."""
+        return isinstance(t, Placeholder) and t in self.views
 
     def output(self, t: Tensor) -> int:
         """The buffer returned for a root; what is returned twice, or is not computed, is copied."""
@@ -101,13 +119,32 @@ class _Planner:
         read = {t for call in self.calls[self.prepared :] for t in call.inputs}
         return made & {self.views[t].base if t in self.views else t for t in read}
 
+    def base(self, t: Tensor) -> Tensor:
+        return self.views[t].base if t in self.views else t
+
+    def lasting(self, first: dict[Tensor, int], last: dict[Tensor, int]) -> set[Tensor]:
+        """What is there in every turn of a loop; its lifetime is made that of the loop, at least."""
+        found: set[Tensor] = set()
+        for loop in self.loops:
+            end = loop.first + loop.count - 1
+            moved = {self.views[t].base for t in loop.motions if t in self.views}
+            for t in first:
+                is_touched = first[t] <= end and last[t] >= loop.first
+                if is_touched and (t in moved or first[t] < loop.first or last[t] > end):
+                    first[t], last[t] = min(first[t], loop.first), max(last[t], end)
+                    found.add(t)
+        return found
+
     def share_memory(self) -> None:
         """Lifetimes of the temporaries, chained where an output may overwrite a dying input, then offsets."""
+        first: dict[Tensor, int] = {}
         last: dict[Tensor, int] = {}
         for n, call in enumerate(self.calls):
-            for t in (*call.inputs, *call.outputs):  # of a whole, what is written last counts too
-                last[self.views[t].base if t in self.views else t] = n
-        for t in (*self.graph.roots, *self.kept()):
+            for t in map(self.base, (*call.inputs, *call.outputs)):  # of a whole, what is written last counts too
+                first.setdefault(t, n)
+                last[t] = n
+        through = self.lasting(first, last)
+        for t in (*map(self.base, self.graph.roots), *self.kept()):
             last[t] = len(self.calls)
         slots: list[Lifetime] = []
         slot_of: dict[Tensor, int] = {}
@@ -122,14 +159,14 @@ class _Planner:
                 donor = next(
                     (
                         s
-                        for s in (() if is_part else donors(call, t, self.views))
-                        if s in slot_of and last[s] == n and slot_of[s] not in taken
+                        for s in (() if is_part or t in through else donors(call, t, self.views))
+                        if s in slot_of and s not in through and last[s] == n and slot_of[s] not in taken
                     ),
                     None,
                 )
                 if donor is None:
                     slot_of[t] = len(slots)
-                    slots.append(Lifetime(t.nbytes, n, end))
+                    slots.append(Lifetime(t.nbytes, min(n, first[t]), end))
                 else:
                     slot = slot_of[t] = slot_of[donor]
                     slots[slot] = Lifetime(slots[slot].nbytes, slots[slot].first, end)
@@ -168,10 +205,12 @@ def make_plan(
     kernels: Mapping[str, Code],
     threads: int,
     prepared: int = 0,
+    loops: tuple[Loop, ...] = (),
 ) -> Plan:
     """Buffers and calls for a graph divided into kernels, in the order given; `in_place` parameters are overwritten.
 
     kernels: by the digest of its subgraph, how each is called, by at most `threads` threads. prepared: how many of the
-    first calls need not run at every call of the program (`partition.prepared_first`).
+    first calls need not run at every call of the program (`partition.prepared_first`). loops: over these calls, see
+    `partition.flattened`.
     """
-    return _Planner(graph, calls, in_place, views, kernels, threads, prepared).run()
+    return _Planner(graph, calls, in_place, views, kernels, threads, prepared, loops).run()

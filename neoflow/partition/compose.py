@@ -1,0 +1,309 @@
+"""From a graph with recurrences to kernel calls and loops over them.
+
+    levels     what has no recurrence before it; what these need; what follows from them; ...
+    a level    a graph of its own, rewritten and divided like any other; what it reads of others are placeholders, that
+               are views of what the others store
+    a run      its body, rewritten and divided alike, and the memory it goes through:
+
+        x[t]         the slice of a turn           a view that moves through x
+        h[t]         what is carried               a view that moves through a ring: of two places, or, where every
+        h[t + 1]     what it is then               turn's is kept, of one more than there are turns
+        y[t]         what is kept of every turn    a view that moves through a stack
+        w            what is fixed                 a view that stays; what follows from it alone is done before
+
+Source: the loops of a plan follow Halide's stores and folded storage (Ragan-Kelley and others, 2013, section 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from neoflow.expr.close import define
+from neoflow.expr.dsl import unnamed_axes
+from neoflow.expr.ir import Read
+from neoflow.expr.memo import remembered
+from neoflow.expr.recurrence import Last, Looped, Run, Stacked, runs_of
+from neoflow.expr.replace import replaced
+from neoflow.expr.tensor import Compute, Constant, Definition, Parameter, Placeholder, Tensor, topological
+from neoflow.graph import Graph
+from neoflow.partition.calls import Decision, KernelCall, Partition, View
+from neoflow.partition.looped import Call, LoopCall, Motion, carried_along, settled
+from neoflow.partition.order import order_calls
+from neoflow.partition.prepared import prepared_first
+from neoflow.partition.subgraph import Node, Subgraph, Value
+
+Divide = Callable[[Graph], tuple[Graph, Partition]]
+"""Rewrites a graph without recurrences, and divides it."""
+
+
+@dataclass(frozen=True)
+class Whole(Graph):
+    """A graph of several parts: what it needs besides its roots is `parts`, those of all levels and bodies."""
+
+    parts: tuple[Tensor, ...] = ()
+
+    @cached_property
+    def order(self) -> tuple[Tensor, ...]:
+        return self.parts
+
+
+def compose(graph: Graph, divide: Divide, inner: Divide | None = None) -> tuple[Graph, Partition]:
+    """Divide a graph, whatever is in it. Of one without recurrences this is `divide`. inner: divides bodies, whose
+    parameters are what is fixed in all turns."""
+    if not runs_of(graph.order):
+        return divide(graph)
+    return _Composer(graph, divide, inner or divide).run()
+
+
+class _Composer:
+    """stands: the placeholder that stands for a tensor of another level. views, wholes, aliases: see `Partition`."""
+
+    def __init__(self, graph: Graph, divide: Divide, inner: Divide):
+        self.graph, self.divide, self.inner = graph, divide, inner
+        self.stands: dict[Tensor, Placeholder] = {}
+        self.calls: list[Call] = []
+        self.views: dict[Tensor, View] = {}
+        self.wholes: dict[Tensor, tuple[Compute, ...]] = {}
+        self.aliases: dict[Tensor, Tensor] = {}
+        self.decisions: list[Decision] = []
+        self.parts: dict[Tensor, None] = {}
+        self.level = levels(graph)
+        self.kept: dict[Run, dict[Tensor, None]] = {}
+        """by run: the tensors of its body that are kept of every turn"""
+        for t in graph.order:
+            if isinstance(t, Looped):
+                self.kept.setdefault(t.run, {})
+                if isinstance(t, Stacked):
+                    self.kept[t.run][t.of] = None
+
+    def run(self) -> tuple[Graph, Partition]:
+        graph = self.graph
+        top = max(self.level.values())
+        runs: dict[int, list[Run]] = {}
+        for t in graph.order:
+            if isinstance(t, Looped) and t.run not in runs.setdefault(self.level[t], []):
+                runs[self.level[t]].append(t.run)
+        final: tuple[Tensor, ...] = ()
+        for level in range(top + 1):
+            for run in runs.get(level, ()):
+                self.loop(run)
+            roots = list(graph.roots) if level == top else []
+            crossing = dict.fromkeys(self.crossing(level))
+            made = self.part([*roots, *crossing], level)
+            if level == top:
+                final, made = made[: len(roots)], made[len(roots) :]
+            for t, value in zip(crossing, made, strict=True):
+                self.stand_for(t, value)
+        count = len(graph.outputs)
+        updates = tuple((p, v) for (p, _), v in zip(graph.updates, final[count:], strict=True))
+        stands = set(self.stands.values())
+        whole = Whole(graph.inputs, final[:count], updates, tuple(t for t in self.parts if t not in stands))
+        return whole, Partition(
+            tuple(self.calls), settled(self.views), tuple(self.decisions), self.wholes, self.aliases
+        )
+
+    # -------------------------------------------------------------------------------------------------------- levels
+
+    def crossing(self, level: int) -> Iterable[Tensor]:
+        """The computes of a level that others read, or runs."""
+        for t in self.graph.order:
+            for i in t.inputs:
+                if isinstance(i, Compute) and self.level[i] == level and (isinstance(t, Looped) or self.level[t] > level):
+                    yield i
+
+    def part(self, roots: Sequence[Tensor], level: int) -> tuple[Tensor, ...]:
+        """Divide the computes of a level; what the roots have become."""
+
+        def instead(t: Tensor) -> Tensor | None:
+            if isinstance(t, Looped) or (isinstance(t, Compute) and self.level[t] < level):
+                return self.stand(t)
+            return None
+
+        over = replaced(list(roots), instead)
+        if not any(isinstance(t, Compute) for t in over):
+            self.parts.update(dict.fromkeys(over))
+            return tuple(over)
+        read = [t for t in topological(over) if isinstance(t, Placeholder) and not isinstance(t, Parameter)]
+        graph, cut = self.divide(Graph(tuple(read), tuple(over), ()))
+        self.take(cut)
+        self.parts.update(dict.fromkeys(graph.order))
+        return graph.outputs
+
+    def take(self, cut: Partition) -> None:
+        self.calls += cut.calls
+        self.views.update(cut.views)
+        self.wholes.update(cut.wholes)
+        self.aliases.update(cut.aliases)
+        self.decisions += cut.decisions
+
+    def stand(self, t: Tensor) -> Placeholder:
+        """What a graph reads in the place of t."""
+        if t not in self.stands:
+            self.stands[t] = Placeholder(t.shape, t.dtype, t.name, t.where)
+        return self.stands[t]
+
+    def stand_for(self, t: Tensor, value: Tensor, offset: int = 0) -> None:
+        """Let what stands for t be a view of what was stored for it."""
+        p = self.stand(t)
+        self.views[p] = View(value, offset)
+        self.aliases[p] = value
+
+    def known(self, t: Tensor) -> Tensor:
+        """What calls read in the place of t."""
+        return self.stand(t) if t in self.stands or isinstance(t, Looped) else t
+
+    # ---------------------------------------------------------------------------------------------------------- runs
+
+    def loop(self, run: Run) -> None:
+        """The calls of a run, and what stands for what leads out of it."""
+        self.parts.update(dict.fromkeys(t for t in run.inputs if not t.inputs))
+        body = _Body(run, list(self.kept[run]), self.inner)
+        views = {p: View(self.known(t), 0) for p, t in body.fixed.items()}
+        views |= {p: View(self.known(t), body.start(p)) for p, t in body.slices.items()}
+        self.aliases.update({p: v.base for p, v in views.items()})
+        self.take(body.cut)
+        self.views.update(views)
+        self.parts.update(dict.fromkeys(body.parts))
+        first = [self.copied(self.known(t), View(body.rings[n], at)) for n, (t, at) in body.first.items()]
+        self.calls += [*first, *body.before]
+        self.views.update(body.views)
+        motions = carried_along(self.views, body.motions)
+        inside = {t for c in body.calls for t in c.outputs}
+        read = dict.fromkeys(t for c in body.calls for t in c.inputs if t not in inside)
+        inputs = [*(c.outputs[0] for c in first), *(t for t in read if t not in body.own)]
+        memory = (*body.rings.values(), *body.stacks.values())
+        self.calls.append(LoopCall(body.calls, run.recurrence.steps, motions, tuple(inputs), memory, f"loop {body.name}"))
+        for t in self.graph.order:
+            if isinstance(t, Looped) and t.run is run:
+                self.stand_for(t, *body.place(t))
+
+    def copied(self, t: Tensor, view: View) -> KernelCall:
+        call = copy_of(t)
+        self.views[call.outputs[0]] = replace(view, is_part=True)
+        return call
+
+
+def levels(graph: Graph) -> dict[Tensor, int]:
+    """How many runs are behind one another before a tensor; a compute is on the last level where it is in time for all
+    that read it."""
+    soonest: dict[Tensor, int] = {}
+    for t in graph.order:
+        soonest[t] = max((soonest[i] for i in t.inputs), default=0) + isinstance(t, Looped)
+    top = max(soonest.values())
+    latest: dict[Tensor, int] = {}
+    for t in reversed(graph.order):
+        own = soonest[t] if isinstance(t, Looped) else latest.get(t, top)
+        latest[t] = own
+        for i in t.inputs:
+            latest[i] = min(latest.get(i, top), own - 1 if isinstance(t, Looped) else own)
+    return {t: soonest[t] if isinstance(t, Looped) else latest[t] for t in graph.order}
+
+
+@remembered
+def _copying(definition: Definition) -> Subgraph:
+    """The kernel that writes a tensor of a definition's shape and type somewhere else."""
+    value = Value(definition.shape, definition.body.dtype)
+    return Subgraph((value,), (Node(definition, (0,)),), (1,))
+
+
+def copy_of(t: Tensor) -> KernelCall:
+    """A call that writes the elements of t to a new tensor."""
+    source = Placeholder(t.shape, t.dtype, t.name, t.where)
+    axes = unnamed_axes(t.shape, t.where)
+    made = define(t.shape, axes, Read(source, axes), t.name)
+    copy = Compute(made.definition, (t,), f"{t.name} copied", made.axis_names, t.where)
+    return KernelCall(_copying(made.definition), (t,), (copy,), copy.name)
+
+
+class _Body:
+    """The body of a run as calls, and where its values lie.
+
+    bound: what the calls read in the place of a placeholder of the recurrence, which other runs have too. fixed,
+    slices: those of them that stand for inputs of the run. rings: memory of what is carried, by its number;
+    stacks: of what is kept of every turn. first: by ring the first value and its place.
+    """
+
+    def __init__(self, run: Run, kept: Sequence[Tensor], divide: Divide):
+        r = self.recurrence = run.recurrence
+        self.run = run
+        self.name = r.then[0].name if r.then else (kept[0].name if kept else "")
+        shared = {p: Parameter(p.shape, p.dtype, p.name, p.where, init=None) for p in r.fixed}
+        own = {p: Placeholder(p.shape, p.dtype, p.name, p.where) for p in (*r.carried, *r.slices)}
+        self.bound: dict[Placeholder, Placeholder] = {**own, **shared}
+        roots = replaced([*r.then, *kept], self.bound.get)
+        graph, cut = compose(Graph(tuple(own.values()), tuple(roots), ()), divide)
+        self.fixed = {shared[p]: run.by_placeholder[p] for p in r.fixed}
+        self.slices = {own[p]: run.by_placeholder[p] for p in r.slices}
+        self.own: set[Tensor] = {own[c] for c in r.carried}
+        self.parts = [t for t in graph.order if isinstance(t, (Compute, Constant))]
+        calls, _ = order_calls(graph, cut)
+        calls, count = prepared_first(graph, calls, cut.views)
+        self.before, self.cut = list(calls[:count]), replace(cut, calls=())
+        self.views: dict[Tensor, View] = {}
+        self.motions: dict[Tensor, Motion] = {}
+        self._lay(list(calls[count:]), graph.outputs, kept)
+
+    def _lay(self, calls: list[Call], roots: Sequence[Tensor], kept: Sequence[Tensor]) -> None:
+        r = self.recurrence
+        back = r.is_reversed
+        for s in self.slices:
+            self.motions[s] = Motion(-s.size if back else s.size, r.steps)
+        after = {id(t): n for n, t in enumerate(r.then) if t.inputs}
+        before = {id(t): n for n, t in enumerate(r.carried)}
+        long = {m for t in kept for m in (after.get(id(t)), before.get(id(t))) if m is not None}
+        self.rings: dict[int, Tensor] = {}
+        self.first: dict[int, tuple[Tensor, int]] = {}
+        self.kept_at: dict[Tensor, tuple[Tensor, int]] = {}
+        self.last: dict[int, int] = {}
+        targets: list[tuple[Tensor, View, Motion]] = []
+        for n, c in enumerate(r.carried):
+            places, own = r.steps + 1 if n in long else 2, self.bound[c]
+            ring = self.rings[n] = Placeholder((places, *c.shape), c.dtype, f"{c.name} carried", c.where)
+            if n in long:
+                start, step = (r.steps * c.size, -c.size) if back else (0, c.size)
+                self.views[own], self.motions[own] = View(ring, start), Motion(step, places)
+                targets.append((roots[n], View(ring, start + step, True), Motion(step, places)))
+                self.last[n] = start + r.steps * step
+            else:
+                start = 0
+                self.views[own], self.motions[own] = View(ring, 0), Motion(c.size, 2)
+                targets.append((roots[n], View(ring, 0, True), Motion(c.size, 2, 1)))
+                self.last[n] = c.size * (r.steps % 2)
+            self.first[n] = (self.run.inputs[n], start)
+        self.stacks: dict[Tensor, Tensor] = {}
+        for t, made in zip(kept, roots[len(r.carried) :], strict=True):
+            known = before.get(id(t), after.get(id(t)))
+            if known is not None:
+                is_then = id(t) not in before
+                self.kept_at[t] = self.rings[known], t.size * (is_then != back)
+                continue
+            stack = self.stacks[t] = Placeholder((r.steps, *t.shape), t.dtype, f"{t.name} stacked", t.where)
+            start, step = ((r.steps - 1) * t.size, -t.size) if back else (0, t.size)
+            targets.append((made, View(stack, start, True), Motion(step, r.steps)))
+            self.kept_at[t] = stack, 0
+        self._write(calls, targets)
+
+    def _write(self, calls: list[Call], targets: Sequence[tuple[Tensor, View, Motion]]) -> None:
+        """Let each target be written where it is to lie: by its kernel, or by a copy."""
+        bound = {v.base for v in self.cut.views.values()} | set(self.cut.views) | set(self.cut.wholes)
+        free = {t for c in calls if isinstance(c, KernelCall) for t in c.outputs} - bound
+        for made, view, motion in targets:
+            if made in free:
+                free.discard(made)
+            else:
+                calls.append(copy_of(made))
+                made = calls[-1].outputs[0]
+            self.views[made], self.motions[made] = view, motion
+        self.calls = tuple(calls)
+
+    def start(self, p: Placeholder) -> int:
+        """The element of the input of a slice where that of the first turn begins."""
+        return (self.recurrence.steps - 1) * p.size if self.recurrence.is_reversed else 0
+
+    def place(self, t: Looped) -> tuple[Tensor, int]:
+        """Where what leads out lies: in which memory, from which element on."""
+        if isinstance(t, Last):
+            return self.rings[t.number], self.last[t.number]
+        return self.kept_at[t.of]
