@@ -28,6 +28,7 @@ from neoflow.expr.recurrence import Last, Looped, Run, Stacked, runs_of
 from neoflow.expr.replace import replaced
 from neoflow.expr.tensor import Compute, Constant, Definition, Parameter, Placeholder, Tensor, topological
 from neoflow.graph import Graph
+from neoflow.graph.fission import split_steps
 from neoflow.partition.calls import Decision, KernelCall, Partition, View
 from neoflow.partition.looped import Call, LoopCall, Motion, carried_along, settled
 from neoflow.partition.order import order_calls
@@ -52,6 +53,8 @@ class Whole(Graph):
 def compose(graph: Graph, divide: Divide, inner: Divide | None = None) -> tuple[Graph, Partition]:
     """Divide a graph, whatever is in it. Of one without recurrences this is `divide`. inner: divides bodies, whose
     parameters are what is fixed in all turns."""
+    if runs_of(graph.order):
+        graph = split_steps(graph).graph
     if not runs_of(graph.order):
         return divide(graph)
     return _Composer(graph, divide, inner or divide).run()
@@ -107,7 +110,9 @@ class _Composer:
     # -------------------------------------------------------------------------------------------------------- levels
 
     def crossing(self, level: int) -> Iterable[Tensor]:
-        """The computes of a level that others read, or runs."""
+        """The computes of a level that others read, or runs, or whoever calls."""
+        if level < max(self.level.values()):
+            yield from (t for t in self.graph.roots if isinstance(t, Compute) and self.level[t] == level)
         for t in self.graph.order:
             for i in t.inputs:
                 if isinstance(i, Compute) and self.level[i] == level and (isinstance(t, Looped) or self.level[t] > level):

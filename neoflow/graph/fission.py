@@ -1,0 +1,218 @@
+"""What need not be done step by step leaves a recurrence: one operation over all steps before it, or after it.
+
+    before    z[t] = x[t] @ w,  h[t+1] = f(h[t], z[t])      ->    z = x @ w of all steps, then the steps
+    after     y[t] = h[t] @ v,  which no step reads         ->    the steps, then y = h @ v of all steps
+    a sum     dw = sum[t](dw[t]),  dw[t] = a[t] @ b[t]      ->    one contraction, which sums over the steps too
+
+What is carried and leads to nothing goes. What follows element by element stays where it is: outside it would go
+through memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from neoflow.expr.batched import batched
+from neoflow.expr.close import build
+from neoflow.expr.ir import Axis, Binder, Expr, Read, Reduce, rewrite
+from neoflow.expr.recurrence import Last, Looped, Recurrence, Run, Stacked, runs_of
+from neoflow.expr.replace import replaced
+from neoflow.expr.shape.rearrange import broadcast_to
+from neoflow.expr.tensor import Compute, Constant, Placeholder, Tensor, topological
+from neoflow.graph.graph import Graph
+
+
+@dataclass(frozen=True)
+class Fission:
+    """A graph after it, and what left its recurrences: for `explain`."""
+
+    graph: Graph
+    moved: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        return f"{len(self.moved)} tensors of all steps at once"
+
+    def __str__(self) -> str:
+        return "\n".join(self.moved) or "every step needs all it computes"
+
+
+def split_steps(graph: Graph) -> Fission:
+    """The graph in which recurrences do what depends on what is carried, and nothing else; later ones first, which tell
+    what earlier ones are asked for."""
+    moved: list[str] = []
+    done: set[Run] = set()
+    while True:
+        run = next((r for r in reversed(runs_of(graph.order)) if r not in done), None)
+        if run is None:
+            return Fission(graph, tuple(moved))
+        wanted = [t for t in graph.order if isinstance(t, Looped) and t.run is run]
+        new = _Split(run, wanted)
+        edit = new.results()
+        moved += new.moved
+        done |= {run, new.run}
+        for t in graph.order:
+            if isinstance(t, Compute) and len(t.inputs) == 1 and t.inputs[0] in edit:
+                total = merged(t.over((edit[t.inputs[0]],)))
+                if total is not None:
+                    edit[t] = total
+        graph = graph.with_roots(replaced(graph.roots, edit.get))
+
+
+class _Split:
+    """A run of which some results are wanted, and the run that gives what is needed for them."""
+
+    def __init__(self, run: Run, wanted: Sequence[Looped]):
+        self.old, self.wanted = run, wanted
+        self.moved: list[str] = []
+        r = run.recurrence
+        self.carried = self._needed()
+        self.going = set(topological([r.then[n] for n in self.carried]))
+        self.cut: dict[Tensor, Placeholder] = {}
+        """by tensor of the body: what stands for it where all steps are done at once"""
+        self.later = {t: self._outside(t.of) for t in wanted if isinstance(t, Stacked)}
+        kept = [t for t in (*self.cut, *(t.of for t, y in self.later.items() if y is None)) if not self._is_slice(t)]
+        self.kept = list(dict.fromkeys(kept))
+        self.run, self.bodies = self._before()
+
+    def _is_slice(self, t: Tensor) -> bool:
+        return any(t is s for s in self.old.recurrence.slices)
+
+    def _needed(self) -> list[int]:
+        """The numbers of what has to be carried for what is wanted."""
+        r = self.old.recurrence
+        number = {c: n for n, c in enumerate(r.carried)}
+        found = {t.number for t in self.wanted if isinstance(t, Last)}
+        asked = topological([t.of for t in self.wanted if isinstance(t, Stacked)])
+        while True:
+            read = {number[t] for t in (*asked, *topological([r.then[n] for n in sorted(found)])) if t in number}
+            if read <= found:
+                return sorted(found)
+            found |= read
+
+    # -------------------------------------------------------------------------------------------------------- after
+
+    def _outside(self, of: Tensor) -> Tensor | None:
+        """A tensor of the body over what stands for others, where it is computed of all steps at once."""
+        r = self.old.recurrence
+        if of in self.going or not of.inputs:
+            return None
+        private = [t for t in topological([of]) if t not in self.going and t.inputs]
+        if not any(_is_sum(t) for t in private) or any(isinstance(t, Looped) for t in private):
+            return None
+
+        fixed, carried = set(r.fixed), set(r.carried)
+
+        def instead(t: Tensor) -> Tensor | None:
+            if (t in self.going or t in carried or self._is_slice(t)) and t not in fixed:
+                if isinstance(t, Constant):
+                    return None
+                if t not in self.cut:
+                    self.cut[t] = Placeholder(t.shape, t.dtype, t.name, t.where)
+                return self.cut[t]
+            return None
+
+        self.moved.append(f"after: {of.name}{list(of.shape)} of {r.steps} steps")
+        return replaced([of], instead)[0]
+
+    # -------------------------------------------------------------------------------------------------------- before
+
+    def _before(self) -> tuple[Run, dict[Tensor, Tensor]]:
+        """The new run, and its tensors for those of the old body that are kept."""
+        r, run = self.old.recurrence, self.old
+        then = [r.then[n] for n in self.carried]
+        roots = [*then, *self.kept]
+        order = topological(roots)
+        moving = {r.carried[n] for n in self.carried}
+        for t in order:
+            if any(i in moving for i in t.inputs):
+                moving.add(t)
+        edges = dict.fromkeys(i for t in order if t in moving for i in t.inputs if i not in moving)
+        edges |= dict.fromkeys(t for t in roots if t not in moving)
+        sliced = set(r.slices)
+        for t in order:
+            if any(i in sliced for i in t.inputs):
+                sliced.add(t)
+        early: dict[Tensor, Placeholder] = {}
+        stacks: dict[Tensor, Tensor] = {}
+        for t in edges:
+            below = topological([t])
+            if t in sliced and t.inputs and any(map(_is_sum, below)) and not any(isinstance(i, Looped) for i in below):
+                early[t] = Placeholder(t.shape, t.dtype, t.name, t.where)
+                stacks[t] = self._all_steps(t, {s: run.by_placeholder[s] for s in r.slices})
+                self.moved.append(f"before: {t.name}{list(t.shape)} of {r.steps} steps")
+        made = replaced(roots, early.get)
+        read = set(topological(made))
+        slices = {s: run.by_placeholder[s] for s in r.slices if s in read} | {p: stacks[t] for t, p in early.items()}
+        fixed = {p: run.by_placeholder[p] for p in r.fixed if p in read}
+        carried = tuple(r.carried[n] for n in self.carried)
+        new = Recurrence(
+            carried, tuple(slices), tuple(fixed), tuple(made[: len(then)]), r.steps, r.is_reversed, r.where
+        )
+        first = [run.by_placeholder[c] for c in carried]
+        bodies = dict(zip(self.kept, made[len(then) :], strict=True))
+        return Run(new, (*first, *slices.values(), *fixed.values())), bodies
+
+    def _all_steps(self, t: Tensor, stacks: dict[Tensor, Tensor]) -> Tensor:
+        """A tensor over placeholders in all steps at once, where these stacks stand for some of them."""
+        steps = self.old.recurrence.steps
+        (found,) = batched([t], stacks, steps)
+        if found is t:
+            found = broadcast_to(t, (steps, *t.shape))
+        return replaced([found], self.old.by_placeholder.get)[0]
+
+    # ------------------------------------------------------------------------------------------------------- results
+
+    def results(self) -> dict[Tensor, Tensor]:
+        """What there is in the place of each that is wanted."""
+        at = {n: k for k, n in enumerate(self.carried)}
+        found: dict[Tensor, Tensor] = {}
+        for t in self.wanted:
+            if isinstance(t, Last):
+                found[t] = self.run.last(at[t.number], t.name)
+            else:
+                y = self.later[t]
+                if y is None:
+                    found[t] = self._stack(t.of, t.name)
+                else:
+                    stacks = {p: self._stack(c, c.name) for c, p in self.cut.items()}
+                    found[t] = self._all_steps(y, stacks)
+        return {a: b for a, b in found.items() if a is not b}
+
+    def _stack(self, of: Tensor, name: str) -> Tensor:
+        if self._is_slice(of):
+            return self.old.by_placeholder[of]
+        return self.run.stacked(self.bodies[of], name)
+
+
+def _is_sum(t: Tensor) -> bool:
+    return isinstance(t, Compute) and t.definition.has_reduction
+
+
+def merged(t: Compute) -> Compute | None:
+    """s[i] = sum[t](v[t, i]),  v[t, i] = sum[k](f(t, i, k))    ->    s[i] = sum[t, k](f(t, i, k)); None where t is no such
+    sum."""
+    (v,) = t.inputs
+    match t.definition.body:
+        case Reduce(op="sum", axes=(a,), body=Read(indices=(first, *rest))) if first is a:
+            is_plain = len(rest) == len(t.shape) and all(i is x for i, x in zip(rest, t.definition.axes, strict=True))
+        case _:
+            return None
+    if not is_plain or not isinstance(v, Compute):
+        return None
+    body = v.definition.body
+    if not isinstance(body, Reduce) or body.op != "sum":
+        return None
+    rank = len(v.shape)
+    moved = {Axis(0, v.shape[0]): Axis(rank + len(v.definition.reduction_axes), v.shape[0])}
+    moved |= {Axis(n, e): Axis(n - 1, e) for n, e in enumerate(v.shape) if n}
+
+    def rule(e: Expr) -> Expr | None:
+        if isinstance(e, Binder):
+            return e
+        return moved.get(e) if isinstance(e, Axis) else None
+
+    inner = rewrite(body.body, rule)
+    first = moved[Axis(0, v.shape[0])]
+    return build(t.shape, Reduce("sum", (first, *body.axes), inner), v.inputs, t.name)
