@@ -52,7 +52,9 @@ class _Maker:
         """Operations to be applied to a growing pool, by number."""
         return [(int(self.rng.integers(11)), *(int(n) for n in self.rng.integers(0, 1 << 16, 3))) for _ in range(count)]
 
-    def apply(self, pool: list[nf.Tensor], weights: list[nf.Tensor], vectors: list[nf.Tensor], op: tuple[Any, ...]) -> nf.Tensor:
+    def apply(
+        self, pool: list[nf.Tensor], weights: list[nf.Tensor], vectors: list[nf.Tensor], op: tuple[Any, ...]
+    ) -> nf.Tensor:
         kind, i, j, k = op
         a, b = pool[i % len(pool)], pool[j % len(pool)]
         w, v = weights[k % len(weights)], vectors[k % len(vectors)]

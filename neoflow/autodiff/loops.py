@@ -1,6 +1,7 @@
 """The adjoint of a run of a recurrence: another one, backwards.
 
-    h[t+1] = f(h[t], x[t], w)    ->    dh[t], dx[t], dw[t] = adjoint of f at h[t], x[t], w, with dh[t+1];   dw = sum(dw[t])
+    h[t+1] = f(h[t], x[t], w)    ->    dh[t], dx[t], dw[t] = adjoint of f at h[t], x[t], w, with dh[t+1]
+                                       dw = sum[t](dw[t])
 
 Its steps read what the forward ones had: what is carried, sums and inner runs are kept of each, what follows from these
 element by element is computed again.
@@ -37,11 +38,7 @@ def contributions_of(
     rows = {s: _like(s.of) for s in given if isinstance(s, Stacked)}
     pairs = [(then, carried[c]) for c, then in zip(r.carried, r.then, strict=True) if c in carried]
     pairs += [(s.of, row) for s, row in rows.items()]
-    wanted = [
-        p
-        for p, t in run.by_placeholder.items()
-        if dt.is_float(p.dtype) and (p in carried or t in reaches)
-    ]
+    wanted = [p for p, t in run.by_placeholder.items() if dt.is_float(p.dtype) and (p in carried or t in reaches)]
     found = pull(pairs, wanted)
     for c in carried:
         found.setdefault(c, full(c.shape, 0.0, c.dtype, f"d_{c.name}"))

@@ -12,7 +12,8 @@ from neoflow.errors import GradientError
 from neoflow.expr import dtype as dt
 from neoflow.expr.dsl import placeholder
 from neoflow.expr.interp import evaluate
-from neoflow.expr.tensor import Compute, Constant, Parameter, Placeholder, Tensor, topological
+from neoflow.expr.replace import replaced
+from neoflow.expr.tensor import Constant, Parameter, Placeholder, Tensor, topological
 
 
 def check_grad(
@@ -81,13 +82,8 @@ def check_grad(
 
 def _reading(y: Tensor, instead: Mapping[Constant, Placeholder]) -> Tensor:
     """y over other tensors in place of some constants."""
-    made: dict[Tensor, Tensor] = {}
-    for t in topological([y]):
-        if isinstance(t, Constant) and t in instead:
-            made[t] = instead[t]
-        elif isinstance(t, Compute) and any(i in made for i in t.inputs):
-            made[t] = Compute(t.definition, tuple(made.get(i, i) for i in t.inputs), t.name, t.axis_names, t.where)
-    return made.get(y, y)
+    (made,) = replaced([y], lambda t: instead.get(t) if isinstance(t, Constant) else None)
+    return made
 
 
 def _value(t: Tensor, given: Any, rng: np.random.Generator) -> np.ndarray:

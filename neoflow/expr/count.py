@@ -21,6 +21,7 @@ from neoflow import dtype as dt
 from neoflow.expr.deep import Walk, run
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, postorder
 from neoflow.expr.memo import remembered
+from neoflow.expr.recurrence import Looped, runs_of
 from neoflow.expr.tensor import Compute, Definition, Tensor, topological
 
 
@@ -55,10 +56,16 @@ def count_ops(tensors: Tensor | Sequence[Tensor]) -> OpCount:
     """Cost of computing `tensors` and all they need, each tensor once, by the rules above."""
     total = OpCount()
     read: dict[Tensor, None] = {}
-    for t in topological([tensors] if isinstance(tensors, Tensor) else list(tensors)):
+    order = topological([tensors] if isinstance(tensors, Tensor) else list(tensors))
+    for t in order:
         if isinstance(t, Compute):
             total += count_definition(t.definition) + OpCount(bytes_written=t.nbytes)
             read.update(dict.fromkeys(t.inputs))
+    for whole in runs_of(order):
+        r = whole.recurrence
+        kept = [t.of for t in order if isinstance(t, Looped) and t.run is whole]
+        step = count_ops([*r.then, *kept])
+        total += OpCount(*(r.steps * n for n in (step.multiply_adds, step.other, step.bytes_read, step.bytes_written)))
     return total + OpCount(bytes_read=sum(t.nbytes for t in read))
 
 

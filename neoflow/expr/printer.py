@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import keyword
 import math
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import partialmethod
 from typing import NamedTuple
 
@@ -14,7 +14,8 @@ from neoflow.expr.extents import Disagreement, Empty, infer, uses
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, Slot, Source
 from neoflow.expr.memo import remembered
-from neoflow.expr.tensor import Compute, Definition, Tensor
+from neoflow.expr.recurrence import Last, Looped, Run
+from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor, topological
 
 _SHOWN = 1000
 """Most characters of what `str` gives of an expression: it stands in messages."""
@@ -217,23 +218,56 @@ def print_compute(t: Compute, rename: dict[int, str] | None = None) -> str:
 def print_tensor(t: Tensor) -> str:
     if isinstance(t, Compute):
         return f"{print_compute(t)}    # {t.dtype}{list(t.shape)}"
+    if isinstance(t, Looped):
+        return f"{t.name} = {_led(t, {})} of {t.run.recurrence.steps} steps    # {t.dtype}{list(t.shape)}"
     return f"{t.name} = {type(t).__name__.lower()}({t.shape}, {t.dtype!r})"
 
 
 def print_program(tensors: list[Tensor] | tuple[Tensor, ...]) -> str:
-    """One line a tensor, in the order given; equal names are told apart by a number."""
-    used: dict[str, int] = {}
-    rename: dict[int, str] = {}
-    lines = []
+    """One line a tensor, in the order given; equal names are told apart by a number. What happens in the steps of a
+    recurrence stands before what leads out of it, further to the right."""
+    return "\n".join(_program_lines(tensors, {}, {}))
+
+
+def _program_lines(tensors: Sequence[Tensor], used: dict[str, int], rename: dict[int, str]) -> list[str]:
+    lines: list[str] = []
     for t in tensors:
+        if isinstance(t, Looped) and t.run.uid not in rename:
+            rename[t.run.uid] = f"loop {sum(isinstance(s, str) and s.startswith('loop ') for s in rename.values()) + 1}"
+            kept = [s.of for s in tensors if isinstance(s, Looped) and s.run is t.run]
+            lines += _loop_lines(t.run, kept, used, rename)
         count = used.get(t.name, 0)
         used[t.name] = count + 1
         rename[t.uid] = t.name if count == 0 else f"{t.name}_{count}"
         if isinstance(t, Compute):
             lines.append(f"{print_compute(t, rename)}    # {t.dtype}{list(t.shape)}")
+        elif isinstance(t, Looped):
+            what = f"{_led(t, rename)} of {rename[t.run.uid]}"
+            lines.append(f"{rename[t.uid]} = {what}    # {t.dtype}{list(t.shape)}")
         else:
             lines.append(f"{rename[t.uid]} = {type(t).__name__.lower()}({t.shape}, {t.dtype!r})")
-    return "\n".join(lines)
+    return lines
+
+
+def _loop_lines(run: Run, kept: Sequence[Tensor], used: dict[str, int], rename: dict[int, str]) -> list[str]:
+    """A step of a run: what is carried and from where, what is sliced, the body, what goes on."""
+    r = run.recurrence
+    body = topological([*r.then, *kept])
+    inner = _program_lines(
+        [t for t in body if not isinstance(t, Placeholder) or any(t is p for p in r.placeholders)], used, rename
+    )
+    begins = {p: f"{p.name} = {rename.get(i.uid, i.name)}" for p, i in run.by_placeholder.items()}
+    way = "from the last one, " if r.is_reversed else ""
+    said = [f"{rename[run.uid]}: {r.steps} steps, {way}carrying {', '.join(begins[c] for c in r.carried) or 'nothing'}"]
+    said += [f"    of each step {begins[s]}[step]" for s in r.slices] + [f"    {begins[p]}" for p in r.fixed]
+    given = [rename.get(c.uid, c.name) for c in r.carried]
+    goes = [f"    then {a} = {rename.get(b.uid, b.name)}" for a, b in zip(given, r.then, strict=True)]
+    return [*said, *(f"    {line}" for line in inner), *goes]
+
+
+def _led(t: Looped, rename: Mapping[int, str]) -> str:
+    name = rename.get(t.of.uid, t.of.name)
+    return f"last({name})" if isinstance(t, Last) else f"every({name})"
 
 
 def _install_text() -> None:

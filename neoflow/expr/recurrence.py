@@ -76,7 +76,8 @@ class Run(Node):
         return intern((cls, recurrence, given), recurrence=recurrence, inputs=given, where=None)
 
     @cached_property
-    def by_placeholder(self) -> dict[Placeholder, Tensor]:
+    def by_placeholder(self) -> dict[Tensor, Tensor]:
+        """What the placeholders of the body stand for."""
         return dict(zip(self.recurrence.placeholders, self.inputs, strict=True))
 
     @cached_property

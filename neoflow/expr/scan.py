@@ -48,7 +48,9 @@ def scan(
     slices = tuple(Placeholder(t.shape[1:], t.dtype, t.name, where) for t in rows)
     result = step(of_state(carried), of_row(slices))
     if not isinstance(result, tuple) or len(result) != 2:
-        raise ExpressionError(f"a step returns a pair, what it carries on and its row of ys, not {shown(result)}", where)
+        raise ExpressionError(
+            f"a step returns a pair, what it carries on and its row of ys, not {shown(result)}", where
+        )
     then, of_then = _flat(result[0], "what a step carries on", where)
     of_step, of_ys = _flat(result[1], "the row of ys", where)
     _check(carried, then, _layout(of_state(carried)), _layout(of_then(then)), where)
@@ -134,7 +136,9 @@ def _steps(rows: Sequence[Tensor], length: int | None, where: Location | None) -
         raise ExpressionError(f"length={shown(length)} is no number of steps: an integer > 0", where)
     for t in rows:
         if not t.rank:
-            raise ExpressionError(f"xs has the scalar {t.name}; the first axis of each of its tensors are the steps", where)
+            raise ExpressionError(
+                f"xs has the scalar {t.name}; the first axis of each of its tensors are the steps", where
+            )
         if t.shape[0] != (length or rows[0].shape[0]):
             told = f"length={length}" if length is not None else f"{rows[0].name} has {rows[0].shape[0]}"
             raise ExpressionError(f"{t.name} of xs has {t.shape[0]} steps, but {told}", where)
@@ -147,7 +151,9 @@ def _steps(rows: Sequence[Tensor], length: int | None, where: Location | None) -
 
 def _check(carried: Sequence[Tensor], then: Sequence[Tensor], old: Any, new: Any, where: Location | None) -> None:
     if old != new:
-        raise ExpressionError("a step carries on another structure than it was given: tuples, lists and dicts alike", where)
+        raise ExpressionError(
+            "a step carries on another structure than it was given: tuples, lists and dicts alike", where
+        )
     for a, b in zip(carried, then, strict=True):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             raise ExpressionError(

@@ -264,9 +264,7 @@ def topological(roots: list[Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
     return order
 
 
-def structural_hash(
-    roots: list[Tensor] | tuple[Tensor, ...], leaves: list[Tensor] | tuple[Tensor, ...] = ()
-) -> str:
+def structural_hash(roots: list[Tensor] | tuple[Tensor, ...], leaves: list[Tensor] | tuple[Tensor, ...] = ()) -> str:
     """SHA-256 of a program, whatever its names: equal for equal definitions wired alike. leaves: what is told apart by
     its place among them, whether it is read or not."""
     number: dict[int, int] = {}

@@ -71,7 +71,7 @@ class _Split:
         self.going = set(topological([r.then[n] for n in self.carried]))
         self.cut: dict[Tensor, Placeholder] = {}
         """by tensor of the body: what stands for it where all steps are done at once"""
-        self.later = {t: self._outside(t.of) for t in wanted if isinstance(t, Stacked)}
+        self.later: dict[Looped, Tensor | None] = {t: self._outside(t.of) for t in wanted if isinstance(t, Stacked)}
         kept = [t for t in (*self.cut, *(t.of for t, y in self.later.items() if y is None)) if not self._is_slice(t)]
         self.kept = list(dict.fromkeys(kept))
         self.run, self.bodies = self._before()
@@ -124,13 +124,13 @@ class _Split:
         then = [r.then[n] for n in self.carried]
         roots = [*then, *self.kept]
         order = topological(roots)
-        moving = {r.carried[n] for n in self.carried}
+        moving: set[Tensor] = {r.carried[n] for n in self.carried}
         for t in order:
             if any(i in moving for i in t.inputs):
                 moving.add(t)
         edges = dict.fromkeys(i for t in order if t in moving for i in t.inputs if i not in moving)
         edges |= dict.fromkeys(t for t in roots if t not in moving)
-        sliced = set(r.slices)
+        sliced: set[Tensor] = set(r.slices)
         for t in order:
             if any(i in sliced for i in t.inputs):
                 sliced.add(t)
@@ -142,7 +142,7 @@ class _Split:
                 early[t] = Placeholder(t.shape, t.dtype, t.name, t.where)
                 stacks[t] = self._all_steps(t, {s: run.by_placeholder[s] for s in r.slices})
                 self.moved.append(f"before: {t.name}{list(t.shape)} of {r.steps} steps")
-        made = replaced(roots, early.get)
+        made = replaced(roots, lambda t: early.get(t))
         read = set(topological(made))
         slices = {s: run.by_placeholder[s] for s in r.slices if s in read} | {p: stacks[t] for t, p in early.items()}
         fixed = {p: run.by_placeholder[p] for p in r.fixed if p in read}
@@ -160,7 +160,8 @@ class _Split:
         (found,) = batched([t], stacks, steps)
         if found is t:
             found = broadcast_to(t, (steps, *t.shape))
-        return replaced([found], self.old.by_placeholder.get)[0]
+        known = self.old.by_placeholder
+        return replaced([found], lambda t: known.get(t))[0]
 
     # ------------------------------------------------------------------------------------------------------- results
 
@@ -176,7 +177,7 @@ class _Split:
                 if y is None:
                     found[t] = self._stack(t.of, t.name)
                 else:
-                    stacks = {p: self._stack(c, c.name) for c, p in self.cut.items()}
+                    stacks: dict[Tensor, Tensor] = {p: self._stack(c, c.name) for c, p in self.cut.items()}
                     found[t] = self._all_steps(y, stacks)
         return {a: b for a, b in found.items() if a is not b}
 
@@ -191,8 +192,10 @@ def _is_sum(t: Tensor) -> bool:
 
 
 def merged(t: Compute) -> Compute | None:
-    """s[i] = sum[t](v[t, i]),  v[t, i] = sum[k](f(t, i, k))    ->    s[i] = sum[t, k](f(t, i, k)); None where t is no such
-    sum."""
+    """s[i] = sum[t](v[t, i]),  v[t, i] = sum[k](f(t, i, k))    ->    s[i] = sum[t, k](f(t, i, k))
+
+    None where t is no such sum.
+    """
     (v,) = t.inputs
     match t.definition.body:
         case Reduce(op="sum", axes=(a,), body=Read(indices=(first, *rest))) if first is a:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from neoflow.errors import GraphError
+from neoflow.expr.recurrence import Looped
 from neoflow.expr.tensor import Compute, Constant, Parameter, Placeholder, Tensor, topological
 from neoflow.expr.text import compute_lines, is_free_name, leaf_line, make_labels, read_compute, read_leaf
 from neoflow.text import Scanner, Token, header
@@ -36,6 +37,10 @@ def write_program(inputs: tuple[Placeholder, ...], outputs: tuple[Tensor, ...], 
     labels = program_labels(inputs, outputs, updates)
     lines = [header("graph")]
     for t, label in labels.items():
+        if isinstance(t, Looped):
+            raise GraphError(
+                f"{t.name} follows from nf.scan: a graph with recurrences has no text that reads back", t.where
+            )
         if isinstance(t, Compute):
             lines += compute_lines(t, label, [labels[i] for i in t.inputs])
         else:

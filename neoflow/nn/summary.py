@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from neoflow.expr.recurrence import Looped
 from neoflow.expr.tensor import Compute, Parameter, Tensor, topological
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _shapes_given(order: Sequence[Tensor], parameters: set[Parameter]) -> dict[A
     owners: dict[Tensor, set[Parameter]] = {}
     gives: dict[Any, tuple[int, ...]] = {}
     for t in order:
-        if not isinstance(t, Compute):
+        if not isinstance(t, (Compute, Looped)):
             from_inputs[t] = not isinstance(t, Parameter)
             owners[t] = {t} & parameters if isinstance(t, Parameter) else set()
             continue

@@ -135,15 +135,18 @@ class _Bound:
         known |= {b: (_CONSTANTS, constants[n]) for n, b in zip(program.constants, plan.constants, strict=True)}
         known |= {n: (_OWN, rooms[b.kind] + b.offset) for n, b in enumerate(plan.buffers) if b.kind in rooms}
         given = {b: n for n, b in enumerate((*plan.inputs, *plan.outputs))}
-        for number in self.layout.places:
-            base, offset = number, 0
+        layout = self.layout
+        spots = [(number, place, 0) for number, places in layout.places.items() for place in places]
+        for number, sweep in layout.sweeps.items():
+            spots += [(number, *spot) for spot in zip(sweep.places.tolist(), sweep.offsets.tolist(), strict=True)]
+        for number, place, further in spots:
+            base, offset = number, further
             while plan.buffers[base].kind == "view":
                 base, offset = plan.buffers[base].base, offset + plan.buffers[base].offset
             if base not in known and base not in given:  # an old value of a parameter, kept during the call
                 known[base] = (_OWN, self.places.take(plan.buffers[base].nbytes))
-            for place in self.layout.places[number]:
-                at = self.table + 8 * place
-                if base in given:
-                    self.bindings.append((at, given[base], offset))
-                else:
-                    self.places.words.append((at, known[base][0], known[base][1] + offset))
+            at = self.table + 8 * place
+            if base in given:
+                self.bindings.append((at, given[base], offset))
+            else:
+                self.places.words.append((at, known[base][0], known[base][1] + offset))

@@ -32,6 +32,43 @@ class View:
     is_part: bool = False
 
 
+@dataclass(frozen=True)
+class Motion:
+    """How a view goes through its base while a loop runs: in turn n it begins `step` * ((n + ahead) % period) elements
+    beyond its offset."""
+
+    step: int
+    period: int
+    ahead: int = 0
+
+
+@dataclass(frozen=True)
+class LoopCall:
+    """Calls that run `turns` times, one after the other. It reads and writes as a kernel does, and is in its place.
+
+    calls: of one turn, in order. motions: the views that are elsewhere in every turn. outputs: what has memory of its
+    own and lasts from turn to turn.
+    """
+
+    calls: tuple[Call, ...]
+    turns: int
+    motions: Mapping[Tensor, Motion]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    name: str
+
+    @property
+    def subgraph(self) -> Subgraph:
+        """One of nothing: it is no kernel."""
+        return Subgraph((), (), ())
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+Call = KernelCall | LoopCall
+
+
 Wholes = Mapping[Tensor, tuple[Compute, ...]]
 """Computes that kernels write in parts, and these parts."""
 
@@ -70,7 +107,7 @@ class Partition:
     other parts of a program store, see `compose`.
     """
 
-    calls: tuple[KernelCall, ...]
+    calls: tuple[Call, ...]
     views: Mapping[Tensor, View]
     decisions: tuple[Decision, ...]
     wholes: Wholes

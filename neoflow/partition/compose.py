@@ -16,7 +16,7 @@ Source: the loops of a plan follow Halide's stores and folded storage (Ragan-Kel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -29,8 +29,8 @@ from neoflow.expr.replace import replaced
 from neoflow.expr.tensor import Compute, Constant, Definition, Parameter, Placeholder, Tensor, topological
 from neoflow.graph import Graph
 from neoflow.graph.fission import split_steps
-from neoflow.partition.calls import Decision, KernelCall, Partition, View
-from neoflow.partition.looped import Call, LoopCall, Motion, carried_along, settled
+from neoflow.partition.calls import Call, Decision, KernelCall, LoopCall, Motion, Partition, View
+from neoflow.partition.looped import carried_along, settled
 from neoflow.partition.order import order_calls
 from neoflow.partition.prepared import prepared_first
 from neoflow.partition.subgraph import Node, Subgraph, Value
@@ -115,7 +115,11 @@ class _Composer:
             yield from (t for t in self.graph.roots if isinstance(t, Compute) and self.level[t] == level)
         for t in self.graph.order:
             for i in t.inputs:
-                if isinstance(i, Compute) and self.level[i] == level and (isinstance(t, Looped) or self.level[t] > level):
+                if (
+                    isinstance(i, Compute)
+                    and self.level[i] == level
+                    and (isinstance(t, Looped) or self.level[t] > level)
+                ):
                     yield i
 
     def part(self, roots: Sequence[Tensor], level: int) -> tuple[Tensor, ...]:
@@ -165,7 +169,7 @@ class _Composer:
         """The calls of a run, and what stands for what leads out of it."""
         self.parts.update(dict.fromkeys(t for t in run.inputs if not t.inputs))
         body = _Body(run, list(self.kept[run]), self.inner)
-        views = {p: View(self.known(t), 0) for p, t in body.fixed.items()}
+        views: dict[Tensor, View] = {p: View(self.known(t), 0) for p, t in body.fixed.items()}
         views |= {p: View(self.known(t), body.start(p)) for p, t in body.slices.items()}
         self.aliases.update({p: v.base for p, v in views.items()})
         self.take(body.cut)
@@ -179,7 +183,9 @@ class _Composer:
         read = dict.fromkeys(t for c in body.calls for t in c.inputs if t not in inside)
         inputs = [*(c.outputs[0] for c in first), *(t for t in read if t not in body.own)]
         memory = (*body.rings.values(), *body.stacks.values())
-        self.calls.append(LoopCall(body.calls, run.recurrence.steps, motions, tuple(inputs), memory, f"loop {body.name}"))
+        self.calls.append(
+            LoopCall(body.calls, run.recurrence.steps, motions, tuple(inputs), memory, f"loop {body.name}")
+        )
         for t in self.graph.order:
             if isinstance(t, Looped) and t.run is run:
                 self.stand_for(t, *body.place(t))
@@ -234,9 +240,9 @@ class _Body:
         r = self.recurrence = run.recurrence
         self.run = run
         self.name = r.then[0].name if r.then else (kept[0].name if kept else "")
-        shared = {p: Parameter(p.shape, p.dtype, p.name, p.where, init=None) for p in r.fixed}
+        shared: dict[Tensor, Tensor] = {p: Parameter(p.shape, p.dtype, p.name, p.where, init=None) for p in r.fixed}
         own = {p: Placeholder(p.shape, p.dtype, p.name, p.where) for p in (*r.carried, *r.slices)}
-        self.bound: dict[Placeholder, Placeholder] = {**own, **shared}
+        self.bound = shared | dict[Tensor, Tensor](own)
         roots = replaced([*r.then, *kept], self.bound.get)
         graph, cut = compose(Graph(tuple(own.values()), tuple(roots), ()), divide)
         self.fixed = {shared[p]: run.by_placeholder[p] for p in r.fixed}
@@ -278,13 +284,19 @@ class _Body:
                 self.last[n] = c.size * (r.steps % 2)
             self.first[n] = (self.run.inputs[n], start)
         self.stacks: dict[Tensor, Tensor] = {}
+        by_root: dict[Tensor, Tensor] = {}
         for t, made in zip(kept, roots[len(r.carried) :], strict=True):
             known = before.get(id(t), after.get(id(t)))
             if known is not None:
                 is_then = id(t) not in before
                 self.kept_at[t] = self.rings[known], t.size * (is_then != back)
                 continue
-            stack = self.stacks[t] = Placeholder((r.steps, *t.shape), t.dtype, f"{t.name} stacked", t.where)
+            if made in by_root:
+                self.kept_at[t] = by_root[made], 0
+                continue
+            stack = self.stacks[t] = by_root[made] = Placeholder(
+                (r.steps, *t.shape), t.dtype, f"{t.name} stacked", t.where
+            )
             start, step = ((r.steps - 1) * t.size, -t.size) if back else (0, t.size)
             targets.append((made, View(stack, start, True), Motion(step, r.steps)))
             self.kept_at[t] = stack, 0

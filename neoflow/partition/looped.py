@@ -1,48 +1,12 @@
-"""A loop over kernel calls in its place, and a program with its loops as one list of calls."""
+"""A program with its loops as one list of calls, and views of what moves while these run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from neoflow.expr.tensor import Tensor
-from neoflow.partition.calls import KernelCall, View
-from neoflow.partition.subgraph import Subgraph
-
-_NOTHING = Subgraph((), (), ())
-
-
-@dataclass(frozen=True)
-class Motion:
-    """How a view goes through its base while a loop runs: in turn n it begins `step` * ((n + ahead) % period) elements
-    beyond its offset."""
-
-    step: int
-    period: int
-    ahead: int = 0
-
-
-@dataclass(frozen=True)
-class LoopCall:
-    """Calls that run `turns` times, one after the other. It reads and writes as a kernel does, and is in its place.
-
-    calls: of one turn, in order. motions: the views that are elsewhere in every turn. outputs: what has memory of its
-    own and lasts from turn to turn.
-    """
-
-    calls: tuple[Call, ...]
-    turns: int
-    motions: Mapping[Tensor, Motion]
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    name: str
-    subgraph: Subgraph = field(default=_NOTHING)
-
-    def __hash__(self) -> int:
-        return id(self)
-
-
-Call = KernelCall | LoopCall
+from neoflow.partition.calls import Call, KernelCall, Motion, View
 
 
 @dataclass(frozen=True)
@@ -66,7 +30,7 @@ def flattened(calls: Sequence[Call]) -> tuple[tuple[KernelCall, ...], tuple[Loop
         inner, inside = flattened(call.calls)
         first = len(found)
         found += inner
-        loops += [Loop(first + l.first, l.count, l.turns, l.motions) for l in inside]
+        loops += [Loop(first + a.first, a.count, a.turns, a.motions) for a in inside]
         loops.append(Loop(first, len(inner), call.turns, call.motions))
     return tuple(found), tuple(loops)
 

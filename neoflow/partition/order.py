@@ -11,11 +11,11 @@ from neoflow.expr.interp.analysis import analysed
 from neoflow.expr.ir import Scatter
 from neoflow.expr.tensor import Parameter, Tensor
 from neoflow.graph import Graph
-from neoflow.partition.calls import KernelCall, Partition
+from neoflow.partition.calls import Call, LoopCall, Partition
 from neoflow.partition.overwrite import can_overwrite
 
 
-def order_calls(graph: Graph, kernels: Partition) -> tuple[tuple[KernelCall, ...], frozenset[Parameter]]:
+def order_calls(graph: Graph, kernels: Partition) -> tuple[tuple[Call, ...], frozenset[Parameter]]:
     """The kernels in the order they run, and the parameters whose update may overwrite them.
 
     An update is in place when every other reader of the parameter can run before its writer, and the writer reads the
@@ -82,8 +82,11 @@ def _needs_and_updates(graph: Graph, kernels: Partition) -> tuple[list[set[int]]
         writer = producer.get(value)
         if writer is None or sum(root is value for root in graph.roots) > 1:
             continue
+        maker = calls[writer]
+        if isinstance(maker, LoopCall):
+            continue
         is_viewed = any(t is not p and kernels.base(t) is p for t in calls[writer].inputs)
-        if is_viewed or not can_overwrite(calls[writer], p, value):
+        if is_viewed or not can_overwrite(maker, p, value):
             continue
         before = readers.get(p, set()) - {writer}
         if _reaches(needs, before, writer):

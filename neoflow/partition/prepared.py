@@ -10,16 +10,13 @@ from collections.abc import Mapping, Sequence
 
 from neoflow.expr.tensor import Constant, Tensor
 from neoflow.graph import Graph
-from neoflow.partition.calls import KernelCall, View
-from neoflow.partition.looped import Call
+from neoflow.partition.calls import Call, KernelCall, View
 
 MOST = 2
 """Bytes that a call may make of each that it reads: they stay in memory as long as the program does."""
 
 
-def prepared_first(
-    graph: Graph, calls: Sequence[Call], views: Mapping[Tensor, View]
-) -> tuple[tuple[Call, ...], int]:
+def prepared_first(graph: Graph, calls: Sequence[Call], views: Mapping[Tensor, View]) -> tuple[tuple[Call, ...], int]:
     """The calls in another order that is right too, and how many of the first need to run only when a parameter has
     changed since they last did. None of them makes what the program returns, or a part of something else."""
     changed = {p for p, _ in graph.updates}

@@ -100,6 +100,11 @@ def fit(program: Program, limit: int, roofs: Roofs) -> Fitted:
     Raises `ConfigError` that says the least that works.
     """
     steps, plan = program.steps(roofs), program.plan()
+    if program.loops and plan.nbytes > limit:
+        raise ConfigError(
+            f"the program does not fit into {amount(limit)}: it takes {amount(plan.nbytes)}, {plan.nbytes} bytes "
+            f"({plan.memory}); what recurrences (nf.scan) keep of their steps is not computed again"
+        )
     whole, seconds, lasting = plan.nbytes, steps.seconds, plan.nbytes - plan.arena_bytes
     if whole <= limit:
         everything = tuple(Run(n) for n in range(len(steps.steps)))

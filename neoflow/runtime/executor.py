@@ -352,8 +352,8 @@ class Layout:
     """The launches of a plan in order, and the table of their pointers.
 
     addresses: of each kernel's entries; copy_function: of the function that copies, see `Device`. places: by buffer,
-    where its address goes in the table. sweeps: by buffer that moves while a loop runs, where its addresses go. failing: the call of each status word; status_places: where the words'
-    addresses go.
+    where its address goes in the table. sweeps: by buffer that moves while a loop runs, where its addresses go.
+    failing: the call of each status word; status_places: where the words' addresses go.
     """
 
     def __init__(self, plan: Plan, addresses: Sequence[Sequence[int]], copy_function: int):

@@ -137,13 +137,13 @@ class _Planner:
 
     def share_memory(self) -> None:
         """Lifetimes of the temporaries, chained where an output may overwrite a dying input, then offsets."""
-        first: dict[Tensor, int] = {}
+        begun: dict[Tensor, int] = {}
         last: dict[Tensor, int] = {}
         for n, call in enumerate(self.calls):
             for t in map(self.base, (*call.inputs, *call.outputs)):  # of a whole, what is written last counts too
-                first.setdefault(t, n)
+                begun.setdefault(t, n)
                 last[t] = n
-        through = self.lasting(first, last)
+        through = self.lasting(begun, last)
         for t in (*map(self.base, self.graph.roots), *self.kept()):
             last[t] = len(self.calls)
         slots: list[Lifetime] = []
@@ -166,7 +166,7 @@ class _Planner:
                 )
                 if donor is None:
                     slot_of[t] = len(slots)
-                    slots.append(Lifetime(t.nbytes, min(n, first[t]), end))
+                    slots.append(Lifetime(t.nbytes, min(n, begun[t]), end))
                 else:
                     slot = slot_of[t] = slot_of[donor]
                     slots[slot] = Lifetime(slots[slot].nbytes, slots[slot].first, end)

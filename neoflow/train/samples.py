@@ -20,6 +20,7 @@ from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import build
 from neoflow.expr.ir import Apply, Axis, Binder, Cast, Const, Expr, Read, Reduce, Scatter, Slot, postorder, rewrite
+from neoflow.expr.recurrence import Looped
 from neoflow.expr.tensor import Compute, Placeholder, Tensor, topological
 
 
@@ -52,13 +53,15 @@ def weighted(roots: Sequence[Tensor], inputs: Mapping[Placeholder, int], weights
 class _Weighting:
     def __init__(self, inputs: Mapping[Placeholder, int], weights: Placeholder | None):
         self.weights = weights
+        self.sums = False
+        """whether what sums over samples is to be refused: in the steps of a recurrence"""
         self.counted: dict[Tensor, Counted] = {t: Counted(d) for t, d in inputs.items()}
         self.size = max((t.shape[d] for t, d in inputs.items()), default=0)
         self.new: dict[Tensor, Tensor] = {}
 
     def run(self, roots: Sequence[Tensor]) -> tuple[dict[Tensor, Counted], list[Tensor]]:
         for t in topological(list(roots)):
-            self.new[t] = self.visit(t) if isinstance(t, Compute) else t
+            self.new[t] = self.visit(t) if isinstance(t, Compute) else self.led(t) if isinstance(t, Looped) else t
         return self.counted, [self.new[t] for t in roots]
 
     def visit(self, t: Compute) -> Tensor:
@@ -72,12 +75,41 @@ class _Weighting:
             if axis.ident < t.rank:
                 self.counted[t] = Counted(axis.ident, run)
             else:
+                if self.sums:
+                    raise self.mixed(t, "sums over samples in a step of a recurrence")
                 self.check_summed(t, axis)
                 if self.weights is not None:
                     return self.with_weights(t, inputs, axis, sample)
         if any(new is not old for new, old in zip(inputs, t.inputs, strict=True)):
             return Compute(t.definition, inputs, t.name, t.axis_names, t.where)
         return t
+
+    def led(self, t: Looped) -> Tensor:
+        """What leads out of a recurrence, whose steps keep samples apart."""
+        r = t.run.recurrence
+        counted: dict[Tensor, Counted] = {}
+        for p, source in zip(r.placeholders, t.inputs, strict=True):
+            if source in self.counted:
+                where = self.counted[source]
+                shift = p.rank - source.rank
+                if where.dim + shift < 0:
+                    raise self.mixed(t, "goes through samples step by step")
+                counted[p] = Counted(where.dim + shift, where.run)
+        while True:
+            inner = _Weighting({}, None)
+            inner.counted, inner.size, inner.sums = dict(counted), self.size, self.weights is not None
+            inner.run([*r.then, t.of])
+            pairs = zip(r.carried, r.then, strict=True)
+            found: dict[Tensor, Counted] = {c: inner.counted[t] for c, t in pairs if t in inner.counted}
+            if any(counted.get(c, at) != at for c, at in found.items()):
+                raise self.mixed(t, "carries samples on in another dimension")
+            if found.keys() <= counted.keys():
+                break
+            counted |= found
+        if t.of in inner.counted:
+            where = inner.counted[t.of]
+            self.counted[t] = Counted(where.dim + t.rank - t.of.rank, where.run)
+        return t.over(tuple(self.new[i] for i in t.inputs))
 
     def carries(self, t: Compute, e: Expr) -> bool:
         """Whether `e` reads a tensor that counts samples."""
@@ -127,5 +159,5 @@ class _Weighting:
         made = build(t.shape, rewrite(t.definition.body, rule), (*inputs, self.weights), t.name)
         return Compute(made.definition, made.inputs, made.name, made.axis_names, t.where)
 
-    def mixed(self, t: Compute, how: str) -> MixedSamples:
+    def mixed(self, t: Tensor, how: str) -> MixedSamples:
         return MixedSamples(f"`{t.name}` {how}: an incomplete batch has no meaning for it", t.where)

@@ -44,9 +44,7 @@ def evaluate(
         return [np.array(v, dtype=types.stored(t.dtype), order="C") for t, v in zip(roots, found, strict=True)]
 
 
-def _values(
-    roots: Sequence[Tensor], leaf: Callable[[Tensor], np.ndarray], types: Types
-) -> list[np.ndarray]:
+def _values(roots: Sequence[Tensor], leaf: Callable[[Tensor], np.ndarray], types: Types) -> list[np.ndarray]:
     """The values of tensors, as they are worked with."""
     order = topological(list(roots))
     pending = dict.fromkeys(order, 0)
