@@ -44,7 +44,7 @@ def _recurring(run: Run, wanted: Sequence[Looped], new: Mapping[Tensor, Tensor],
     apart = {p for p, i in run.by_placeholder.items() if i in new}
     while True:
         stand = {p: Placeholder((size, *p.shape), p.dtype, p.name, p.where) for p in r.placeholders if p in apart}
-        made = batched([*r.then, *kept], dict[Tensor, Tensor](stand), size)
+        made = batched([*r.then, *kept], {p: q for p, q in stand.items()}, size)
         then, of = made[: len(r.then)], dict(zip(kept, made[len(r.then) :], strict=True))
         more = {c for c, a, b in zip(r.carried, r.then, then, strict=True) if a is not b}
         if more <= apart:

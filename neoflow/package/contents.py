@@ -12,7 +12,7 @@ from neoflow import dtype as dt
 from neoflow.code import Code, Entry, Fault, Workspace
 from neoflow.errors import Location, PackageError
 from neoflow.package.manifest import MALFORMED, is_name
-from neoflow.runtime.plan import Buffer, Call, Plan
+from neoflow.runtime.plan import Buffer, Call, Moving, Plan, Repeated
 
 PROGRAM = "program.json"
 CONSTANTS = "constants.bin"
@@ -134,7 +134,15 @@ def _plan(said: Mapping[str, Any]) -> Plan:
         _count(said["live_bytes"]),
         _ints(said["constants"]),
         _count(said["scratch_bytes"]),
+        loops=tuple(map(_loop, said.get("loops", ()))),
     )
+
+
+def _loop(said: Mapping[str, Any]) -> Repeated:
+    moving = (
+        Moving(_count(m["buffer"]), _int(m["step"]), _count(m["period"]), _count(m["ahead"])) for m in said["moving"]
+    )
+    return Repeated(_count(said["first"]), _count(said["count"]), _task(said["turns"]), tuple(moving))
 
 
 def _buffer(said: Mapping[str, Any]) -> Buffer:
@@ -178,6 +186,7 @@ def _check(program: Program, contents: Contents) -> None:
             room = buffers[b.base].nbytes
         if b.kind in ("view", "temporary", "scratch") and b.offset + b.nbytes > room:
             raise ValueError(f"{b.name} lies outside of its memory")
+    _check_loops(program)
     _match(program.inputs, [buffers[n] for n in plan.inputs])
     _match(program.outputs, [buffers[n] for n in plan.outputs])
     _match([contents.parameters[n] for n in program.parameters], [buffers[n] for n in plan.parameters])
@@ -186,6 +195,32 @@ def _check(program: Program, contents: Contents) -> None:
         raise ValueError(f"{program.name} does not fit its plan")
     if any(n >= len(contents.libraries) for n in program.libraries):
         raise ValueError(f"{program.name} names a library that is not there")
+
+
+def _check_loops(program: Program) -> None:
+    """Loops are one in another or apart, and what moves stays in its memory."""
+    plan, ends = program.plan, list[tuple[int, int]]()
+    runs = [1] * len(plan.calls)
+    reach: dict[int, list[int]] = {}
+    for loop in plan.loops:
+        first, end = loop.first, loop.first + loop.count
+        is_apart = all(b <= first or end <= a or (first <= a and b <= end) for a, b in ends)
+        if not (loop.count and loop.turns and end <= len(plan.calls) and is_apart):
+            raise ValueError(f"{program.name} has a loop over calls that are not there")
+        ends.append((first, end))
+        runs[first:end] = [n * loop.turns for n in runs[first:end]]
+        for m in loop.moving:
+            if not (m.buffer < len(plan.buffers) and plan.buffers[m.buffer].kind == "view" and m.period):
+                raise ValueError(f"{program.name} has a loop that moves what is no view")
+            far = m.step * (min(m.period, loop.turns + m.ahead) - 1)
+            bounds = reach.setdefault(m.buffer, [0, 0])
+            bounds[0], bounds[1] = bounds[0] + min(far, 0), bounds[1] + max(far, 0)
+    if sum(runs) >= 1 << 31:
+        raise ValueError(f"{program.name} has too many calls")
+    for n, (low, high) in reach.items():
+        b = plan.buffers[n]
+        if b.offset + low < 0 or b.offset + high + b.nbytes > plan.buffers[b.base].nbytes:
+            raise ValueError(f"{b.name} leaves its memory")
 
 
 def _match(arrays: Sequence[Array | Placed], buffers: Sequence[Buffer]) -> None:
@@ -210,6 +245,13 @@ def _count(value: object) -> int:
     if type(value) is not int or not 0 <= value < _MOST:
         raise TypeError(f"{value!r:.60} is no size or number")
     return value
+
+
+def _int(value: object) -> int:
+    """Of either sign."""
+    if type(value) is not int:
+        raise TypeError(f"{value!r:.60} is no number")
+    return -_count(-value) if value < 0 else _count(value)
 
 
 def _task(value: object) -> int:

@@ -242,7 +242,9 @@ class _Body:
         self.name = r.then[0].name if r.then else (kept[0].name if kept else "")
         shared: dict[Tensor, Tensor] = {p: Parameter(p.shape, p.dtype, p.name, p.where, init=None) for p in r.fixed}
         own = {p: Placeholder(p.shape, p.dtype, p.name, p.where) for p in (*r.carried, *r.slices)}
-        self.bound = shared | dict[Tensor, Tensor](own)
+        self.bound = dict(shared)
+        for p, q in own.items():
+            self.bound[p] = q
         roots = replaced([*r.then, *kept], self.bound.get)
         graph, cut = compose(Graph(tuple(own.values()), tuple(roots), ()), divide)
         self.fixed = {shared[p]: run.by_placeholder[p] for p in r.fixed}

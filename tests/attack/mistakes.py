@@ -195,6 +195,8 @@ def calls() -> dict[str, Call]:
         "nf.repeat": call(nf.repeat, x, 2, 0),
         "nf.reshape": call(nf.reshape, x, (2, 10)),
         "nf.reshape of more": call(nf.reshape, x, 2, 10),
+        "nf.scan": call(nf.scan, lambda old, row: (old, row), v, x),
+        "nf.scan of more": call(nf.scan, lambda old, row: (old, row), v, x, 4, True, lambda old: nf.max(old) > 1),
         "nf.roll": call(nf.roll, x, 1, 0),
         "nf.split": call(nf.split, x, 2),
         "nf.squeeze": call(nf.squeeze, nf.placeholder((1, 4)), 0),

@@ -12,6 +12,7 @@ from neoflow.errors import shown
 from neoflow.expr.constant import written
 from neoflow.expr.limits import unusable
 from neoflow.expr.notation.reader import Bindings, Number, listing
+from neoflow.expr.notation.recurrence import Recurrence, groups
 from neoflow.expr.notation.statement import Statement
 from neoflow.expr.notation.text import Source
 from neoflow.expr.tensor import Tensor
@@ -43,10 +44,18 @@ def expr(
     parsed = source.statements()
     defined: dict[str, Tensor] = {}
     used: set[str] = set()
-    for n, part in enumerate(parsed):
-        statement = Statement(source, part, env, given)
+    for group in groups(parsed, env):
+        if len(group) > 1 or group[0].given:
+            recurrence = Recurrence(source, group, env, given)
+            found = recurrence.tensors()
+            used |= {recurrence.time, *given}
+            env.update(found)
+            defined.update(found)
+            tensor = found[recurrence.names[-1]]
+            continue
+        statement = Statement(source, group[0], env, given)
         own = statement.name
-        tensor = statement.tensor(name if name and n == len(parsed) - 1 else own)
+        tensor = statement.tensor(name if name and group[0] is parsed[-1] else own)
         used |= statement.reader.axes.keys()
         env[own] = defined[own] = tensor
     for key in given:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import NoReturn
@@ -18,6 +19,25 @@ _CARET_BEFORE, _CARET_AFTER = 100, 60
 _SHOWN = 120
 """Most characters of an expression inside a message."""
 _DIVIDE = "define a part of it as a tensor of its own, by a statement before"
+
+
+_GIVEN = "given"
+_BEFORE = re.compile(
+    r"(?P<of>[^\W\d]\w*)\s*\[\s*(?P<at>-?\s*\d+)\s*\]\s*=\s*"
+    r"(?:(?P<name>[^\W\d]\w*)|(?P<number>-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?))"
+)
+Number = int | float
+
+
+def _clause(text: str) -> int | None:
+    """Where the word `given` stands outside of brackets, between other words."""
+    depth = 0
+    for n, c in enumerate(text):
+        depth += (c in "([{") - (c in ")]}")
+        end = n + len(_GIVEN)
+        if not depth and text[n:end] == _GIVEN and text[n - 1 : n].isspace() and text[end : end + 1].isspace():
+            return n
+    return None
 
 
 class Source:
@@ -62,6 +82,10 @@ class Parsed:
         self.text, self.line, self.column = text, line, column
         if len(text) > MOST_STATEMENT:
             raise _Syntax(f"a statement of {len(text)} characters is too long; {_DIVIDE}", line, column)
+        whole, self.given = text, tuple[tuple[str, int, str | Number], ...]()
+        at = _clause(text)
+        if at is not None:
+            text = text[:at].rstrip()
         try:
             body = ast.parse(text).body
         except SyntaxError as e:
@@ -76,6 +100,33 @@ class Parsed:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             raise _Syntax("a statement is an assignment: y[i, j] = expression", line, column)
         self.target, self.value = node.targets[0], node.value
+        if at is not None:
+            self.given = self._read_given(whole, at + len(_GIVEN))
+
+    def other(self, target: ast.expr, value: ast.expr) -> Parsed:
+        """The statement with other sides, whose nodes have places in its text."""
+        made = object.__new__(Parsed)
+        made.text, made.line, made.column, made.given = self.text, self.line, self.column, ()
+        made.target, made.value = target, value
+        return made
+
+    def _read_given(self, whole: str, start: int) -> tuple[tuple[str, int, str | Number], ...]:
+        """The clause `given h[-1] = h0, h[-2] = 0`: a name, a number of a step, what there is."""
+        found = []
+        for part in whole[start:].split(","):
+            match = _BEFORE.fullmatch(part.strip())
+            if match is None:
+                line = whole.count("\n", 0, start)
+                column = start - (whole.rfind("\n", 0, start) + 1)
+                raise _Syntax(
+                    "what is given is an element of what is defined, a tensor or number: given h[-1] = h0",
+                    *self._absolute(line + 1, column),
+                )
+            value: str | Number = match["name"] or (
+                float(match["number"]) if set(match["number"]) & set(".eE") else int(match["number"])
+            )
+            found.append((match["of"], int(match["at"].replace(" ", "")), value))
+        return tuple(found)
 
     def _absolute(self, line: int, column: int) -> tuple[int, int]:
         return self.line + line - 1, column + (self.column if line == 1 else 0)

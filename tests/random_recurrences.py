@@ -74,11 +74,11 @@ class _Maker:
             case 7:
                 return a - nf.mean(a, axis=1, keepdims=True) + nf.max(b, axis=0, keepdims=True) * 0.1
             case 8:
-                return nf.tanh(w @ nf.transpose(a)).transpose() if False else nf.tanh(nf.transpose(w @ nf.transpose(a)))
+                return nf.tanh(nf.transpose(w @ nf.transpose(a)))
             case 9:
                 return nf.sin(v) * a
             case _:
-                return nf.softmax(a, axis=1) if hasattr(nf, "softmax") else nf.nn.functional.softmax(a, axis=1)
+                return nf.nn.functional.softmax(a, axis=1)
 
 
 def draw(seed: int, depth: int = 1) -> Drawn:

@@ -1,0 +1,146 @@
+"""Recurrences as loops over kernel calls: right, few, and in memory that does not grow with what is not kept."""
+
+import numpy as np
+import pytest
+
+import neoflow as nf
+from neoflow.errors import ConfigError, ExpressionError, GraphError
+from neoflow.graph import make_graph
+from neoflow.runtime.plan import Call, Moving, Plan, Repeated
+from neoflow.runtime.turns import turns
+from tests.random_recurrences import draw, gradients
+
+pytestmark = pytest.mark.tvm
+
+
+def run(outputs, feeds):
+    inputs = [t for t in feeds if not isinstance(t, nf.Parameter)]
+    f = nf.compile(outputs, inputs=inputs)
+    for t, value in feeds.items():
+        if isinstance(t, nf.Parameter):
+            nf.set_value(t, value)
+    return f(*(feeds[t] for t in inputs))
+
+
+def law(seeds):
+    for seed in seeds:
+        d = draw(seed)
+        outputs = [*d.scanned, *gradients(d, d.scanned)]
+        for got, want in zip(run(outputs, d.feeds), nf.evaluate(outputs, d.feeds, dtype="float64"), strict=True):
+            np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5, err_msg=f"seed {seed}")
+
+
+def test_random_recurrences_run():
+    law(range(3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_many_random_recurrences_run(part):
+    law(range(100 * part + 1000, 100 * part + 1100))
+
+
+def network(steps, batch=4, width=8):
+    x = nf.placeholder((steps, batch, width), name="x")
+    w, u = nf.parameter((width, width), name="w"), nf.parameter((width, width), name="u")
+
+    def step(h, row):
+        h = nf.tanh(h @ u + row @ w)
+        return h, h
+
+    last, ys = nf.scan(step, nf.zeros((batch, width)), x)
+    return x, w, u, last, ys
+
+
+def compiled(steps, batch=4):
+    x, w, u, _, ys = network(steps, batch)
+    loss = nf.mean(ys * ys)
+    updates = {p: p - 0.1 * g for p, g in zip((w, u), nf.grad(loss, [w, u]), strict=True)}
+    return nf.compile([loss], inputs=[x], updates=updates)
+
+
+def test_the_plan_does_not_grow_with_the_steps():
+    few, many = compiled(3), compiled(50)
+    assert len(few.plan.calls) == len(many.plan.calls)
+    assert [loop.turns for loop in many.plan.loops] == [50, 50]
+    assert "run 50 times" in str(many.plan)
+
+
+def test_products_with_the_inputs_are_done_at_once():
+    plan = compiled(20).plan
+    inside = {n for loop in plan.loops for n in range(loop.first, loop.first + loop.count)}
+    reading_x = [n for n, call in enumerate(plan.calls) if plan.inputs[0] in call.arguments]
+    assert reading_x and not inside & set(reading_x)
+
+
+def test_what_is_not_kept_takes_two_places():
+    x, _, _, last, _ = network(500)
+    plan = nf.compile([last], inputs=[x]).plan
+    ring = next(b for b in plan.buffers if b.name.endswith("carried"))
+    assert ring.shape == (2, 4, 8)
+
+
+def test_a_loop_in_a_loop_runs_in_turns():
+    inner = Repeated(1, 1, 2, (Moving(0, 4, 2, 1),))
+    outer = Repeated(0, 2, 3, (Moving(0, 10, 5, 0), Moving(1, 1, 2, 0)))
+    calls = tuple(Call(0, (), (), name) for name in "abc")
+    plan = Plan((), calls, (), (), (), (), (), (), 0, 0, loops=(inner, outer))
+    found = [(t.call, dict(t.offsets)) for t in turns(plan)]
+    assert [n for n, _ in found] == [0, 1, 1, 0, 1, 1, 0, 1, 1, 2]
+    assert [o.get(0) for _, o in found] == [0, 4, 0, 10, 14, 10, 20, 24, 20, None]
+    assert [o.get(1) for _, o in found] == [0, 0, 0, 1, 1, 1, 0, 0, 0, None]
+
+
+def test_a_plan_with_loops_reads_back():
+    plan = compiled(3).plan
+    assert Plan.from_text(plan.to_text()) == plan
+
+
+def test_a_loop_among_the_outputs_and_updates():
+    state = nf.parameter((3,), name="state", init=np.arange(3, dtype=np.float32))
+    last, rows = nf.scan(lambda old, _: (old * 2, old), state, length=3)
+    f = nf.compile([last, rows, last], inputs=[], updates={state: last})
+    a, b, c = f()
+    assert a.tolist() == c.tolist() == [0, 8, 16] and b[:, 2].tolist() == [2, 4, 8]
+    assert f()[0].tolist() == [0, 64, 128]
+
+
+def test_a_packaged_recurrence(tmp_path):
+    x, w, u, last, ys = network(6)
+    f = nf.compile([last, ys], inputs=[x])
+    rng = np.random.default_rng(0)
+    for p in (w, u):
+        nf.set_value(p, rng.standard_normal(p.shape).astype(np.float32))
+    f.save(tmp_path / "r.nflib")
+    given = rng.standard_normal(x.shape).astype(np.float32)
+    for a, b in zip(nf.load(tmp_path / "r.nflib")(given), f(given), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_limit_to_memory_is_told():
+    x, _, _, _, ys = network(100)
+    with pytest.raises(ConfigError, match="keep of their steps is not computed again"):
+        nf.compile([ys], inputs=[x], memory="1KiB")
+
+
+def test_a_graph_with_recurrences_has_no_text():
+    x, *_, ys = network(3)
+    with pytest.raises(GraphError, match="a graph with recurrences has no text that reads back"):
+        make_graph([ys], [x]).to_text()
+
+
+def test_what_drops_elements_stands_outside_of_a_step():
+    x, drop = nf.placeholder((5, 4), name="x"), nf.nn.Dropout(0.5)
+    last, _ = nf.scan(lambda h, row: (drop(h + row), None), nf.zeros((4,)), x)
+    with pytest.raises(ExpressionError, match="in training form"):
+        nf.nn.state(last)
+
+
+def test_a_fault_in_a_step_names_the_kernel():
+    ids, table = nf.placeholder((4,), "int64", name="ids"), nf.placeholder((3, 2), name="table")
+    last, _ = nf.scan(lambda old, i: (old + nf.take(table, i, axis=0), None), nf.zeros((2,)), ids)
+    f = nf.compile([last], inputs=[ids, table])
+    ones = np.ones((3, 2), np.float32)
+    assert f(np.array([0, 1, 2, 0]), ones)[0].tolist() == [4, 4]
+    with pytest.raises(nf.RuntimeFault, match="index out of range"):
+        f(np.array([0, 1, 3, 0]), ones)
