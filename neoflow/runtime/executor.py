@@ -14,7 +14,7 @@ from neoflow.code import Code, Fault
 from neoflow.errors import RuntimeFault
 from neoflow.runtime.device import Device, Launch, Library, Memory, Recording, Status
 from neoflow.runtime.plan import Call, Plan
-from neoflow.runtime.turns import turns
+from neoflow.runtime.turns import Turns, turns
 
 
 @dataclass(frozen=True, eq=False)
@@ -361,50 +361,67 @@ class Layout:
         self.table: list[int] = []
         self.launches: list[Launch] = []
         self.places: dict[int, list[int]] = {}
-        self._moving: dict[int, tuple[list[int], list[int]]] = {}
+        self.sweeps: dict[int, Sweep] = {}
         self.failing: list[int] = []
         self.status_places: list[int] = []
         for pair in plan.saves:
             self._copy(*pair)
-        for turn in turns(plan):
-            call = plan.calls[turn.call]
-            self._call(turn.call, call, plan.kernels[call.kernel], addresses[call.kernel], turn.offsets)
+        self._calls(turns(plan), addresses)
         for pair in plan.copies:
             self._copy(*pair)
-        self.sweeps = {n: Sweep(np.array(p), np.array(o)) for n, (p, o) in self._moving.items()}
 
-    def _refer(self, buffers: Sequence[int], offsets: Mapping[int, int]) -> int:
-        """Room for the addresses of buffers, so many bytes further; where it begins."""
-        first = len(self.table)
-        for n, number in enumerate(buffers, first):
-            if number in offsets:
-                places, further = self._moving.setdefault(number, ([], []))
-                places.append(n)
-                further.append(offsets[number])
-            else:
-                self.places.setdefault(number, []).append(n)
-        self.table += [0] * len(buffers)
-        return first
+    def _calls(self, found: Turns, addresses: Sequence[Sequence[int]]) -> None:
+        """The launches of all calls in their turns: of each, one word for every array, workspace and status."""
+        plan, calls = self.plan, self.plan.calls
+        codes = [plan.kernels[c.kernel] for c in calls]
+        counts = [len(c.arguments) + len(c.workspaces) + bool(k.faults) for c, k in zip(calls, codes, strict=True)]
+        sizes = np.array(counts, np.int64)[found.calls]
+        starts = len(self.table) + np.cumsum(sizes) - sizes
+        fails = np.array([bool(k.faults) for k in codes], bool)[found.calls]
+        words = np.cumsum(fails) - fails
+        self.failing += found.calls[fails].tolist()
+        self.status_places += (starts + sizes - 1)[fails].tolist()
+        self.table += [0] * int(sizes.sum())
+        self._refer_all(found, starts)
+        for n, first, word in zip(found.calls.tolist(), starts.tolist(), words.tolist(), strict=True):
+            status = word if codes[n].faults else None
+            for entry, address in zip(codes[n].entries, addresses[calls[n].kernel], strict=True):
+                launch = Launch(
+                    address,
+                    first,
+                    entry.tasks,
+                    entry.is_parallel,
+                    status,
+                    n,
+                    counts[n],
+                    entry.threads,
+                    entry.shared_bytes,
+                )
+                self.launches.append(launch)
 
-    def _call(self, n: int, call: Call, code: Code, addresses: Sequence[int], offsets: Mapping[int, int]) -> None:
-        first = self._refer((*call.arguments, *call.workspaces), offsets)
-        status = None
-        if code.faults:
-            status = len(self.failing)
-            self.failing.append(n)
-            self.status_places.append(len(self.table))
-            self.table.append(0)
-        for entry, address in zip(code.entries, addresses, strict=True):
-            count = len(self.table) - first
-            launch = Launch(
-                address, first, entry.tasks, entry.is_parallel, status, n, count, entry.threads, entry.shared_bytes
+    def _refer_all(self, found: Turns, starts: np.ndarray) -> None:
+        """Where the addresses of buffers go for all calls, which begin at `starts`."""
+        swept: dict[int, list[Sweep]] = {}
+        for n, call in enumerate(self.plan.calls):
+            at = np.flatnonzero(found.calls == n)
+            for k, number in enumerate((*call.arguments, *call.workspaces)):
+                places = starts[at] + k
+                if number in found.offsets or len(at) > 1:
+                    further = found.offsets[number][at] if number in found.offsets else np.zeros(len(at), np.int64)
+                    swept.setdefault(number, []).append(Sweep(places, further))
+                else:
+                    self.places.setdefault(number, []).extend(places.tolist())
+        for number, parts in swept.items():
+            self.sweeps[number] = Sweep(
+                *(np.concatenate(p) for p in zip(*((s.places, s.offsets) for s in parts), strict=True))
             )
-            self.launches.append(launch)
 
     def _copy(self, source: int, target: int) -> None:
         b = self.plan.buffers[target]
         nbytes = math.prod(b.shape) * dt.itemsize(b.dtype)
-        first = self._refer((source, target), {})
-        self.table += [nbytes, _COPY_BYTES]
+        first = len(self.table)
+        for n, number in enumerate((source, target), first):
+            self.places.setdefault(number, []).append(n)
+        self.table += [0, 0, nbytes, _COPY_BYTES]
         tasks = -(-nbytes // _COPY_BYTES)
         self.launches.append(Launch(self._copy_function, first, tasks, tasks > 1))

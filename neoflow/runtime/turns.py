@@ -2,43 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from neoflow.runtime.plan import Plan, Repeated
 
 
-@dataclass(frozen=True)
-class Turn:
-    """A call of a plan, by number. offsets: how many bytes further than in the first turns of all loops around it each
-    view is that moves."""
+@dataclass(frozen=True, eq=False)
+class Turns:
+    """calls: the number of each. offsets: by buffer that moves, how many bytes further than in the first turns of all
+    loops it is in each of them."""
 
-    call: int
-    offsets: Mapping[int, int]
+    calls: np.ndarray
+    offsets: Mapping[int, np.ndarray]
 
 
-def turns(plan: Plan) -> Iterator[Turn]:
+def turns(plan: Plan) -> Turns:
     """Every call in its turn."""
-    return _within(0, len(plan.calls), plan.loops, {})
+    return _within(0, len(plan.calls), plan.loops)
 
 
-def _within(first: int, end: int, loops: tuple[Repeated, ...], offsets: Mapping[int, int]) -> Iterator[Turn]:
+def _within(first: int, end: int, loops: tuple[Repeated, ...]) -> Turns:
     """The calls from `first` to before `end`. loops: those among them, inner ones before outer ones."""
-    outer = {a.first: a for n, a in enumerate(loops) if not any(_holds(b, a) for b in loops[n + 1 :])}
+    outer = {a.first: n for n, a in enumerate(loops) if not any(_holds(b, a) for b in loops[n + 1 :])}
+    parts: list[Turns] = []
     n = first
     while n < end:
-        loop = outer.get(n)
-        if loop is None:
-            yield Turn(n, offsets)
-            n += 1
-            continue
-        inner = tuple(a for a in loops[: loops.index(loop)] if _holds(loop, a))
-        for turn in range(loop.turns):
-            moved = dict(offsets)
-            for m in loop.moving:
-                moved[m.buffer] = offsets.get(m.buffer, 0) + m.step * ((turn + m.ahead) % m.period)
-            yield from _within(loop.first, loop.first + loop.count, inner, moved)
-        n = loop.first + loop.count
+        if n in outer:
+            loop = loops[outer[n]]
+            inner = tuple(a for a in loops[: outer[n]] if _holds(loop, a))
+            parts.append(_again(_within(n, n + loop.count, inner), loop))
+            n += loop.count
+        else:
+            stop = min((m for m in outer if m > n), default=end)
+            parts.append(Turns(np.arange(n, stop), {}))
+            n = stop
+    return _one_after_the_other(parts)
+
+
+def _again(inner: Turns, loop: Repeated) -> Turns:
+    """The calls of a loop in all its turns."""
+    count, turn = len(inner.calls), np.arange(loop.turns)
+    offsets = {buffer: np.tile(further, loop.turns) for buffer, further in inner.offsets.items()}
+    for m in loop.moving:
+        moved = np.repeat(m.step * ((turn + m.ahead) % m.period), count)
+        offsets[m.buffer] = offsets[m.buffer] + moved if m.buffer in offsets else moved
+    return Turns(np.tile(inner.calls, loop.turns), offsets)
+
+
+def _one_after_the_other(parts: list[Turns]) -> Turns:
+    total = sum(len(p.calls) for p in parts)
+    offsets: dict[int, np.ndarray] = {}
+    at = 0
+    for p in parts:
+        for buffer, further in p.offsets.items():
+            offsets.setdefault(buffer, np.zeros(total, np.int64))[at : at + len(p.calls)] = further
+        at += len(p.calls)
+    return Turns(np.concatenate([np.zeros(0, np.int64), *(p.calls for p in parts)]), offsets)
 
 
 def _holds(a: Repeated, b: Repeated) -> bool:

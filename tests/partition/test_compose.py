@@ -85,10 +85,10 @@ def test_a_loop_in_a_loop_runs_in_turns():
     outer = Repeated(0, 2, 3, (Moving(0, 10, 5, 0), Moving(1, 1, 2, 0)))
     calls = tuple(Call(0, (), (), name) for name in "abc")
     plan = Plan((), calls, (), (), (), (), (), (), 0, 0, loops=(inner, outer))
-    found = [(t.call, dict(t.offsets)) for t in turns(plan)]
-    assert [n for n, _ in found] == [0, 1, 1, 0, 1, 1, 0, 1, 1, 2]
-    assert [o.get(0) for _, o in found] == [0, 4, 0, 10, 14, 10, 20, 24, 20, None]
-    assert [o.get(1) for _, o in found] == [0, 0, 0, 1, 1, 1, 0, 0, 0, None]
+    found = turns(plan)
+    assert found.calls.tolist() == [0, 1, 1, 0, 1, 1, 0, 1, 1, 2]
+    assert found.offsets[0].tolist() == [0, 4, 0, 10, 14, 10, 20, 24, 20, 0]
+    assert found.offsets[1].tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0, 0]
 
 
 def test_a_plan_with_loops_reads_back():
