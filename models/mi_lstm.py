@@ -24,8 +24,9 @@ def cell(x, h, c, p):
     return F.lstm_gates(pre, c, {"i": 0, "f": size, "o": 2 * size, "g": 3 * size})
 
 
-def build(batch=64, *, name="mi_lstm_mnist", steps=28, inputs=28, hidden=128, classes=10, words=None):
-    """x [T, B, I]: one step of all samples after another. words: x and labels are words [T, B], so many of them."""
+def build(batch=64, *, name="mi_lstm_mnist", steps=28, inputs=28, hidden=128, classes=10, words=None, loop=F.unrolled):
+    """x [T, B, I]: one step of all samples after another. words: x and labels are words [T, B], so many of them. loop:
+    `nf.scan` instead of every step by itself."""
     p = nn.Parameters(name)
     shape, dtype = ((steps, batch, inputs), "float32") if words is None else ((steps, batch), "int64")
     given = nf.placeholder(shape, dtype, name="x")
@@ -36,12 +37,14 @@ def build(batch=64, *, name="mi_lstm_mnist", steps=28, inputs=28, hidden=128, cl
     p("wx", 4 * hidden, inputs), p("bx", 4 * hidden), p("wh", 4 * hidden, hidden)
     for vector in ("bh", "alpha", "beta1", "beta2"):
         p(vector, 4 * hidden)
-    h = c = nf.zeros((batch, hidden))
-    states = []
-    for t in range(steps):
-        h, c = cell(x[t], h, c, p)
-        states.append(h)
-    logits = F.linear(h if words is None else nf.stack(states), out_w, out_b)
+
+    def step(state, row):
+        h, c = cell(row, *state, p)
+        return (h, c), h
+
+    start = nf.zeros((batch, hidden))
+    (h, _), states = loop(step, (start, start), x)
+    logits = F.linear(h if words is None else states, out_w, out_b)
     loss = F.cross_entropy(logits, labels)
     return nn.Model(name, given, labels, p, loss, logits, classes, vocabulary=words, batch_axis=1)
 

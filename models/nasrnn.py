@@ -25,16 +25,14 @@ def cell(x, h, p):
     return nf.tanh(left * nf.tanh(nf.tanh(m0) * nf.tanh(m3)))
 
 
-def build(batch=64, *, steps=5, inputs=512, hidden=512, classes=10):
-    """x [T, B, I]: one step of all samples after another."""
+def build(batch=64, *, steps=5, inputs=512, hidden=512, classes=10, loop=F.unrolled):
+    """x [T, B, I]: one step of all samples after another. loop: `nf.scan` instead of every step by itself."""
     p = nn.Parameters("nasrnn")
     x = nf.placeholder((steps, batch, inputs), name="x")
     labels = nf.placeholder((batch,), "int64", name="labels")
     out_w, out_b = p("out_w", classes, hidden), p("out_b", classes)
     p("wx", 8 * hidden, inputs), p("wh", 8 * hidden, hidden)
-    h = nf.zeros((batch, hidden))
-    for t in range(steps):
-        h = cell(x[t], h, p)
+    h, _ = loop(lambda state, row: (cell(row, state, p), None), nf.zeros((batch, hidden)), x)
     logits = F.linear(h, out_w, out_b)
     return nn.Model("nasrnn", x, labels, p, F.cross_entropy(logits, labels), logits, classes, batch_axis=1)
 

@@ -22,8 +22,9 @@ def cell(x, s, h, p):
     return s, F.linear(a, p["u_w"], p["u_b"]) + F.linear(s, p["v_w"], p["v_b"])
 
 
-def build(batch=64, *, name="scrnn_mnist", steps=28, inputs=28, hidden=128, classes=10):
-    """x [T, B, I]: one step of all samples after another; the context has half of the hidden size."""
+def build(batch=64, *, name="scrnn_mnist", steps=28, inputs=28, hidden=128, classes=10, loop=F.unrolled):
+    """x [T, B, I]: one step of all samples after another; the context has half of the hidden size. loop: `nf.scan`
+    instead of every step by itself."""
     p = nn.Parameters(name)
     x = nf.placeholder((steps, batch, inputs), name="x")
     labels = nf.placeholder((batch,), "int64", name="labels")
@@ -32,9 +33,8 @@ def build(batch=64, *, name="scrnn_mnist", steps=28, inputs=28, hidden=128, clas
     shapes = {"b": (context, inputs), "p": (hidden, context + inputs + hidden), "u": (hidden, hidden)}
     for weights, shape in {**shapes, "v": (hidden, context)}.items():
         p(f"{weights}_w", *shape), p(f"{weights}_b", shape[0])
-    s, h = nf.zeros((batch, context)), nf.zeros((batch, hidden))
-    for t in range(steps):
-        s, h = cell(x[t], s, h, p)
+    start = nf.zeros((batch, context)), nf.zeros((batch, hidden))
+    (_, h), _ = loop(lambda state, row: (cell(row, *state, p), None), start, x)
     logits = F.linear(h, out_w, out_b)
     return nn.Model(name, x, labels, p, F.cross_entropy(logits, labels), logits, classes, batch_axis=1)
 

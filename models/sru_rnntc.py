@@ -22,16 +22,20 @@ def cell(x, sums, c):
     return r * c + (1.0 - r) * x, c
 
 
-def build(batch=64, *, steps=20, width=1024, classes=10):
-    """x [T, B, E]: one step of all samples after another."""
+def build(batch=64, *, steps=20, width=1024, classes=10, loop=F.unrolled):
+    """x [T, B, E]: one step of all samples after another. loop: `nf.scan` instead of every step by itself."""
     p = nn.Parameters("sru_rnntc")
     x = nf.placeholder((steps, batch, width), name="x")
     labels = nf.placeholder((batch,), "int64", name="labels")
     out_w, out_b = p("out_w", classes, width), p("out_b", classes)
     sums = F.linear(x, p("w0", 3 * width, width))
-    c = nf.zeros((batch, width))
-    for t in range(steps):
-        out, c = cell(x[t], sums[t], c)
+
+    def step(state, row):
+        out, c = cell(*row, state[1])
+        return (out, c), None
+
+    start = nf.zeros((batch, width))
+    (out, _), _ = loop(step, (start, start), (x, sums))
     logits = F.linear(out, out_w, out_b)
     return nn.Model("sru_rnntc", x, labels, p, F.cross_entropy(logits, labels), logits, classes, batch_axis=1)
 

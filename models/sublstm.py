@@ -24,17 +24,16 @@ def cell(x, h, c, p):
     return nf.sigmoid(c) - o, c
 
 
-def build(batch=64, *, name="sublstm_mnist", steps=28, inputs=28, hidden=128, classes=10):
-    """x [T, B, I]: one step of all samples after another."""
+def build(batch=64, *, name="sublstm_mnist", steps=28, inputs=28, hidden=128, classes=10, loop=F.unrolled):
+    """x [T, B, I]: one step of all samples after another. loop: `nf.scan` instead of every step by itself."""
     p = nn.Parameters(name)
     x = nf.placeholder((steps, batch, inputs), name="x")
     labels = nf.placeholder((batch,), "int64", name="labels")
     out_w, out_b = p("out_w", classes, hidden), p("out_b", classes)
     for side, size in (("x", inputs), ("h", hidden)):
         p(f"w{side}", 4 * hidden, size), p(f"b{side}", 4 * hidden)
-    h = c = nf.zeros((batch, hidden))
-    for t in range(steps):
-        h, c = cell(x[t], h, c, p)
+    start = nf.zeros((batch, hidden))
+    (h, _), _ = loop(lambda state, row: (cell(row, *state, p), None), (start, start), x)
     logits = F.linear(h, out_w, out_b)
     return nn.Model(name, x, labels, p, F.cross_entropy(logits, labels), logits, classes, batch_axis=1)
 

@@ -11,6 +11,7 @@ from neoflow.expr.constant import constant
 from neoflow.expr.dsl import logical_or, select
 from neoflow.expr.recurrence import Recurrence, Run
 from neoflow.expr.replace import replaced
+from neoflow.expr.shape.join import stack
 from neoflow.expr.shape.rearrange import reshape
 from neoflow.expr.tensor import Constant, Placeholder, Tensor, topological
 
@@ -46,11 +47,7 @@ def scan(
     steps = _steps(rows, length, where)
     carried = tuple(Placeholder(t.shape, t.dtype, t.name, where) for t in first)
     slices = tuple(Placeholder(t.shape[1:], t.dtype, t.name, where) for t in rows)
-    result = step(of_state(carried), of_row(slices))
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise ExpressionError(
-            f"a step returns a pair, what it carries on and its row of ys, not {shown(result)}", where
-        )
+    result = _pair(step(of_state(carried), of_row(slices)), where)
     then, of_then = _flat(result[0], "what a step carries on", where)
     of_step, of_ys = _flat(result[1], "the row of ys", where)
     _check(carried, then, _layout(of_state(carried)), _layout(of_then(then)), where)
@@ -60,6 +57,44 @@ def scan(
     run = Run(recurrence, (*first, *rows, *fixed))
     ys = [run.stacked(t, y.name) for t, y in zip(roots[len(then) :], of_step, strict=True)]
     return of_state([run.last(n) for n in range(len(carried))]), of_ys(ys)
+
+
+def unrolled(
+    step: Callable[[Nest, Nest], tuple[Nest, Nest]],
+    init: Nest,
+    xs: Nest = None,
+    length: int | None = None,
+    reverse: bool = False,
+) -> tuple[Nest, Nest]:
+    """What `nf.scan` means, every step written out: the same arguments, the same values.
+
+    Few steps of large operations may run faster so, since what lies between steps is seen; it compiles in a time that
+    grows with the number of steps. Raises `ExpressionError`.
+    """
+    where = caller()
+    first, of_state = _flat(init, "init", where)
+    rows, of_row = _flat(xs, "xs", where)
+    steps = _steps(rows, length, where)
+    state, found = of_state(first), list[list[Tensor]]()
+    of_ys: Callable[[Sequence[Tensor]], Nest] = of_row
+    for n in reversed(range(steps)) if reverse else range(steps):
+        then, row = _pair(step(state, of_row([t[n] for t in rows])), where)
+        given, _ = _flat(state, "init", where)
+        flat, of_then = _flat(then, "what a step carries on", where)
+        _check(given, flat, _layout(state), _layout(of_then(flat)), where)
+        state, (own, of_ys) = then, _flat(row, "the row of ys", where)
+        found.append(own)
+    found = found[::-1] if reverse else found
+    return state, of_ys([stack(column) for column in zip(*found, strict=True)])
+
+
+def _pair(result: Any, where: Location | None) -> tuple[Nest, Nest]:
+    """What a step returns."""
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise ExpressionError(
+            f"a step returns a pair, what it carries on and its row of ys, not {shown(result)}", where
+        )
+    return result
 
 
 def _until(
@@ -79,11 +114,7 @@ def _until(
         if not isinstance(ended, Tensor) or ended.dtype != "bool" or ended.size != 1:
             raise ExpressionError(f"until gives a bool of one element, not {shown(ended)}", where)
         ended = logical_or(before, reshape(ended, ()))
-        result = step(state, x)
-        if not isinstance(result, tuple) or len(result) != 2:
-            raise ExpressionError(
-                f"a step returns a pair, what it carries on and its row of ys, not {shown(result)}", where
-            )
+        result = _pair(step(state, x), where)
         then, of_then = _flat(result[0], "what a step carries on", where)
         kept, _ = _flat(state, "init", where)
         rows, of_rows = _flat(result[1], "the row of ys", where)

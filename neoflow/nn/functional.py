@@ -1,6 +1,7 @@
 """Operators of neural networks, each a few lines of the expression language: none is known to the compiler."""
 
 from neoflow.boundary import publish
+from neoflow.expr.scan import unrolled
 from neoflow.nn.activation import (
     elu,
     gelu,
@@ -129,6 +130,7 @@ __all__ = [
     "squash",
     "tanh",
     "uniform",
+    "unrolled",
 ]
 
 publish(globals(), __all__)

@@ -271,6 +271,7 @@ def calls() -> dict[str, Call]:
             nf.placeholder((8, 5)),
             nf.placeholder((8, 2)),
         ),
+        "F.unrolled": call(F.unrolled, lambda old, row: (old, row), v, x),
         "F.lstm_gates": call(
             F.lstm_gates, nf.placeholder((4, 8)), nf.placeholder((4, 2)), {"i": 0, "f": 1, "g": 2, "o": 3}
         ),
