@@ -19,6 +19,9 @@ from neoflow.errors import Location
 from neoflow.expr.ir import Node, intern
 from neoflow.expr.tensor import Placeholder, Tensor, structural_hash, topological
 
+ONCE = "computed once"
+"""What is remembered about a tensor that no step may compute: a layer that drops elements or keeps statistics."""
+
 
 @dataclass(frozen=True, eq=False)
 class Recurrence:

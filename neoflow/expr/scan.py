@@ -9,7 +9,8 @@ from neoflow.caller import caller
 from neoflow.errors import ExpressionError, Location, shown
 from neoflow.expr.constant import constant
 from neoflow.expr.dsl import logical_or, select
-from neoflow.expr.recurrence import Recurrence, Run
+from neoflow.expr.memo import memo_of
+from neoflow.expr.recurrence import ONCE, Recurrence, Run
 from neoflow.expr.replace import replaced
 from neoflow.expr.shape.join import stack
 from neoflow.expr.shape.rearrange import reshape
@@ -204,6 +205,12 @@ def _closed(
     for t in order:
         if any(i in moving for i in t.inputs):
             moving.add(t)
+    for t in order:
+        if t in moving and ONCE in memo_of(t):
+            raise ExpressionError(
+                f"a step has {t.name} in training form: what drops elements or keeps statistics stands outside of it",
+                where,
+            )
     outer = dict.fromkeys(i for t in order if t in moving for i in t.inputs if i not in moving)
     outer |= dict.fromkeys(t for t in roots if t not in moving)
     fixed = {

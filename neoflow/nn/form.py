@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, overload
 
 from neoflow.expr.memo import memo_of
-from neoflow.expr.recurrence import Looped
+from neoflow.expr.recurrence import ONCE
 from neoflow.expr.replace import replaced
 from neoflow.expr.tensor import Compute, Parameter, Tensor, topological
 from neoflow.nn.tools import describe, expect
@@ -41,6 +41,7 @@ def training_form(y: Tensor, inference: Callable[[], Tensor], state: Mapping[Any
     inference: gives the tensor that stands for y in inference, of its shape and dtype; it may read what y reads. state:
     parameters that a training step sets besides those that are trained, with their new values.
     """
+    memo_of(y)[ONCE] = True
     memo_of(y)[Form] = Form(inference, dict(state or {}))
     return y
 
@@ -73,24 +74,9 @@ def inference(tensors: Tensor | Sequence[Tensor]) -> Tensor | list[Tensor]:
         )
         return other
 
-    _checked([tensors] if isinstance(tensors, Tensor) else list(tensors))
     if isinstance(tensors, Tensor):
         return replaced([tensors], instead)[0]
     return replaced(list(tensors), instead)
-
-
-def _checked(roots: Sequence[Tensor]) -> list[Tensor]:
-    """All that tensors need. Raises `ExpressionError` for a layer in training form in a step of a recurrence."""
-    order = topological(list(roots))
-    for t in order:
-        if isinstance(t, Looped):
-            inside = next((s for s in _checked([*t.run.recurrence.then, t.of]) if _form(s) is not None), None)
-            expect(
-                inside is None,
-                f"{describe(t)} follows from nf.scan, whose step has {'' if inside is None else inside.name} in "
-                "training form: what drops elements or keeps statistics stands outside of it",
-            )
-    return order
 
 
 def advanced(before: Mapping[Any, Tensor], more: Mapping[Any, Tensor]) -> dict[Any, Tensor]:
@@ -112,7 +98,7 @@ def state(tensors: Tensor | Sequence[Tensor]) -> dict[Tensor, Tensor]:
     with a value that follows from its name.
     """
     roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-    forms = sorted((t for t in _checked(roots) if _form(t) is not None), key=lambda t: t.uid)
+    forms = sorted((t for t in topological(roots) if _form(t) is not None), key=lambda t: t.uid)
     found: dict[Any, Tensor] = {}
     for t in forms:
         form = _form(t)

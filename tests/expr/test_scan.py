@@ -143,7 +143,9 @@ def test_the_loop_written_out_is_what_this_file_says_it_is():
     np.testing.assert_array_equal(b[4], values[h0])
 
 
+drop = nf.nn.Dropout(0.5)
 REFUSED = {
+    "in training form: what drops elements": lambda: nf.scan(lambda h, r: (drop(h + r), None), h0, x),
     "a step returns a pair, what it carries on and its row of ys": lambda: nf.scan(lambda h, r: h, h0, x),
     "a step is given h0 as float32[3, 4] and carries it on as": lambda: nf.scan(lambda h, r: (nf.sum(h), h), h0, x),
     "a step carries on another structure": lambda: nf.scan(lambda h, r: ((h, h), h), h0, x),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow.errors import ConfigError, ExpressionError, GraphError
+from neoflow.errors import ConfigError, GraphError
 from neoflow.graph import make_graph
 from neoflow.runtime.plan import Call, Moving, Plan, Repeated
 from neoflow.runtime.turns import turns
@@ -127,13 +127,6 @@ def test_a_graph_with_recurrences_has_no_text():
     x, *_, ys = network(3)
     with pytest.raises(GraphError, match="a graph with recurrences has no text that reads back"):
         make_graph([ys], [x]).to_text()
-
-
-def test_what_drops_elements_stands_outside_of_a_step():
-    x, drop = nf.placeholder((5, 4), name="x"), nf.nn.Dropout(0.5)
-    last, _ = nf.scan(lambda h, row: (drop(h + row), None), nf.zeros((4,)), x)
-    with pytest.raises(ExpressionError, match="in training form"):
-        nf.nn.state(last)
 
 
 def test_a_fault_in_a_step_names_the_kernel():
