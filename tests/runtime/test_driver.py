@@ -172,6 +172,26 @@ def test_an_event_says_whether_its_moment_has_come(api):
         driver.is_over(8)
 
 
+@pytest.mark.parametrize("end", ["end_graph", "drop_graph"])
+def test_what_is_freed_while_a_graph_is_made_goes_after_that(api, end):
+    """A finalizer may come at any time; freeing memory would end the graph."""
+    driver = CudaDriver()
+    driver.begin_graph()
+    driver.free(5)
+    driver.free_event(6)
+    driver.copy(1, 2, 3)
+    assert not {"cuMemFree", "cuEventDestroy"} & {name for name, *_ in api.given}
+    other = threading.Thread(target=lambda: driver.free(7))
+    other.start()
+    other.join()
+    assert ("cuMemFree", 7) in api.given
+    getattr(driver, end)()
+    ended = [name for name, *_ in api.given].index("cuStreamEndCapture")
+    assert api.given.index(("cuMemFree", 5)) > ended and ("cuEventDestroy", 6) in api.given
+    driver.free(8)
+    assert api.given[-1] == ("cuMemFree", 8)
+
+
 def test_a_graph_is_made_in_a_stream_of_its_own(api):
     driver = CudaDriver()
     handles = iter((20, 21))

@@ -246,7 +246,13 @@ class CudaDriver:
         self._do("cuStreamSynchronize", self._uploads)
 
     def _quietly(self, name: str, *arguments: Any) -> None:
-        """Give back what is gone anyway where the GPU is."""
+        """Give back what is gone anyway where the GPU is.
+
+        Not while this thread makes a graph, which that would end: a finalizer may come at any time.
+        """
+        if self._graph is not None:
+            self._here.late.append((name, arguments))
+            return
         with suppress(RuntimeFault):
             self._do(name, *arguments)
 
@@ -297,6 +303,7 @@ class CudaDriver:
 
     def begin_graph(self) -> None:
         mode = self._cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        self._here.late = []
         self._here.graph = self._do("cuStreamCreate", 1)
         self._do("cuStreamBeginCapture", self._graph, mode)
 
@@ -315,6 +322,9 @@ class CudaDriver:
             if int(self._do("cuStreamIsCapturing", stream)):
                 self._do("cuGraphDestroy", self._do("cuStreamEndCapture", stream))
         self._quietly("cuStreamDestroy", stream)
+        late, self._here.late = self._here.late, []
+        for name, arguments in late:
+            self._quietly(name, *arguments)
 
     def run_graph(self, graph: int) -> None:
         for launched in self.launches(graph):
