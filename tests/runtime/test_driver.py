@@ -97,6 +97,13 @@ def test_an_error_says_what_to_do(api, call, name, advice):
     driver.synchronize()
 
 
+def test_no_driver_is_told(api):
+    """cuda-bindings finds no library then, and raises an error that is a RuntimeError too."""
+    api.missing.add("cuInit")
+    with pytest.raises(nf.RuntimeFault, match=r"there is no NVIDIA driver on this machine \(RuntimeError\)"):
+        CudaDriver()
+
+
 def test_a_driver_without_a_function_is_too_old(api):
     driver = CudaDriver()
     api.missing.add("cuMemHostAlloc")

@@ -161,11 +161,10 @@ class CudaDriver:
         self._here = threading.local()
         self._here.is_ready = True  # from now on `_do` makes the context each thread's own
         try:
-            self._do("cuInit", 0)
-        except RuntimeFault:
-            raise
+            begun = cu.cuInit(0)
         except Exception as error:  # cuda-bindings has one class for each way in which no driver is found
             raise RuntimeFault(f"there is no NVIDIA driver on this machine ({type(error).__name__})") from None
+        self._found("cuInit", begun)
         if not self._do("cuDeviceGetCount"):
             raise RuntimeFault("there is no GPU that this process may see: look at CUDA_VISIBLE_DEVICES")
         device = self._do("cuDeviceGet", 0)
