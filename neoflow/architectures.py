@@ -91,8 +91,8 @@ def architecture(target: Target) -> Architecture:
 
 
 def has_tf32(target: Target) -> bool:
-    """Whether contractions may be in TF32 there: by tensor cores, which are programmed in CUDA C++."""
-    return target.kind == "cuda" and architecture(target).has_tf32
+    """Whether contractions may be in TF32 there: by tensor cores."""
+    return target.kind in GPU_KINDS and architecture(target).has_tf32
 
 
 def gpu_target(kind: str, name: str) -> Target:

@@ -148,7 +148,7 @@ def check_precision(precision: str, target: str | None) -> str:
     if precision == TF32 and target is not None and not has_tf32(resolve_target(target)):
         others = ", ".join(p for p in PRECISIONS if p != TF32)
         raise ConfigError(
-            f"precision 'tf32' is one of NVIDIA's tensor cores, sm_80 and newer in CUDA C++, which target {target!r} "
+            f"precision 'tf32' is one of NVIDIA's tensor cores, sm_80 and newer, which target {target!r} "
             f"has not: choose among {others}, or a target like cuda:sm_80"
         )
     return precision
@@ -481,7 +481,7 @@ def compile(
     outputs: tensors a call returns. inputs: placeholders, in the order of the call's arrays; of both, a single one may
     stand for a list. updates: new values of parameters, written at the end of each call; with `**nf.nn.state(loss)`
     those of layers too. target: "cpu"; "cuda", this machine's GPU; "cuda:sm_80", an architecture that need not be here:
-    then `f.source("cuda")` shows the code. precision: "fp32", as it is written; "bf16", "fp16" or, for CUDA, "tf32":
+    then `f.source("cuda")` shows the code. precision: "fp32", as it is written; "bf16", "fp16" or, for a GPU, "tf32":
     what `nf.mixed_precision` makes of the outputs and updates together. tune: search for better schedules, for so many
     seconds or within `nf.tune.Limits`; None: the best that were found before on this machine, defaults for the rest.
     memory: the most bytes that a call may take, of parameters, inputs, outputs and all in between: 2147483648, "2GiB".

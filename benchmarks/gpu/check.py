@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.forms import FORMS, Form
-from benchmarks.gpu.ours import TARGET, compiled, verify_kernels
+from benchmarks.gpu.ours import TARGET, by_template, compiled, verify_kernels
 from benchmarks.gpu.rows import Outcome, Setting, Task
 from neoflow.autodiff import grad
 from neoflow.expr.tensor import Placeholder, topological
@@ -46,7 +46,7 @@ def form(form: Form, setting: Setting) -> Outcome:
     """Every kernel of a small program."""
     roots, _ = form.program(setting.dry)
     inputs = [t for t in topological(list(roots)) if isinstance(t, Placeholder)]
-    return verify_kernels(compiled(roots, inputs))
+    return verify_kernels(by_template(compiled(roots, inputs, precision=form.precision), form.template))
 
 
 def model(name: str, setting: Setting) -> Outcome:

@@ -14,5 +14,5 @@ def emulator() -> Iterator[None]:
     from tests.emulator.driver import emulated
 
     with pytest.MonkeyPatch.context() as patch:
-        emulated(patch, checked=False)
+        emulated(patch, checked=False, architecture="sm_90")
         yield

@@ -15,17 +15,21 @@ Build = Callable[..., Sequence[nf.Tensor]]
 
 @dataclass(frozen=True)
 class Form:
-    """build: roots over placeholders of the shapes, and of small ones in a dry run."""
+    """build: roots over placeholders of the shapes, and of small ones in a dry run. precision: of the program.
+    template: by which its kernels are, where it fits."""
 
     name: str
     build: Build
     shapes: tuple[Shape, ...]
     dry: tuple[Shape, ...]
     dtype: str = "float32"
+    precision: str = "fp32"
+    template: str = ""
 
     def title(self) -> str:
         sizes = " ".join("x".join(map(str, s)) for s in self.shapes)
-        return f"{self.name} {sizes} {self.dtype}"
+        how = [self.precision] * (self.precision != "fp32") + [f"by {self.template}"] * bool(self.template)
+        return " ".join((self.name, sizes, self.dtype, *how))
 
     def program(self, dry: bool) -> tuple[Sequence[nf.Tensor], list[nf.Tensor]]:
         """Roots and inputs."""
@@ -119,6 +123,12 @@ FORMS = (
     Form("embedding", looked_up, ((101, 33), (257,)), ((5, 3), (9,))),
     Form("matmul", matmul, ((127, 336), (336, 72)), ((16, 16), (16, 16)), "float16"),
     Form("matmul", matmul, ((127, 336), (336, 72)), ((16, 16), (16, 16)), "bfloat16"),
+    Form("matmul", matmul, ((127, 336), (336, 72)), ((16, 16), (16, 16)), "float32", "tf32"),
+    *(
+        Form("matmul", matmul, shapes, ((16, 80), (80, 24)), dtype, precision, "gpu_wgmma")
+        for dtype, precision in (("float16", "fp32"), ("bfloat16", "fp32"), ("float32", "tf32"))
+        for shapes in (((127, 336), (336, 72)), ((513, 1032), (1032, 264)))
+    ),
     Form("matmul", matmul, ((65, 129), (129, 33)), ((5, 6), (6, 4)), "float64"),
     Form("elementwise", elementwise, ((1025, 771), (771,)), ((5, 7), (7,)), "float16"),
     Form("elementwise", elementwise, ((1025, 771), (771,)), ((5, 7), (7,)), "bfloat16"),

@@ -12,7 +12,7 @@ import numpy as np
 import neoflow as nf
 from benchmarks.gpu import theirs
 from benchmarks.gpu.forms import matmul
-from benchmarks.gpu.ours import Resident, compiled
+from benchmarks.gpu.ours import Resident, by_template, compiled
 from benchmarks.gpu.rows import Figures, Outcome, Setting, Task
 from neoflow.devices import gpu
 from neoflow.expr import dtype as dt
@@ -43,7 +43,7 @@ class Case:
     """build: roots over placeholders of the shapes. peers: by name, of PyTorch's module what takes the same tensors.
 
     ceiling: by name. goal: to reach in the end, of the time of the best peer over ours, or, where memory bounds it, of
-    the ceiling. ids: an input of integers below this comes last.
+    the ceiling. ids: an input of integers below this comes last. template: by which its kernels are, where it fits.
     """
 
     name: str
@@ -55,6 +55,7 @@ class Case:
     goal: float
     dtype: str = "float32"
     ids: int = 0
+    template: str = ""
 
     @property
     def is_of_peer(self) -> bool:
@@ -69,10 +70,12 @@ class Case:
         return list(self.build(*inputs)), inputs, [drawn(t, rng, self.ids) for t in inputs]
 
 
-def matmul_case(n: int, dtype: str) -> Case:
+def matmul_case(n: int, dtype: str, template: str = "") -> Case:
     peers: dict[str, Peer] = {"cuBLAS": lambda torch: torch.matmul}
     shapes, dry = ((n, n), (n, n)), ((16, 16), (16, 16))
-    return Case(f"matmul {n} {dtype}", matmul, shapes, dry, peers, ARITHMETIC[dtype], OF_CUBLAS[dtype], dtype)
+    name = f"matmul {n} {dtype}" + f" by {template}" * bool(template)
+    given = (peers, ARITHMETIC[dtype], OF_CUBLAS[dtype], dtype)
+    return Case(name, matmul, shapes, dry, *given, template=template)
 
 
 def capsule_forms(torch: Any, how: str) -> Callable[..., Any]:
@@ -158,7 +161,7 @@ IDS = 10000
 LONG, WIDE, ROW = 1 << 26, (1 << 16, 1024), (1024,)
 CASES = (
     *(matmul_case(n, "float32") for n in (1024, 2048, 4096)),
-    *(matmul_case(4096, dtype) for dtype in ("float16", "bfloat16")),
+    *(matmul_case(4096, dtype, how) for dtype in ("float16", "bfloat16") for how in ("", "gpu_wgmma")),
     *(capsule_case(b, part, "float32") for b in (16, 64) for part in ("y", "dx dw")),
     *(capsule_case(64, part, "float16") for part in ("y", "dx dw")),
     bandwidth("softmax", lambda x: [F.softmax(x)], lambda t: lambda x: t.softmax(x, 1), WIDE),
@@ -202,7 +205,7 @@ def drawn(t: nf.Tensor, rng: np.random.Generator, ids: int) -> np.ndarray:
 def measure(case: Case, setting: Setting) -> Outcome:
     """Seconds of ours and of each peer, the work, the largest difference from the first peer."""
     roots, inputs, arrays = case.program(setting.dry)
-    program = Resident(compiled(roots, inputs), arrays)
+    program = Resident(by_template(compiled(roots, inputs), case.template), arrays)
     program.run()
     found = program.results()
     figures = {

@@ -14,7 +14,8 @@ from neoflow.codegen.verify import verify
 from neoflow.devices import device, parameter_store
 from neoflow.errors import RuntimeFault
 from neoflow.expr.tensor import Tensor
-from neoflow.pipeline import Compiled, compile_program
+from neoflow.loops import TEMPLATES, complete, fits, problem_of
+from neoflow.pipeline import Compiled, adopt, bind, compile_program
 from neoflow.runtime.constants import constant_memory
 from neoflow.runtime.device.cuda import Cuda
 from neoflow.runtime.executor import Executor, Loaded, load_kernel, run_on
@@ -34,6 +35,26 @@ def compiled(
 ) -> Compiled:
     """A program for this machine's GPU."""
     return compile_program(list(roots), list(inputs), updates, TARGET, precision)
+
+
+def by_template(program: Compiled, template: str) -> Compiled:
+    """The program with the kernels that a template fits by it: a template that is no choice without a search.
+
+    Raises `RuntimeFault` where there is none.
+    """
+    if not template:
+        return program
+    found = {}
+    for subgraph in (kernel.subgraph for kernel in program.kernels):
+        problem = problem_of(subgraph)
+        if fits(template, problem).ok and TEMPLATES[template].fits_target(problem, program.target).ok:
+            found[subgraph.digest] = complete(template, problem, program.target, {})
+    if not found:
+        raise RuntimeFault(f"no kernel for {program.target} is by {template}")
+    function = bind(program)
+    adopt(function, found)
+    assert isinstance(function.compiled, Compiled)
+    return function.compiled
 
 
 def place_of(program: Compiled) -> Cuda:

@@ -34,8 +34,8 @@ _MAP = ("loops/map.py", "codegen/cpu/map.py", "codegen/cpu/transpose.py")
 _REDUCTION = ("loops/reduction.py", "codegen/cpu/reduction.py")
 _GPU_TILED = (
     *_TILED,
-    *(f"loops/gpu/{n}.py" for n in ("blocks", "choose", "family", "moves", "operands", "tile")),
-    *(f"codegen/gpu/{n}.py" for n in ("blocks", "layouts", "operands", "pipeline", "results", "tiled")),
+    *(f"loops/gpu/{n}.py" for n in ("blocks", "boxes", "choose", "family", "moves", "operands", "tile")),
+    *(f"codegen/gpu/{n}.py" for n in ("blocks", "bulk", "layouts", "operands", "pipeline", "results", "tiled")),
 )
 _GPU_TEAM = tuple(f"codegen/gpu/{n}.py" for n in ("teams", "terms"))
 _GPU_REDUCTION = ("loops/reduction.py", "loops/gpu/reduction.py", "loops/gpu/blocks.py", "codegen/gpu/reduction.py")
@@ -50,7 +50,7 @@ OWN: dict[str, tuple[str, ...]] = {
     "gpu_tensor_core": (
         *_GPU_TILED,
         *(f"loops/gpu/{n}.py" for n in ("fragments", "narrow", "tensor_core")),
-        "codegen/gpu/tensor_core.py",
+        *("codegen/gpu/matrices.py", "codegen/gpu/tensor_core.py"),
     ),
     "gpu_wgmma": (
         *_GPU_TILED,

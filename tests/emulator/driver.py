@@ -67,10 +67,12 @@ class EmulatedDriver:
         return buffer.address
 
     def free(self, address: int) -> None:
-        self.streams.finish_all()
-        buffer = self._buffers.pop(address)
-        self.used -= buffer.bytes
-        MEMORY.free(buffer)
+        def give_back() -> None:
+            buffer = self._buffers.pop(address)
+            self.used -= buffer.bytes
+            MEMORY.free(buffer)
+
+        self.streams.after_all(give_back)
 
     def free_bytes(self) -> int:
         return self.gpu.nbytes - self.used
@@ -186,8 +188,7 @@ class EmulatedDriver:
         return content.ctypes.data
 
     def free_pinned(self, address: int) -> None:
-        self.streams.finish_all()
-        del self._pinned[address]
+        self.streams.after_all(lambda: self._pinned.__delitem__(address))
 
     def upload(self, target: int, host: int, nbytes: int) -> None:
         assert host in self._pinned

@@ -77,7 +77,8 @@ def _of_warpgroups(text: str) -> str:
     for name in sorted(set(_WARPGROUP.findall(text))):
         _, _, *parts = name.split("_")
         if parts[0] in ("fence", "wait"):
-            found.append(f"template <class... D> EMU_INLINE void {name}(D...) {{ emu_wgmma_{parts[0]}(); }}")
+            groups = parts[2] if parts[0] == "wait" else ""
+            found.append(f"template <class... D> EMU_INLINE void {name}(D...) {{ emu_wgmma_{parts[0]}({groups}); }}")
             continue
         n, dtype, turned = parts
         call = f"emu_wgmma(sums, {n[1:]}, a, b, ELEMENT_{dtype.upper()}, {turned[0]}, {turned[1]});"
@@ -87,7 +88,7 @@ def _of_warpgroups(text: str) -> str:
     return "\n".join(['#line 1 "warpgroups.h"', *found, '#line 1 "kernel.cpp"\n']) if found else ""
 
 
-_WARPGROUP = re.compile(r"nf_wgmma_(?:n\d+_\w+_\d\d|fence_n\d+|wait_n\d+)")
+_WARPGROUP = re.compile(r"nf_wgmma_(?:fence_n\d+|wait_n\d+_\d|n\d+_\w+_\d\d)")
 
 
 _VARIABLES = """

@@ -18,6 +18,8 @@ class Streams:
         self._early = {UPLOADS: not late_uploads, OTHERS: not late_others}
         self._given: tuple[list[Callable[[], None]], ...] = ([], [], [])
         self._done = [0, 0, 0]
+        self._busy: set[int] = set()
+        self._later: list[Callable[[], None]] = []
 
     def moment(self, stream: int) -> int:
         return len(self._given[stream])
@@ -35,16 +37,39 @@ class Streams:
         return self._done[stream] >= moment
 
     def run(self, stream: int, moment: int) -> None:
-        """Do what a stream has been given up to a moment."""
-        while self._done[stream] < moment:
-            at = self._done[stream]
-            action, self._given[stream][at] = self._given[stream][at], _nothing
-            self._done[stream] = at + 1
-            action()
+        """Do what a stream has been given up to a moment.
+
+        Somebody's finalizer may come in the middle of an action: nothing of the same stream goes before its end.
+        """
+        if stream in self._busy:
+            return
+        self._busy.add(stream)
+        try:
+            while self._done[stream] < moment:
+                at = self._done[stream]
+                action, self._given[stream][at] = self._given[stream][at], _nothing
+                self._done[stream] = at + 1
+                action()
+        finally:
+            self._busy.remove(stream)
+        while self._later and not self._busy:
+            self._later.pop(0)()
 
     def finish(self) -> None:
         """Do all of the main stream; of the others what that waits for."""
         self.run(MAIN, self.moment(MAIN))
+
+    def after_all(self, action: Callable[[], None]) -> None:
+        """Once all streams have done what they were given; not in the middle of an action."""
+
+        def last() -> None:
+            self.finish_all()
+            action()
+
+        if self._busy:
+            self._later.append(last)
+        else:
+            last()
 
     def finish_all(self) -> None:
         for stream in (MAIN, UPLOADS, OTHERS):

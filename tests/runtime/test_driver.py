@@ -97,6 +97,13 @@ def test_an_error_says_what_to_do(api, call, name, advice):
     driver.synchronize()
 
 
+def test_no_driver_is_told(api):
+    """cuda-bindings finds no library then, and raises an error that is a RuntimeError too."""
+    api.missing.add("cuInit")
+    with pytest.raises(nf.RuntimeFault, match=r"there is no NVIDIA driver on this machine \(RuntimeError\)"):
+        CudaDriver()
+
+
 def test_a_driver_without_a_function_is_too_old(api):
     driver = CudaDriver()
     api.missing.add("cuMemHostAlloc")
@@ -170,6 +177,26 @@ def test_an_event_says_whether_its_moment_has_come(api):
     api.failing["cuEventQuery"] = "CUDA_ERROR_INVALID_HANDLE"
     with pytest.raises(nf.RuntimeFault, match="cuEventQuery failed"):
         driver.is_over(8)
+
+
+@pytest.mark.parametrize("end", ["end_graph", "drop_graph"])
+def test_what_is_freed_while_a_graph_is_made_goes_after_that(api, end):
+    """A finalizer may come at any time; freeing memory would end the graph."""
+    driver = CudaDriver()
+    driver.begin_graph()
+    driver.free(5)
+    driver.free_event(6)
+    driver.copy(1, 2, 3)
+    assert not {"cuMemFree", "cuEventDestroy"} & {name for name, *_ in api.given}
+    other = threading.Thread(target=lambda: driver.free(7))
+    other.start()
+    other.join()
+    assert ("cuMemFree", 7) in api.given
+    getattr(driver, end)()
+    ended = [name for name, *_ in api.given].index("cuStreamEndCapture")
+    assert api.given.index(("cuMemFree", 5)) > ended and ("cuEventDestroy", 6) in api.given
+    driver.free(8)
+    assert api.given[-1] == ("cuMemFree", 8)
 
 
 def test_a_graph_is_made_in_a_stream_of_its_own(api):

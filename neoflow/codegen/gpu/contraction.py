@@ -15,7 +15,7 @@ from neoflow.codegen.gpu.results import Sums
 from neoflow.codegen.gpu.tiled import Places, Tiled, places
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Buffers
-from neoflow.loops.gpu.contraction import tile_of
+from neoflow.loops.gpu.contraction import FAMILY
 from neoflow.loops.gpu.operands import sides
 from neoflow.loops.gpu.tile import Tile, vector
 from neoflow.loops.problem import NestProblem
@@ -24,7 +24,7 @@ from neoflow.loops.schedule import Schedule
 
 def lower_contraction(problem: NestProblem, schedule: Schedule, buffers: Buffers) -> Grids:
     """The launch of the blocks; with K in parts, one that adds these."""
-    found, tile = sides(problem, schedule), tile_of(problem, buffers.target, schedule)
+    found, tile = sides(problem, schedule), FAMILY.tile(problem, buffers.target, schedule)
     element, frame = found.element, buffers.frame(found.nest)
     left = TermLines(tile.block_m, tile.block_k, schedule["left_along"] == "k", element)
     right = TermLines(tile.block_n, tile.block_k, schedule["right_along"] == "k", element)
@@ -80,6 +80,10 @@ class RegisterTile:
 
     def publish(self) -> list:
         """Nothing: threads read what others have stored."""
+        return []
+
+    def finish(self, acc: emit.Registers) -> list:
+        """Nothing: products are there at once."""
         return []
 
     def multiply(self, acc: emit.Registers, stage: Value) -> list:

@@ -126,6 +126,101 @@ NF_DEVICE unsigned long long nf_wgmma_operand(const void* p, int panel) {
 }
 // What this thread has stored in shared memory, for instructions that read it by descriptors after a barrier.
 NF_DEVICE void nf_wgmma_publish() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
+// What was begun since is a group, which is waited for by how many later ones there are.
+NF_DEVICE void nf_wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory"); }
+
+// ---- barriers of shared memory that count the bytes of copies: 8 aligned bytes, one thread that comes a phase --------
+
+NF_DEVICE void nf_mbarrier_new(void* barrier) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\nfence.mbarrier_init.release.cluster;\n" ::"r"(nf_shared(barrier))
+                 : "memory");
+}
+// This phase is over when so many bytes have come.
+NF_DEVICE void nf_mbarrier_expect(void* barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(nf_shared(barrier)), "r"(bytes) : "memory");
+}
+// Until the phase of this parity, from 0 on, is over.
+NF_DEVICE void nf_mbarrier_wait(void* barrier, int parity) {
+    unsigned is_over = 0;
+    while (!is_over)
+        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}\n"
+                     : "=r"(is_over)
+                     : "r"(nf_shared(barrier)), "r"(parity)
+                     : "memory");
+}
+
+// ---- maps of tensors, sm_90a: what a bulk copy takes a box of, 128 aligned bytes of global memory --------------------
+// One launch makes them, from the fastest dimension on, in bytes and elements; later ones take copies by them.
+
+NF_DEVICE unsigned long long nf_map(const void* maps, int n) {
+    return (((unsigned long long)__cvta_generic_to_global(maps) + 127) & ~127ull) + 128 * n;
+}
+NF_DEVICE void nf_map_new(void* maps, int n, const void* tensor, int rank) {
+    unsigned long long map = nf_map(maps, n);
+    for (int i = 0; i < 16; ++i) ((unsigned long long*)map)[i] = 0;
+    asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;\n" ::"l"(map),
+                 "l"(__cvta_generic_to_global(tensor))
+                 : "memory");
+    asm volatile("tensormap.replace.tile.rank.global.b1024.b32 [%0], %1;\n" ::"l"(map), "r"(rank - 1) : "memory");
+}
+#define NF_MAP_DIM(D)                                                                                                      \
+    NF_DEVICE void nf_map_dim_##D(void* maps, int n, int extent, int box) {                                                \
+        unsigned long long map = nf_map(maps, n);                                                                          \
+        asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], " #D ", %1;\n" ::"l"(map), "r"(extent)      \
+                     : "memory");                                                                                          \
+        asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], " #D ", %1;\n" ::"l"(map), "r"(box) : "memory"); \
+        asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], " #D ", %1;\n" ::"l"(map), "r"(1)       \
+                     : "memory");                                                                                          \
+    }
+// From a point of dimension D + 1 to the next.
+#define NF_MAP_STRIDE(D)                                                                                                   \
+    NF_DEVICE void nf_map_stride_##D(void* maps, int n, long long bytes) {                                                 \
+        asm volatile("tensormap.replace.tile.global_stride.global.b1024.b64 [%0], " #D ", %1;\n" ::"l"(nf_map(maps, n)),   \
+                     "l"(bytes)                                                                                            \
+                     : "memory");                                                                                          \
+    }
+NF_MAP_DIM(0)
+NF_MAP_DIM(1)
+NF_MAP_DIM(2)
+NF_MAP_DIM(3)
+NF_MAP_DIM(4)
+NF_MAP_STRIDE(0)
+NF_MAP_STRIDE(1)
+NF_MAP_STRIDE(2)
+NF_MAP_STRIDE(3)
+// Its elements, in lines of 128 bytes with their chunks swizzled; zeros outside. Then it is there for later launches.
+#define NF_MAP_END(NAME, TYPE)                                                                                    \
+    NF_DEVICE void nf_map_end_##NAME(void* maps, int n) {                                                         \
+        asm volatile("tensormap.replace.tile.elemtype.global.b1024.b32 [%0], " #TYPE ";\n"                        \
+                     "tensormap.replace.tile.interleave_layout.global.b1024.b32 [%0], 0;\n"                       \
+                     "tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;\n"                            \
+                     "tensormap.replace.tile.fill_mode.global.b1024.b32 [%0], 0;\n"                               \
+                     "fence.proxy.tensormap::generic.release.gpu;\n" ::"l"(nf_map(maps, n))                       \
+                     : "memory");                                                                                 \
+    }
+NF_MAP_END(f16, 6)
+NF_MAP_END(bf16, 10)
+// What another launch has made of it, for this thread's copies.
+NF_DEVICE void nf_map_acquire(const void* maps, int n) {
+    asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;\n" ::"l"(nf_map(maps, n)) : "memory");
+}
+
+// ---- bulk copies: a box of a tensor to shared memory, by one thread, counted by a barrier when it is there -----------
+
+#define NF_BULK_COPY(RANK, PARAMETERS, PLACES, ...)                                                                  \
+    NF_DEVICE void nf_bulk_copy_##RANK(void* to, const void* maps, int n, void* barrier, PARAMETERS) {               \
+        asm volatile("cp.async.bulk.tensor." #RANK                                                                   \
+                     "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {" PLACES "}], [%2];\n" :: \
+                         "r"(nf_shared(to)),                                                                         \
+                     "l"(nf_map(maps, n)), "r"(nf_shared(barrier)), __VA_ARGS__                                      \
+                     : "memory");                                                                                    \
+    }
+#define NF_COMMA ,
+NF_BULK_COPY(2, int c0 NF_COMMA int c1, "%3, %4", "r"(c0), "r"(c1))
+NF_BULK_COPY(3, int c0 NF_COMMA int c1 NF_COMMA int c2, "%3, %4, %5", "r"(c0), "r"(c1), "r"(c2))
+NF_BULK_COPY(4, int c0 NF_COMMA int c1 NF_COMMA int c2 NF_COMMA int c3, "%3, %4, %5, %6", "r"(c0), "r"(c1), "r"(c2), "r"(c3))
+NF_BULK_COPY(5, int c0 NF_COMMA int c1 NF_COMMA int c2 NF_COMMA int c3 NF_COMMA int c4, "%3, %4, %5, %6, %7", "r"(c0), "r"(c1),
+             "r"(c2), "r"(c3), "r"(c4))
 
 #endif  // sm_90
 #endif  // NEOFLOW_EMULATED

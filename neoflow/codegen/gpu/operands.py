@@ -138,13 +138,15 @@ class Operand:
         return out
 
     def _stored(self, slot: Slot, place: Place, stage: Value, given: emit.Registers, n: int) -> list:
-        if self.lanes == 1 or self.layout.is_in_lines or not self.layout.along_k:
+        if self.lanes == 1 or self.layout.is_in_lines:
             index = place.at(stage, self.layout.index(slot.k, slot.row))
             return [emit.store(place.buffer, emit.ramp(index, 1, self.lanes), given.get(n))]
-        return [
-            emit.store(place.buffer, place.at(stage, self.layout.index(slot.k + emit.integer(j), slot.row)), value)
-            for j, value in enumerate(given.lane(n, j) for j in range(self.lanes))
-        ]
+        out = []
+        for j in range(self.lanes):
+            next_k, next_row = (j, 0) if self.layout.along_k else (0, j)
+            index = self.layout.index(slot.k + emit.integer(next_k), slot.row + emit.integer(next_row))
+            out.append(emit.store(place.buffer, place.at(stage, index), given.lane(n, j)))
+        return out
 
 
 @dataclass(frozen=True)

@@ -14,38 +14,35 @@ from tvm import tirx
 from neoflow.architectures import WARP, architecture
 from neoflow.codegen.gpu.grid import Grids, Value, called, divided
 from neoflow.codegen.gpu.layouts import Swizzled
+from neoflow.codegen.gpu.matrices import MATRICES, Matrices
 from neoflow.codegen.gpu.operands import Place
 from neoflow.codegen.gpu.results import Sums
 from neoflow.codegen.gpu.tiled import Places, Tiled, places
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Buffers
-from neoflow.graph import TF32
 from neoflow.loops.gpu.fragments import SQUARE, TensorTile
+from neoflow.loops.gpu.tensor_core import FAMILY, narrow
 from neoflow.loops.gpu.tensor_core import element as element_of
-from neoflow.loops.gpu.tensor_core import narrow, tile_of
 from neoflow.loops.problem import NestProblem
 from neoflow.loops.schedule import Schedule
-
-MULTIPLIES = {"float16": "nf_mma_m16n8k16_f16", "bfloat16": "nf_mma_m16n8k16_bf16", TF32: "nf_mma_m16n8k8_tf32"}
-SHORT_MULTIPLIES = "nf_mma_m16n8k8_f16"
-"""What sm_75 has: half of the terms."""
 
 
 def lower_tensor_core(problem: NestProblem, schedule: Schedule, buffers: Buffers) -> Grids:
     """The launch of the blocks; with K in parts, one that adds these."""
     (dtype, found), element = narrow(problem, schedule), element_of(problem, schedule)
-    tile, frame = tile_of(problem, buffers.target, schedule), buffers.frame(found.nest)
+    tile, frame = FAMILY.tile(problem, buffers.target, schedule), buffers.frame(found.nest)
     left = Swizzled(tile.block_m, tile.block_k, schedule["left_along"] == "k", tile.element_bytes)
     right = Swizzled(tile.block_n, tile.block_k, schedule["right_along"] == "k", tile.element_bytes)
     memory = places(left, right, element, tile)
     is_short = architecture(buffers.target).capability < 80
-    core = Fragments(tile, dtype, left, right, memory, is_short)
+    core = Fragments(tile, dtype, left, right, memory, is_short, MATRICES[buffers.target.kind])
     return Tiled(frame, schedule, found.c, tile, (left, right), element, found.element, core, memory).grids()
 
 
 @dataclass
 class Fragments:
-    """`fragments_m` x `fragments_n` squares of 16 x 16 sums of a warp, each two of 16 x 8.
+    """`fragments_m` x `fragments_n` squares of 16 x 16 sums of a warp, each two of 16 x 8. is_short: instructions take
+    half of the terms, as those of sm_75 do.
 
     Of lane 4 g + t, a square of 16 x 8 has (g, 2t) (g, 2t + 1) (g + 8, 2t) (g + 8, 2t + 1).
     """
@@ -56,6 +53,7 @@ class Fragments:
     right: Swizzled
     memory: Places
     is_short: bool
+    matrices: Matrices
 
     def __post_init__(self) -> None:
         self.row: Value = emit.integer(0)
@@ -89,6 +87,10 @@ class Fragments:
         """Nothing: threads read what others have stored."""
         return []
 
+    def finish(self, acc: emit.Registers) -> list:
+        """Nothing: products are there at once."""
+        return []
+
     def multiply(self, acc: emit.Registers, stage: Value) -> list:
         """The terms of a step in shared memory."""
         return emit.loop(self._steps, lambda n: self._terms(acc, stage, n * emit.integer(self.tile.terms)), "k")
@@ -99,7 +101,7 @@ class Fragments:
 
     def _terms(self, acc: emit.Registers, stage: Value, k: Value) -> list:
         t = self.tile
-        element = "float32" if self.dtype == TF32 else "uint32"
+        element = self.matrices.element(self.dtype)
         a = emit.Registers(t.fragments_m, element, 4, "a")
         b = emit.Registers(t.fragments_n, element, 4, "b")
         out = [*a.allocate(), *b.allocate()]
@@ -111,14 +113,16 @@ class Fragments:
             out += self._fragment(b, n, self.right, self.memory.right, stage, k, column, rows_first=False)
         for i in range(a.count):
             for j in range(2 * b.count):
-                out += self._multiplied(acc.address(i * 2 * b.count + j), a, i, b, j // 2, j % 2 * 2)
+                out += self._multiplied((acc, i * 2 * b.count + j), a, i, b, j // 2, j % 2 * 2)
         return out
 
-    def _multiplied(self, sums: Value, a: emit.Registers, i: int, b: emit.Registers, j: int, half: int) -> list:
+    def _multiplied(
+        self, sums: tuple[emit.Registers, int], a: emit.Registers, i: int, b: emit.Registers, j: int, half: int
+    ) -> list:
         """A square of 16 x 8 with the terms of a fragment."""
         if not self.is_short:
-            return [called(MULTIPLIES[self.dtype], sums, a.address(i), b.address(j, half))]
-        return [called(SHORT_MULTIPLIES, sums, a.address(i, 2 * n), b.address(j, half + n)) for n in range(2)]
+            return self.matrices.multiply(self.dtype, sums, (a, i, 0), (b, j, half))
+        return [s for n in range(2) for s in self.matrices.multiply_short(sums, (a, i, 2 * n), (b, j, half + n))]
 
     def _fragment(
         self,
@@ -135,9 +139,9 @@ class Fragments:
 
         rows_first: the second square is that of the next 8 rows, as of a left side, or of the next terms.
         """
-        load = self._by_lines if layout.is_turned else self._by_words
+        load = self._by_lines if layout.is_turned and self.matrices.has_lines else self._by_words
         out = load(to, n, layout, place, stage, k, row, rows_first)
-        return [*out, called("nf_tf32_x4", to.address(n))] if self.dtype == TF32 else out
+        return [*out, *self.matrices.loaded(self.dtype, to, n)]
 
     def _by_lines(
         self,
@@ -172,19 +176,29 @@ class Fragments:
         row: Value,
         rows_first: bool,
     ) -> list:
-        """Lane 4 g + t loads row g and term t of each square."""
-        g, t = divided(self.lane, layout.of_chunk)
+        """Lane 4 g + t loads row g and word t of each square."""
+        g, t = divided(self.lane, WORDS)
         out = []
         for square in range(4):
             second, first = divmod(square, 2)
             rows, terms = (first, second) if rows_first else (second, first)
-            index = layout.index(k + emit.integer(terms * layout.of_chunk) + t, row + emit.integer(rows * ROWS) + g)
-            out.append(to.put_lane(n, square, emit.load(place.buffer, place.at(stage, index))))
+            term = k + emit.integer(terms * layout.of_chunk) + t * emit.integer(layout.of_chunk // WORDS)
+            value = self._word(layout, place, stage, term, row + emit.integer(rows * ROWS) + g)
+            out.append(to.put_lane(n, square, self.matrices.word(self.dtype, value)))
         return out
 
+    def _word(self, layout: Swizzled, place: Place, stage: Value, k: Value, row: Value) -> Value:
+        """The elements of a word along K."""
+        count = layout.of_chunk // WORDS
+        at = [place.at(stage, layout.index(k + emit.integer(u), row)) for u in range(count)]
+        if layout.along_k:
+            return emit.load(place.buffer, emit.ramp(at[0], 1, count))
+        values = [emit.load(place.buffer, index) for index in at]
+        return values[0] if count == 1 else tirx.Shuffle(values, list(range(count)))
 
-ROWS = 8
-"""Of a square."""
+
+ROWS, WORDS = 8, 4
+"""Of a square: its rows, and the words of each."""
 
 
 def _chunk(layout: Swizzled, place: Value) -> Value:

@@ -46,15 +46,16 @@ def in_blocks(
     unroll: int = 1,
     terms: int = 1,
     before: Callable[[], list] = list,
+    after: Callable[[emit.Registers], list] = lambda _: [],
 ) -> list:
     """`leaf` under the loops, the first one outermost, adding to `acc`.
 
     unroll: an innermost loop not longer is written out. terms: how many the leaf adds to an accumulator. before: what
-    is done before the accumulators of a block are cleared.
+    is done before the accumulators of a block are cleared; after: before they are read.
     """
     limit = max(1, BLOCK // terms)
     if math.prod(loop.most for loop in loops) <= limit:
-        return under(loops, lambda at: leaf(acc, at), unroll)
+        return [*under(loops, lambda at: leaf(acc, at), unroll), *after(acc)]
     place, points = len(loops) - 1, 1
     while points * loops[place].most <= limit:
         points *= loops[place].most
@@ -70,7 +71,13 @@ def in_blocks(
             return leaf(to, [*at[:-1], first + within[0], *within[1:]])
 
         body = under(inner, lambda within: inside(own, within), unroll)
-        return [*before(), *cleared(own), *body, *(total.put(n, total.get(n) + own.get(n)) for n in range(own.count))]
+        return [
+            *before(),
+            *cleared(own),
+            *body,
+            *after(own),
+            *(total.put(n, total.get(n) + own.get(n)) for n in range(own.count)),
+        ]
 
     blocks = Loop(_ceil(cut.length, step), math.ceil(cut.most / step))
     return in_blocks([*loops[:place], blocks], acc, block, before=before)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeVar
 
 from neoflow.architectures import REGISTERS_A_THREAD, WARP, architecture
 from neoflow.loops.gpu.tile import AnyTile
 from neoflow.target import Target
 
+T = TypeVar("T", bound=AnyTile)
 LATENT_WARPS = 8
 """Warps of a processor from which enough independent multiply-adds are under way: two a scheduler, with the 16 to 64
 accumulators of each thread."""
@@ -74,7 +76,7 @@ def cycles(e: Extents, tile: AnyTile, splits: int, target: Target) -> float:
     return on_each * block + (SUM_CYCLES + partial if splits > 1 else 0)
 
 
-def best(e: Extents, found: tuple[AnyTile, ...], target: Target) -> AnyTile:
+def best(e: Extents, found: tuple[T, ...], target: Target) -> T:
     """The tile of the fewest cycles, of those alike the smallest."""
     usual = tuple(t for t in found if _is_usual(e, t, target)) or found
     return min(usual, key=lambda t: (best_cycles(e, t, target), t.threads, t.shared_bytes))

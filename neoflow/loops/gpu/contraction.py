@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from neoflow.expr import dtype as dt
 from neoflow.loops.gpu import operands
-from neoflow.loops.gpu.family import Family, all_splits, side_knobs, tile_knobs
+from neoflow.loops.gpu.family import Family, all_splits
 from neoflow.loops.gpu.limits import room
-from neoflow.loops.gpu.moves import measures_by, operand_knobs, result_knobs
-from neoflow.loops.gpu.occupancy import Block
+from neoflow.loops.gpu.moves import knobs_of
 from neoflow.loops.gpu.operands import sides
-from neoflow.loops.gpu.tile import AnyTile, Tile, block_of, tiles, vector
+from neoflow.loops.gpu.tile import Tile, tiles, vector
 from neoflow.loops.knob import NUMBER, Chosen, Knob, Range
-from neoflow.loops.problem import Measures, NestProblem
+from neoflow.loops.problem import NestProblem
 from neoflow.loops.schedule import KnobValue
 from neoflow.loops.tile import element_of
 from neoflow.target import Target
@@ -34,20 +33,11 @@ SMALL = 4
 then begins with, in all the registers there are."""
 
 
-def _tiles(p: NestProblem, target: Target, k: Chosen) -> tuple[AnyTile, ...]:
+def _tiles(p: NestProblem, target: Target, k: Chosen) -> tuple[Tile, ...]:
     return tiles(dt.itemsize(element_of(p)), operands.is_deep(sides(p, k).c), target.mcpu, room(target))
 
 
-def _width(tile: AnyTile) -> int:
-    return vector(_plain(tile).thread_n, tile.element_bytes)
-
-
-def _plain(tile: AnyTile) -> Tile:
-    assert isinstance(tile, Tile)
-    return tile
-
-
-FAMILY = Family(
+FAMILY: Family[Tile] = Family(
     "fma",
     ("block_k", "block_m", "block_n", "thread_m", "thread_n", "stages"),
     (
@@ -61,23 +51,13 @@ FAMILY = Family(
     _tiles,
     sides,
     lambda p, _: element_of(p),
-    _width,
+    lambda t: vector(t.thread_n, t.element_bytes),
     is_in_lines=False,
 )
 
 
-def tile_of(p: NestProblem, target: Target, k: Chosen) -> Tile:
-    """The tile that the knobs say."""
-    return _plain(FAMILY.tile(p, target, k))
-
-
-def block(p: NestProblem, target: Target, k: Chosen) -> Block:
-    """What a block takes."""
-    return block_of(tile_of(p, target, k))
-
-
 def _warp_n(p: NestProblem, target: Target, k: Chosen) -> Range:
-    t = tile_of(p, target, k)
+    t = FAMILY.tile(p, target, k)
     across, down = t.block_n // t.thread_n, t.block_m // t.thread_m
     fitting = tuple(n for n in (1, 2, 4, 8, 16, 32) if across % n == 0 and down % (32 // n) == 0)
     return Range(fitting, f"a warp is 32 of a block's {down} x {across} threads")
@@ -85,7 +65,7 @@ def _warp_n(p: NestProblem, target: Target, k: Chosen) -> Range:
 
 def _usual_warp_n(p: NestProblem, target: Target, k: Chosen) -> int:
     """Nearly as many rows as columns: a warp then reads the fewest words."""
-    t = tile_of(p, target, k)
+    t = FAMILY.tile(p, target, k)
 
     def words(n: KnobValue) -> int:
         return int(n) * t.thread_n + 32 // int(n) * t.thread_m
@@ -93,21 +73,15 @@ def _usual_warp_n(p: NestProblem, target: Target, k: Chosen) -> int:
     return int(min(reversed(_warp_n(p, target, k).values), key=words))
 
 
-def measures(p: NestProblem, target: Target, k: Chosen) -> Measures:
-    return measures_by(FAMILY, p, target, k)
-
-
-KNOBS: tuple[Knob[NestProblem], ...] = (
-    *side_knobs(all_splits),
-    *tile_knobs(FAMILY),
+KNOBS = knobs_of(
+    FAMILY,
+    all_splits,
     Knob("warp_n", NUMBER, "threads of a warp along the columns", _warp_n, _usual_warp_n),
     Knob(
         "unroll",
         NUMBER,
         "terms written out",
         lambda *_: Range(UNROLLS, "more terms written out only make the code longer"),
-        lambda p, target, k: SMALL_UNROLL if tile_of(p, target, k).accumulators <= SMALL else USUAL_UNROLL,
+        lambda p, target, k: SMALL_UNROLL if FAMILY.tile(p, target, k).accumulators <= SMALL else USUAL_UNROLL,
     ),
-    *operand_knobs(FAMILY),
-    *result_knobs(FAMILY),
 )

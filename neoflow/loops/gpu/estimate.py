@@ -18,6 +18,7 @@ from neoflow.architectures import Architecture, architecture
 from neoflow.errors import ScheduleError
 from neoflow.expr import dtype as dt
 from neoflow.loops.gpu import contraction, map, reduction, rows, scatter, tensor_core, wgmma
+from neoflow.loops.gpu.family import SIDES
 from neoflow.loops.gpu.fragments import peak_share
 from neoflow.loops.gpu.occupancy import Block, Occupancy, occupancy
 from neoflow.loops.knob import Chosen
@@ -76,7 +77,8 @@ def estimate(problem: Any, schedule: Schedule, target: Target) -> Estimate:
     a, found = architecture(target), form.measures(problem, target, schedule)
     knobs = dict(schedule.knobs)
     block, splits = form.block(problem, target, schedule), int(knobs.get("splits", 1))
-    launches = 2 if splits > 1 or knobs.get("atomics") else 1
+    makes_maps = any(knobs.get(f"{side}_bulk") for side in SIDES)
+    launches = 1 + makes_maps + bool(splits > 1 or knobs.get("atomics"))
     return of_measures(found, block, a, form, splits, launches, form.share(problem, schedule))
 
 
@@ -103,19 +105,24 @@ def _single(a: Architecture) -> float:
     return a.flops / 2
 
 
+def _share(p: Any, k: Chosen) -> float:
+    """Of the peak of tensor cores."""
+    return peak_share(dt.itemsize(tensor_core.element(p, k)))
+
+
 FORMS: dict[str, Form] = {
     "gpu_map": Form(map.block, map.measures, ARITHMETIC_WARPS, _single),
     "gpu_reduction": Form(reduction.block, reduction.measures, ARITHMETIC_WARPS, _single),
     "gpu_rows": Form(rows.block, rows.measures, ARITHMETIC_WARPS, _single),
     "gpu_scatter": Form(scatter.block, scatter.measures, ARITHMETIC_WARPS, _single),
     "gpu_tensor_core": Form(
-        tensor_core.block,
-        tensor_core.measures,
+        tensor_core.FAMILY.block,
+        tensor_core.FAMILY.measures,
         TILE_WARPS,
         lambda a: a.tensor_flops,
-        lambda p, k: peak_share(dt.itemsize(tensor_core.element(p, k))),
+        _share,
     ),
-    "gpu_wgmma": Form(wgmma.block, wgmma.measures, TILE_WARPS, lambda a: a.tensor_flops),
-    "gpu_contraction": Form(contraction.block, contraction.measures, TILE_WARPS, lambda a: a.flops),
+    "gpu_wgmma": Form(wgmma.FAMILY.block, wgmma.FAMILY.measures, TILE_WARPS, lambda a: a.tensor_flops, _share),
+    "gpu_contraction": Form(contraction.FAMILY.block, contraction.FAMILY.measures, TILE_WARPS, lambda a: a.flops),
 }
 """By template."""

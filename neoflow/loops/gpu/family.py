@@ -5,55 +5,63 @@ A template says by a `Family` what its tiles are and what of a side is multiplie
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from neoflow.architectures import architecture
+from neoflow.expr import dtype as dt
 from neoflow.loops.gpu import choose, operands
+from neoflow.loops.gpu.boxes import Boxes
 from neoflow.loops.gpu.choose import Extents
 from neoflow.loops.gpu.limits import room
-from neoflow.loops.gpu.tile import AnyTile
+from neoflow.loops.gpu.occupancy import Block
+from neoflow.loops.gpu.tile import AnyTile, block_of
 from neoflow.loops.knob import INDEX, NUMBER, WORD, Chosen, Knob, Range
-from neoflow.loops.nest import stride
-from neoflow.loops.problem import FUSE, NestProblem
+from neoflow.loops.nest import input_reads, stride
+from neoflow.loops.problem import FUSE, Measures, NestProblem, nbytes
 from neoflow.loops.schedule import KnobValue
 from neoflow.loops.sides import Contraction, size
 from neoflow.loops.tile import Sides, sided, splits_of
 from neoflow.target import Target
 
 SIDES = ("right", "left")
+T = TypeVar("T", bound=AnyTile)
 
 
 @dataclass(frozen=True)
-class Family:
+class Family(Generic[T]):
     """A form of tiles.
 
     names, meanings: of the knobs that are a tile's. tiles: all that fit. sides: what is multiplied. element: its type.
     width: neighbours of a row of results in one thread. is_in_lines: whether neighbours along K lie side by side in
-    shared memory.
+    shared memory. boxes: what bulk copies of a side, by its name, are of, or
+    why there are none; without, the template has none.
     """
 
     name: str
     names: tuple[str, ...]
     meanings: tuple[str, ...]
-    tiles: Callable[[NestProblem, Target, Chosen], tuple[AnyTile, ...]]
+    tiles: Callable[[NestProblem, Target, Chosen], tuple[T, ...]]
     sides: Callable[[NestProblem, Chosen], Sides]
     element: Callable[[NestProblem, Chosen], str]
-    width: Callable[[AnyTile], int]
+    width: Callable[[T], int]
     is_in_lines: bool
+    boxes: Callable[[NestProblem, Target, Chosen, str], Boxes | str] | None = None
 
-    def fitting(self, p: NestProblem, target: Target, k: Chosen, before: tuple[str, ...]) -> tuple[AnyTile, ...]:
+    def fitting(self, p: NestProblem, target: Target, k: Chosen, before: tuple[str, ...]) -> tuple[T, ...]:
         """The tiles that agree with the knobs chosen so far."""
         if not before:
             return self.tiles(p, target, k)
         *rest, last = before
 
-        def narrowed() -> tuple[AnyTile, ...]:
+        def narrowed() -> tuple[T, ...]:
             return tuple(t for t in self.fitting(p, target, k, tuple(rest)) if getattr(t, last) == k[last])
 
         return p.memo.once(self._key("tiles", p, target, k, before), narrowed)
 
-    def usual(self, p: NestProblem, target: Target, k: Chosen, before: tuple[str, ...]) -> AnyTile:
+    def usual(self, p: NestProblem, target: Target, k: Chosen, before: tuple[str, ...]) -> T:
         """Of these, the one without a search."""
         if before:
             known = self.usual(p, target, k, before[:-1])
@@ -61,7 +69,7 @@ class Family:
                 return known
         e = extents(self.sides(p, k).c)
 
-        def best() -> AnyTile:
+        def best() -> T:
             return choose.best(e, self.fitting(p, target, k, before), target)
 
         return p.memo.once(self._key("usual", p, target, k, before), best)
@@ -69,10 +77,25 @@ class Family:
     def _key(self, what: str, p: NestProblem, target: Target, k: Chosen, before: tuple[str, ...]) -> tuple:
         return (what, self.name, target, extents(self.sides(p, k).c), tuple(k[name] for name in before))
 
-    def tile(self, p: NestProblem, target: Target, k: Chosen) -> AnyTile:
+    def tile(self, p: NestProblem, target: Target, k: Chosen) -> T:
         """The one that the knobs say."""
         (found,) = self.fitting(p, target, k, self.names)
         return found
+
+    def block(self, p: NestProblem, target: Target, k: Chosen) -> Block:
+        """What a block takes."""
+        return block_of(self.tile(p, target, k))
+
+    def measures(self, p: NestProblem, target: Target, k: Chosen) -> Measures:
+        """The working set is what a block has in shared memory."""
+        s, tile = self.sides(p, k), self.tile(p, target, k)
+        e, splits = extents(s.c), int(k["splits"])
+        points = e.batch * e.m * e.n
+        work = s.c.flops + points * s.work[2]
+        read = nbytes(r for x in (s.c.left, s.c.right, *s.written) for r in input_reads(x))
+        written = points * sum(dt.itemsize(x.dtype) for x in s.written)
+        count = e.batch * math.ceil(e.m / tile.block_m) * math.ceil(e.n / tile.block_n) * splits
+        return Measures(points, e.k, work, read, written, count, tile.accumulators, tile.shared_bytes)
 
 
 # --- the sides
@@ -145,12 +168,12 @@ def extents(c: Contraction) -> Extents:
 # --- the tile
 
 
-def tile_knobs(f: Family) -> tuple[Knob[NestProblem], ...]:
+def tile_knobs(f: Family[Any]) -> tuple[Knob[NestProblem], ...]:
     """A knob for each number of a tile."""
     return tuple(_tile_knob(f, place) for place in range(len(f.names)))
 
 
-def _tile_knob(f: Family, place: int) -> Knob[NestProblem]:
+def _tile_knob(f: Family[Any], place: int) -> Knob[NestProblem]:
     name, before = f.names[place], f.names[:place]
 
     def allowed(p: NestProblem, target: Target, k: Chosen) -> Range:
@@ -163,7 +186,7 @@ def _tile_knob(f: Family, place: int) -> Knob[NestProblem]:
     return Knob(name, NUMBER, f.meanings[place], allowed, usual)
 
 
-def _room(f: Family, p: NestProblem, target: Target, k: Chosen) -> str:
+def _room(f: Family[Any], p: NestProblem, target: Target, k: Chosen) -> str:
     a, levels = architecture(target), "two levels of sums" if operands.is_deep(f.sides(p, k).c) else "its sums"
     return (
         f"a block has 32 to 1024 threads, a thread keeps {levels} in 255 registers, a processor of {a.name} has "

@@ -1,19 +1,20 @@
-"""Knobs of what a block of a contraction loads and stores, whatever its tiles are; and the numbers of a schedule."""
+"""Knobs of what a block of a contraction loads and stores, whatever its tiles are."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Axis, Expr
 from neoflow.loops import costs
 from neoflow.loops.gpu import choose, operands
 from neoflow.loops.gpu.blocks import access_lanes
-from neoflow.loops.gpu.family import Family, extents
+from neoflow.loops.gpu.family import Family, extents, side_knobs, tile_knobs
 from neoflow.loops.gpu.operands import ALONG
 from neoflow.loops.knob import FLAG, NUMBER, WORD, Chosen, Knob, Range, flags, one
-from neoflow.loops.nest import input_reads
-from neoflow.loops.problem import Measures, NestProblem, nbytes
+from neoflow.loops.problem import NestProblem
 from neoflow.loops.tile import Sides
 from neoflow.target import Target
 
@@ -24,12 +25,24 @@ USUAL_SWIZZLE = 8
 """Row blocks that go through the column blocks together: their operands stay in the level-2 cache."""
 
 
-def operand_knobs(f: Family) -> tuple[Knob[NestProblem], ...]:
+def knobs_of(
+    f: Family[Any], splits: Callable[[NestProblem, Chosen], tuple[int, ...]], *own: Knob[NestProblem]
+) -> tuple[Knob[NestProblem], ...]:
+    """All knobs of a template; `splits`: the ways to divide the factors, `own`: what no other has."""
+    return (*side_knobs(splits), *tile_knobs(f), *own, *operand_knobs(f), *result_knobs(f))
+
+
+def operand_knobs(f: Family[Any]) -> tuple[Knob[NestProblem], ...]:
     """How each side gets into shared memory."""
-    return tuple(make(f, side) for side in ("left", "right") for make in (_along, _lanes, _copy))
+    return tuple(make(f, side) for side in ("left", "right") for make in _moves(f))
 
 
-def _along(f: Family, side: str) -> Knob[NestProblem]:
+def _moves(f: Family[Any]) -> tuple[Callable[[Family[Any], str], Knob[NestProblem]], ...]:
+    """What is decided of each side."""
+    return (_along, *((_bulk,) if f.boxes is not None else ()), _lanes, _copy)
+
+
+def _along(f: Family[Any], side: str) -> Knob[NestProblem]:
     def usual(p: NestProblem, _: Target, k: Chosen) -> str:
         c = f.sides(p, k).c
         own, rows = (c.left, c.m) if side == "left" else (c.right, c.n)
@@ -39,8 +52,33 @@ def _along(f: Family, side: str) -> Knob[NestProblem]:
     return Knob(f"{side}_along", WORD, meaning, lambda *_: Range(ALONG, "K, or the side's own axis"), usual, ALONG)
 
 
-def _lanes(f: Family, side: str) -> Knob[NestProblem]:
+def _bulk(f: Family[Any], side: str) -> Knob[NestProblem]:
+    """Boxes of a tensor may come without any thread that loads them."""
+
     def allowed(p: NestProblem, target: Target, k: Chosen) -> Range:
+        if k["stages"] == 1:
+            return one(False, "with one stage there is nothing to be ahead of")
+        assert f.boxes is not None
+        found = f.boxes(p, target, k, side)
+        return one(False, found) if isinstance(found, str) else flags(True, "a box of a tensor in memory")
+
+    def usual(p: NestProblem, target: Target, k: Chosen) -> bool:
+        return bool(allowed(p, target, k).values[-1])
+
+    return Knob(f"{side}_bulk", FLAG, f"boxes of the {side} side are copied by the hardware", allowed, usual)
+
+
+def _is_bulk(f: Family[Any], side: str, k: Chosen) -> bool:
+    return f.boxes is not None and bool(k[f"{side}_bulk"])
+
+
+NO_THREADS = "bulk copies are by no threads"
+
+
+def _lanes(f: Family[Any], side: str) -> Knob[NestProblem]:
+    def allowed(p: NestProblem, target: Target, k: Chosen) -> Range:
+        if _is_bulk(f, side, k):
+            return one(1, NO_THREADS)
         s = f.sides(p, k)
         element, (own, axis) = f.element(p, k), loaded(s, side, str(k[f"{side}_along"]))
         is_plain = operands.plain_read(own, element) is not None
@@ -48,6 +86,8 @@ def _lanes(f: Family, side: str) -> Knob[NestProblem]:
         return operands.lanes(own, axis, element, is_copied and f.is_in_lines)
 
     def usual(p: NestProblem, target: Target, k: Chosen) -> int:
+        if _is_bulk(f, side, k):
+            return 1
         own, axis = loaded(f.sides(p, k), side, str(k[f"{side}_along"]))
         return max(int(n) for n in allowed(p, target, k).values if n == 1 or operands.is_dense(own, axis, int(n)))
 
@@ -60,10 +100,12 @@ def loaded(s: Sides, side: str, along: str) -> tuple[Expr, Axis]:
     return own, s.c.k[-1] if along == "k" else rows[-1]
 
 
-def _copy(f: Family, side: str) -> Knob[NestProblem]:
+def _copy(f: Family[Any], side: str) -> Knob[NestProblem]:
     """What is read as it is multiplied may go past the registers, a stage ahead."""
 
     def allowed(p: NestProblem, target: Target, k: Chosen) -> Range:
+        if _is_bulk(f, side, k):
+            return one(False, NO_THREADS)
         s, along, lanes = f.sides(p, k), str(k[f"{side}_along"]), int(k[f"{side}_lanes"])
         own, axis = loaded(s, side, along)
         if lanes > operands.MOST_LANES:
@@ -91,7 +133,7 @@ def _copy(f: Family, side: str) -> Knob[NestProblem]:
 # --- results
 
 
-def result_knobs(f: Family) -> tuple[Knob[NestProblem], ...]:
+def result_knobs(f: Family[Any]) -> tuple[Knob[NestProblem], ...]:
     """Who computes which results, and how these are stored."""
 
     def splits(p: NestProblem, target: Target, k: Chosen) -> Range:
@@ -137,15 +179,3 @@ def result_knobs(f: Family) -> tuple[Knob[NestProblem], ...]:
         Knob("store_lanes", NUMBER, "results in an access", lanes, usual_lanes),
         Knob("store", WORD, "how a tile gets from the registers to the outputs", stores, usual_store, STORES),
     )
-
-
-def measures_by(f: Family, p: NestProblem, target: Target, k: Chosen) -> Measures:
-    """The working set is what a block has in shared memory."""
-    s, tile = f.sides(p, k), f.tile(p, target, k)
-    e, splits = extents(s.c), int(k["splits"])
-    points = e.batch * e.m * e.n
-    work = s.c.flops + points * s.work[2]
-    read = nbytes(r for x in (s.c.left, s.c.right, *s.written) for r in input_reads(x))
-    written = points * sum(dt.itemsize(x.dtype) for x in s.written)
-    count = e.batch * math.ceil(e.m / tile.block_m) * math.ceil(e.n / tile.block_n) * splits
-    return Measures(points, e.k, work, read, written, count, tile.accumulators, tile.shared_bytes)

@@ -19,18 +19,19 @@ from neoflow.architectures import architecture
 from neoflow.expr import dtype as dt
 from neoflow.graph import TF32
 from neoflow.loops.gpu import operands
-from neoflow.loops.gpu.family import Family, side_knobs, tile_knobs
+from neoflow.loops.gpu.family import Family
 from neoflow.loops.gpu.fragments import TensorTile, tensor_tiles
 from neoflow.loops.gpu.limits import room
-from neoflow.loops.gpu.moves import measures_by, operand_knobs, result_knobs
+from neoflow.loops.gpu.moves import knobs_of
 from neoflow.loops.gpu.narrow import MEMORY, narrow_sides
-from neoflow.loops.gpu.occupancy import Block
-from neoflow.loops.gpu.tile import AnyTile, block_of
-from neoflow.loops.knob import Chosen, Knob
-from neoflow.loops.problem import Measures, NestProblem
+from neoflow.loops.knob import Chosen
+from neoflow.loops.problem import NestProblem
 from neoflow.loops.tile import Sides, splits_of
 from neoflow.target import Target
 from neoflow.verdict import Verdict
+
+AMPERE = 80
+"""The capability from which on LLVM writes PTX 7.0."""
 
 
 def narrow_splits(p: NestProblem, k: Chosen) -> tuple[int, ...]:
@@ -55,9 +56,9 @@ def fits(p: NestProblem) -> Verdict:
 
 def fits_target(p: NestProblem, target: Target) -> Verdict:
     """Whether its processors multiply that type."""
-    if target.kind != "cuda":
-        return Verdict(False, f"tensor cores are programmed in CUDA C++, not for {target}")
     a = architecture(target)
+    if target.kind == "nvptx" and a.capability < AMPERE:
+        return Verdict(False, f"PTX as LLVM 22 writes it for {a.name}, version 6.3, has none of their instructions")
     for dtype, is_there in (("bfloat16", a.has_bfloat16), (TF32, a.has_tf32)):
         if dtype in types(p) and not is_there:
             return Verdict(False, f"the tensor cores of {target.mcpu} have no {dtype}")
@@ -90,11 +91,11 @@ def element(p: NestProblem, k: Chosen) -> str:
 _SIDES = ("fuse", "split", "side", "last_m", "last_n", "last_k")
 
 
-def _tiles(p: NestProblem, target: Target, k: Chosen) -> tuple[AnyTile, ...]:
+def _tiles(p: NestProblem, target: Target, k: Chosen) -> tuple[TensorTile, ...]:
     return tensor_tiles(dt.itemsize(element(p, k)), operands.is_deep(sides(p, k).c), target.mcpu, room(target))
 
 
-FAMILY = Family(
+FAMILY: Family[TensorTile] = Family(
     "mma",
     ("block_k", "block_m", "block_n", "fragments_m", "fragments_n", "stages"),
     (
@@ -113,25 +114,4 @@ FAMILY = Family(
 )
 
 
-def tile_of(p: NestProblem, target: Target, k: Chosen) -> TensorTile:
-    """The tile that the knobs say."""
-    found = FAMILY.tile(p, target, k)
-    assert isinstance(found, TensorTile)
-    return found
-
-
-def block(p: NestProblem, target: Target, k: Chosen) -> Block:
-    """What a block takes."""
-    return block_of(tile_of(p, target, k))
-
-
-def measures(p: NestProblem, target: Target, k: Chosen) -> Measures:
-    return measures_by(FAMILY, p, target, k)
-
-
-KNOBS: tuple[Knob[NestProblem], ...] = (
-    *side_knobs(narrow_splits),
-    *tile_knobs(FAMILY),
-    *operand_knobs(FAMILY),
-    *result_knobs(FAMILY),
-)
+KNOBS = knobs_of(FAMILY, narrow_splits)

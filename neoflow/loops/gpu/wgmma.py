@@ -1,12 +1,14 @@
 """The `gpu_wgmma` template: `gpu_tensor_core` by warpgroups, four warps that multiply what is in shared memory.
 
-    for k in steps of 64:
+    for k in steps of 128 bytes:
         shared left[m][k] or [m / 64][k][64], right likewise = the operands;  barrier
-        for kk in 4:  acc[64][block_n] += left[64][16] * right[16][block_n]        a warpgroup, asynchronously
-        wait
+        for kk in 4:  acc[64][block_n] += left[64][32 bytes] * right[32 bytes][block_n]   a warpgroup, asynchronously
+        wait for all but the last `overlap` - 1 steps
 
 No fragment is loaded: descriptors say where operands are, in lines of 128 bytes whose chunks change places as those of
-`Swizzled` do. It is no choice without a search: no GPU has confirmed yet that it is the faster one.
+`Swizzled` do. Sides that are boxes of a tensor in memory come by bulk copies, which one thread begins and a barrier in
+shared memory counts (`boxes`). TF32 is rounded before it is stored, and lies along K whatever way it was loaded. It is
+no choice without a search: no GPU has confirmed yet that it is the faster one.
 
 Source: PTX ISA 9, "Asynchronous Warpgroup Level Matrix Instructions".
 """
@@ -19,24 +21,29 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from neoflow.architectures import ARCHITECTURES, WARP, Architecture, architecture
+from neoflow.expr import dtype as dt
+from neoflow.graph import TF32
 from neoflow.loops.gpu import operands, tensor_core
-from neoflow.loops.gpu.family import Family, side_knobs, tile_knobs
+from neoflow.loops.gpu.boxes import BARRIER_BYTES, Boxes, boxes_of
+from neoflow.loops.gpu.family import Family
+from neoflow.loops.gpu.fragments import peak_share
 from neoflow.loops.gpu.limits import SPARE, room
-from neoflow.loops.gpu.moves import measures_by, operand_knobs, result_knobs
-from neoflow.loops.gpu.occupancy import Block
-from neoflow.loops.gpu.tile import FMAS, STAGES, AnyTile, block_of, runs
-from neoflow.loops.knob import Chosen, Knob
-from neoflow.loops.problem import Measures, NestProblem
+from neoflow.loops.gpu.moves import knobs_of
+from neoflow.loops.gpu.tile import FMAS, STAGES, runs
+from neoflow.loops.knob import NUMBER, Chosen, Knob, Range, up_to
+from neoflow.loops.problem import NestProblem
+from neoflow.loops.tile import Sides
 from neoflow.target import Target
 from neoflow.verdict import Verdict
 
-ROWS, LINE, TERMS = 64, 64, 16
-"""Of a warpgroup; elements of 16 bits of a line of 128 bytes; terms of an instruction."""
+ROWS, LINE_BYTES, TERM_BYTES = 64, 128, 32
+"""Of a warpgroup; of a line of an operand; of the terms of an instruction."""
 WARPGROUP = 4 * WARP
 GROUPS, BLOCKS_N = (1, 2, 3, 4), (64, 128, 192, 256)
-ELEMENT_BYTES = 2
 ALIGNMENT = 1024
 """Bytes: 8 lines, within which chunks change places."""
+USUAL_OVERLAP = 2
+"""The next multiplications are there when those before end."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +53,13 @@ class WarpgroupTile:
     block_m: int
     block_n: int
     stages: int
+    element_bytes: int
     is_deep: bool
 
     @property
     def block_k(self) -> int:
-        return LINE
-
-    @property
-    def element_bytes(self) -> int:
-        return ELEMENT_BYTES
+        """Of a line."""
+        return LINE_BYTES // self.element_bytes
 
     @property
     def threads(self) -> int:
@@ -66,42 +71,42 @@ class WarpgroupTile:
 
     @property
     def registers(self) -> int:
-        """What a thread holds: accumulators of each level, what is on its way to shared memory, two in a register."""
-        moved = math.ceil((self.block_m + self.block_n) * LINE / self.threads / 2) if self.stages > 1 else 0
+        """What a thread holds: accumulators of each level, and, of words, what is on its way to shared memory."""
+        words = (self.block_m + self.block_n) * LINE_BYTES // 4
+        moved = math.ceil(words / self.threads) if self.stages > 1 else 0
         return self.accumulators * (2 if self.is_deep else 1) + moved + SPARE
 
     @property
     def shared_bytes(self) -> int:
-        return self.stages * LINE * (self.block_m + self.block_n) * ELEMENT_BYTES
+        return self.stages * (LINE_BYTES * (self.block_m + self.block_n) + BARRIER_BYTES)
 
     @property
     def is_usual(self) -> bool:
         return True
 
     def usual_stages(self, _: Architecture) -> int:
-        """A step takes fewer cycles than memory to answer: two are on their way."""
-        return 3
+        """A step takes fewer cycles than memory to answer: two are on their way, while two are multiplied."""
+        return 4
 
     def multiply_cycles(self, a: Architecture) -> float:
         """Of a processor for a term, by estimate: the peak of its tensor cores."""
-        return self.block_m * self.block_n / (FMAS * a.tensor_flops / a.flops)
+        share = peak_share(self.element_bytes)
+        return self.block_m * self.block_n / (FMAS * a.tensor_flops * share / a.flops)
 
 
-@lru_cache(maxsize=8)
-def warpgroup_tiles(is_deep: bool, name: str, shared_bytes: int) -> tuple[WarpgroupTile, ...]:
+@lru_cache(maxsize=16)
+def warpgroup_tiles(element_bytes: int, is_deep: bool, name: str, shared_bytes: int) -> tuple[WarpgroupTile, ...]:
     """Every tile of which a processor can run a block."""
     a, blocks_m = ARCHITECTURES[name], [ROWS * n for n in GROUPS]
-    found = (WarpgroupTile(*s, is_deep) for s in itertools.product(blocks_m, BLOCKS_N, STAGES))
+    found = (WarpgroupTile(*s, element_bytes, is_deep) for s in itertools.product(blocks_m, BLOCKS_N, STAGES))
     return tuple(t for t in found if runs(t, a, shared_bytes))
 
 
 def fits_target(p: NestProblem, target: Target) -> Verdict:
-    """Whether its processors have the instructions, for that type."""
+    """Whether its processors have the instructions, which are for every type that tensor cores have here."""
     if target.kind != "cuda" or not architecture(target).has_wgmma:
         return Verdict(False, f"{target} has no instructions of warpgroups, which are those of sm_90 in CUDA C++")
-    if not tensor_core.types(p) <= {"float16", "bfloat16"}:
-        return Verdict(False, "warpgroups multiply float16 and bfloat16 here")
-    return Verdict(True, "its tensor cores have the type")
+    return tensor_core.fits_target(p, target)
 
 
 def is_usable(p: NestProblem, target: Target) -> bool:
@@ -109,11 +114,32 @@ def is_usable(p: NestProblem, target: Target) -> bool:
     return False
 
 
-def _tiles(p: NestProblem, target: Target, k: Chosen) -> tuple[AnyTile, ...]:
-    return warpgroup_tiles(operands.is_deep(tensor_core.sides(p, k).c), target.mcpu, room(target))
+def sides(p: NestProblem, k: Chosen) -> Sides:
+    """The contraction that the knobs say, its sides narrow; of TF32 as the program rounds them: these instructions
+    would cut bits off."""
+    dtype, found = tensor_core.narrow(p, k)
+    return operands.sides(p, k) if dtype == TF32 else found
 
 
-FAMILY = Family(
+def _tiles(p: NestProblem, target: Target, k: Chosen) -> tuple[WarpgroupTile, ...]:
+    nbytes = dt.itemsize(tensor_core.element(p, k))
+    return warpgroup_tiles(nbytes, operands.is_deep(sides(p, k).c), target.mcpu, room(target))
+
+
+def boxes(p: NestProblem, target: Target, k: Chosen, side: str) -> Boxes | str:
+    """What bulk copies of a side are of, or why there are none."""
+    c, element, tile = sides(p, k).c, tensor_core.element(p, k), FAMILY.tile(p, target, k)
+    own, rows, count = (c.left, c.m, tile.block_m) if side == "left" else (c.right, c.n, tile.block_n)
+    read = operands.plain_read(own, element)
+    if read is None:
+        return f"the {side} side is not one read at linear addresses of what is multiplied"
+    along = str(k[f"{side}_along"])
+    return boxes_of(
+        read, c.batch, rows, c.k, along, (tile.block_k, count if along == "k" else tile.block_k), dt.itemsize(element)
+    )
+
+
+FAMILY: Family[WarpgroupTile] = Family(
     "wgmma",
     ("block_m", "block_n", "stages"),
     (
@@ -122,32 +148,26 @@ FAMILY = Family(
         "steps of K in shared memory: all but one are loaded while that is multiplied",
     ),
     _tiles,
-    tensor_core.sides,
+    sides,
     tensor_core.element,
     lambda _: 2,
     is_in_lines=True,
+    boxes=boxes,
 )
 
 
-def tile_of(p: NestProblem, target: Target, k: Chosen) -> WarpgroupTile:
-    """The tile that the knobs say."""
-    found = FAMILY.tile(p, target, k)
-    assert isinstance(found, WarpgroupTile)
-    return found
+def _overlap(_: NestProblem, __: Target, k: Chosen) -> Range:
+    return up_to(int(k["stages"]) - 1, f"of {k['stages']} stages one at least is loaded while others are multiplied")
 
 
-def block(p: NestProblem, target: Target, k: Chosen) -> Block:
-    """What a block takes."""
-    return block_of(tile_of(p, target, k))
-
-
-def measures(p: NestProblem, target: Target, k: Chosen) -> Measures:
-    return measures_by(FAMILY, p, target, k)
-
-
-KNOBS: tuple[Knob[NestProblem], ...] = (
-    *side_knobs(tensor_core.narrow_splits),
-    *tile_knobs(FAMILY),
-    *operand_knobs(FAMILY),
-    *result_knobs(FAMILY),
+KNOBS = knobs_of(
+    FAMILY,
+    tensor_core.narrow_splits,
+    Knob(
+        "overlap",
+        NUMBER,
+        "steps of K whose multiplications are under way at a time",
+        _overlap,
+        lambda p, target, k: min(USUAL_OVERLAP, len(_overlap(p, target, k).values)),
+    ),
 )

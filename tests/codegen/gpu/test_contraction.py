@@ -120,9 +120,11 @@ def test_what_tensor_cores_multiply():
     assert default(brain, TURING).template == "gpu_contraction" and default(half, TURING).template == "gpu_tensor_core"
     verdict = legal(brain, complete("gpu_tensor_core", brain, AMPERE, {}), TURING)
     assert not verdict.ok and "the tensor cores of sm_75 have no bfloat16" in verdict.reason
-    nvptx = gpu_target("nvptx", "sm_80")
-    verdict = legal(half, complete("gpu_tensor_core", half, AMPERE, {}), nvptx)
-    assert not verdict.ok and "programmed in CUDA C++" in verdict.reason
+    assert default(brain, gpu_target("nvptx", "sm_80")).template == "gpu_tensor_core"
+    old = gpu_target("nvptx", "sm_75")
+    verdict = legal(half, complete("gpu_tensor_core", half, TURING, {}), old)
+    assert not verdict.ok and "for sm_75, version 6.3, has none of their instructions" in verdict.reason
+    assert default(half, old).template == "gpu_contraction"
 
 
 def test_a_product_of_narrow_floats_is_no_narrow_float():

@@ -15,12 +15,14 @@ from neoflow.architectures import gpu_target
 from neoflow.loops import Schedule, complete, legal, problem_of
 from neoflow.nn import functional as F
 from neoflow.partition.subgraph import Subgraph
+from neoflow.target import Target
+from tests.codegen.gpu.contractions import matmul, narrowly
 from tests.codegen.gpu.running import launch
 from tests.codegen.kernels import subgraph_of
 from tests.emulator import Fault, Program
 
 pytestmark = [pytest.mark.tvm, pytest.mark.skipif(shutil.which("g++") is None, reason="the emulator needs g++")]
-AMPERE = gpu_target("cuda", "sm_80")
+AMPERE, HOPPER = gpu_target("cuda", "sm_80"), gpu_target("cuda", "sm_90")
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,13 @@ class Form:
     schedule: Schedule
     inputs: tuple[np.ndarray, ...]
     wanted: np.ndarray
+    target: Target = AMPERE
 
 
-def _scheduled(template: str, subgraph: Subgraph, **knobs) -> Schedule:
+def _scheduled(template: str, subgraph: Subgraph, target: Target = AMPERE, **knobs) -> Schedule:
     problem = problem_of(subgraph)
-    schedule = complete(template, problem, AMPERE, knobs)
-    verdict = legal(problem, schedule, AMPERE)
+    schedule = complete(template, problem, target, knobs)
+    verdict = legal(problem, schedule, target)
     assert verdict.ok, verdict.reason
     return schedule
 
@@ -86,6 +89,14 @@ def _adding() -> Form:
     return Form(subgraph, schedule, (where, _normal(130, 5)), wanted)
 
 
+def _boxes() -> Form:
+    subgraph = narrowly(matmul(40, 48, 264), "float16")
+    a, b = (_normal(*shape).astype(np.float16) for shape in ((40, 264), (264, 48)))
+    schedule = _scheduled("gpu_wgmma", subgraph, HOPPER, block_m=64, block_n=64, stages=4, overlap=2)
+    assert schedule["left_bulk"] and schedule["right_bulk"]
+    return Form(subgraph, schedule, (a, b), a.astype(float) @ b.astype(float), HOPPER)
+
+
 FORMS: dict[str, Callable[[], Form]] = {
     "turned reads": lambda: _turned("reads"),
     "turned outputs": lambda: _turned("outputs"),
@@ -93,6 +104,7 @@ FORMS: dict[str, Callable[[], Form]] = {
     "rows of teams": _rows,
     "long rows": _long,
     "atomics": _adding,
+    "boxes": _boxes,
 }
 
 
@@ -153,14 +165,48 @@ PLANTED = (
     Planted("atomics", r"threadIdx\.x\) < 55", "threadIdx.x) < 56", "bounds"),
     Planted("atomics", r" < 130\)", " < 131)", "bounds"),
     Planted("atomics", r" < 5\)\)", " < 6))", "bounds|values"),
+    # bulk copies and multiplications under way
+    Planted("boxes", r"nf_mbarrier_wait\(", "(void)(", "copy"),
+    Planted("boxes", r"(nf_mbarrier_wait\(.*)\(k / 4\)\)", r"\1(k / 4 ^ 1))", "copy"),
+    Planted(
+        "boxes", r"if \((.*) == 0\) \{\n    nf_mbarrier_expect", r"if (\1 < 2) {\n    nf_mbarrier_expect", "copy", 2
+    ),
+    Planted("boxes", r"(nf_mbarrier_expect\(.*), 16384\)", r"\1, 8192)", "copy"),
+    Planted("boxes", r"nf_mbarrier_expect\(", "(void)(", "copy"),
+    Planted("boxes", r"nf_mbarrier_new\(.*\n", "\n", "copy|uninitialised"),
+    Planted("boxes", BARRIER, "", "race|uninitialised"),
+    Planted("boxes", r"(nf_mbarrier_wait\(.*\n)    __syncthreads\(\);", r"\1", "race|copy"),
+    Planted("boxes", r"nf_map_acquire\(maps, 1\);", ";", "copy"),
+    Planted("boxes", r"if \((\(k < 3\)|k < 3)\)", "if (true)", "copy"),
+    Planted("boxes", r"nf_map_new\(maps, 1,", "nf_map_new(maps, 0,", "copy|uninitialised"),
+    Planted("boxes", r"nf_map_dim_1\(maps, 0, 40,", "nf_map_dim_1(maps, 0, 41,", "bounds"),
+    Planted("boxes", r"nf_map_dim_0\(maps, 0, 264,", "nf_map_dim_0(maps, 0, 272,", "bounds|values"),
+    Planted("boxes", r"nf_map_stride_0\(maps, 0, \(int64_t\)528", "nf_map_stride_0(maps, 0, (int64_t)520", "alignment"),
+    Planted("boxes", r"nf_map_stride_0\(maps, 0, \(int64_t\)528", "nf_map_stride_0(maps, 0, (int64_t)512", "values"),
+    Planted(
+        "boxes",
+        r"nf_bulk_copy_2\(\(&\(tiles_float16_ptr\[4096\]",
+        "nf_bulk_copy_2((&(tiles_float16_ptr[4128]",
+        "alignment",
+    ),
+    Planted(
+        "boxes",
+        r"nf_bulk_copy_2\(\(&\(tiles_float16_ptr\[4096\]",
+        "nf_bulk_copy_2((&(tiles_float16_ptr[0]",
+        "copy|race",
+    ),
+    Planted("boxes", r"\(k \+ 2\) % 4", "(k + 3) % 4", "race|copy|values", 0),
+    Planted("boxes", r"nf_wgmma_wait_n64_1\(", "nf_wgmma_wait_n64_2(", "race|copy"),
+    Planted("boxes", r"nf_wgmma_wait_n64_0\(", "(void)(", "values"),
+    Planted("boxes", r"nf_wgmma_commit\(\);", ";", "race|copy|values"),
 )
 
 
 @cache
 def form_of(name: str) -> tuple[Form, codegen.gpu.Lowered, str]:
     form = FORMS[name]()
-    lowered = codegen.lower(form.subgraph, form.schedule, AMPERE, "k")
-    return form, lowered, codegen.source([lowered], AMPERE, "cuda")
+    lowered = codegen.lower(form.subgraph, form.schedule, form.target, "k")
+    return form, lowered, codegen.source([lowered], form.target, "cuda")
 
 
 def run(name: str, text: str) -> np.ndarray:
@@ -177,10 +223,14 @@ def test_a_form_without_a_fault_is_as_numpy(name):
     np.testing.assert_allclose(run(name, text), form.wanted, rtol=1e-5, atol=1e-5)
 
 
+QUICK = ("turned reads", "atomics", "boxes")
+
+
 def cases():
     """A few of them without being asked."""
     for n, p in enumerate(PLANTED):
-        marks = () if n in (0, len(PLANTED) - 6) else pytest.mark.slow
+        is_first = n == 0 or PLANTED[n - 1].form != p.form
+        marks = () if is_first and p.form in QUICK else pytest.mark.slow
         yield pytest.param(n, id=f"{p.form}-{p.old[:30]!r}", marks=marks)
 
 

@@ -10,8 +10,9 @@ import neoflow as nf
 from neoflow import codegen
 from neoflow.architectures import gpu_target
 from neoflow.codegen.gpu.resources import resources
-from neoflow.loops import complete, problem_of
+from neoflow.loops import complete, default, problem_of
 from neoflow.nn import functional as F
+from tests.codegen.gpu.contractions import in_tf32, matmul, narrowly
 from tests.codegen.kernels import subgraph_of
 
 pytestmark = pytest.mark.skipif(shutil.which("ptxas") is None, reason="needs ptxas, and libdevice beside it")
@@ -89,3 +90,30 @@ def test_of_another_kind_there_is_no_text():
         nf.CodegenError, match="a GPU kernel has no source in format 'asm'; there are tir, cuda and ptx"
     ):
         f.source("asm")
+
+
+MULTIPLIED = {
+    "tf32": (lambda: in_tf32()["product 0"], "m16n8k8.row.col.f32.tf32.tf32.f32"),
+    "float16": (lambda: narrowly(matmul(128, 136, 72), "float16"), "m16n8k16.row.col.f32.f16.f16.f32"),
+    "bfloat16": (lambda: narrowly(matmul(128, 136, 72), "bfloat16"), "m16n8k16.row.col.f32.bf16.bf16.f32"),
+}
+
+
+@pytest.mark.parametrize("dtype", MULTIPLIED)
+def test_tensor_cores_multiply_what_is_in_registers(dtype):
+    make, instruction = MULTIPLIED[dtype]
+    subgraph, target = make(), gpu_target("nvptx", "sm_80")
+    schedule = default(problem_of(subgraph), target)
+    assert schedule.template == "gpu_tensor_core"
+    text = codegen.source([codegen.lower(subgraph, schedule, target, "k")], target, "ptx")
+    assert f"mma.sync.aligned.{instruction}" in text and ".extern" not in text and ".local" not in text
+    assert ("cvt.rna.tf32.f32" in text) == (dtype == "tf32")
+    assert not any(used.spills for used in resources(text, target).values())
+
+
+def test_tf32_by_llvm_where_its_ptx_has_it():
+    x = nf.placeholder((64, 64))
+    f = nf.compile([nf.matmul(x, x)], [x], target="nvptx:sm_90", precision="tf32")
+    assert "tf32.tf32.f32" in f.source("ptx")
+    with pytest.raises(nf.ConfigError, match="sm_80 and newer, which target 'nvptx:sm_75'"):
+        nf.compile([nf.matmul(x, x)], [x], target="nvptx:sm_75", precision="tf32")

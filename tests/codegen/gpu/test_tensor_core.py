@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from tvm import tirx
 
 import neoflow as nf
 from neoflow.architectures import gpu_target
+from neoflow.codegen.gpu.matrices import MATRICES, CudaMatrices
 from neoflow.codegen.verify import verify
 from neoflow.errors import CodegenError
 from neoflow.graph import make_graph
@@ -14,7 +16,7 @@ from neoflow.loops.space import Space
 from neoflow.nn import functional as F
 from neoflow.pipeline import stages
 from neoflow.trace import Trace
-from tests.codegen.gpu.contractions import in_tf32
+from tests.codegen.gpu.contractions import in_tf32, matmul, narrowly
 from tests.codegen.gpu.running import run_gpu, verified
 
 pytestmark = pytest.mark.tvm
@@ -110,6 +112,27 @@ def test_a_fault_that_was_planted_is_found(name):
     schedule = default_schedule(subgraph, AMPERE)
     with pytest.raises(CodegenError):
         verify(subgraph, run_gpu(subgraph, schedule, AMPERE, planted=FAULTS[name]), str(schedule))
+
+
+class ByWords(CudaMatrices):
+    """As PTX has it: the registers of fragments are loaded one by one."""
+
+    has_lines = False
+
+    def word(self, dtype, value):
+        return value if dtype == "tf32" else tirx.reinterpret("uint32", value)
+
+
+ALONG = [(left, right) for left in ("k", "rows") for right in ("k", "rows")]
+
+
+@pytest.mark.parametrize("along", [ALONG[1], *(pytest.param(a, marks=pytest.mark.slow) for a in ALONG)], ids=str)
+@pytest.mark.parametrize("dtype", ["bfloat16", *(pytest.param(d, marks=pytest.mark.slow) for d in ("float16", "tf32"))])
+def test_fragments_that_are_loaded_word_by_word(monkeypatch, dtype, along):
+    monkeypatch.setitem(MATRICES, "cuda", ByWords())
+    subgraph = in_tf32()["product 0"] if dtype == "tf32" else narrowly(matmul(40, 50, 72), dtype)
+    given = {"block_m": 32, "block_n": 32, "left_along": along[0], "right_along": along[1]}
+    verified(subgraph, complete("gpu_tensor_core", problem_of(subgraph), AMPERE, given), AMPERE)
 
 
 # --- fragments of a warp

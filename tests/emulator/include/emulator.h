@@ -38,7 +38,18 @@ unsigned long long emu_wgmma_operand(const void* p, int panel);
 void emu_wgmma_publish();
 void emu_wgmma_fence();
 void emu_wgmma(float* const* sums, int n, unsigned long long a, unsigned long long b, int kind, int turned_a, int turned_b);
-void emu_wgmma_wait();
+void emu_wgmma_commit();
+void emu_wgmma_wait(int others);
+// Bulk copies, which barriers in shared memory count, by maps of tensors in global memory.
+void emu_mbarrier_new(void* barrier, unsigned count);
+void emu_mbarrier_expect(void* barrier, int bytes);
+void emu_mbarrier_wait(void* barrier, int parity);
+void emu_map_new(void* maps, int n, const void* tensor, int rank);
+void emu_map_dim(void* maps, int n, int dim, int extent, int box);
+void emu_map_stride(void* maps, int n, int dim, long long bytes);
+void emu_map_end(void* maps, int n, int kind);
+void emu_map_acquire(const void* maps, int n);
+void emu_bulk_copy(void* to, const void* maps, int n, void* barrier, const int* places, int rank);
 void emu_read(const void* address, unsigned long bytes);  // of memory, by library code
 void emu_write(const void* address, unsigned long bytes);
 void emu_misaligned(const void* address, int multiple);

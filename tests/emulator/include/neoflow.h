@@ -32,6 +32,38 @@ EMU_INLINE void nf_mma_m16n8k8_tf32(float* d, const void* a, const void* b) { em
 EMU_INLINE unsigned long long nf_wgmma_operand(const void* p, int panel) { return emu_wgmma_operand(p, panel); }
 EMU_INLINE void nf_wgmma_publish() { emu_wgmma_publish(); }
 
+EMU_INLINE void nf_wgmma_commit() { emu_wgmma_commit(); }
+
+EMU_INLINE void nf_mbarrier_new(void* barrier) { emu_mbarrier_new(barrier, 1); }
+EMU_INLINE void nf_mbarrier_expect(void* barrier, int bytes) { emu_mbarrier_expect(barrier, bytes); }
+EMU_INLINE void nf_mbarrier_wait(void* barrier, int parity) { emu_mbarrier_wait(barrier, parity); }
+EMU_INLINE void nf_map_new(void* maps, int n, const void* tensor, int rank) { emu_map_new(maps, n, tensor, rank); }
+#define EMU_MAP_DIM(D) EMU_INLINE void nf_map_dim_##D(void* maps, int n, int extent, int box) { emu_map_dim(maps, n, D, extent, box); }
+#define EMU_MAP_STRIDE(D) EMU_INLINE void nf_map_stride_##D(void* maps, int n, long long bytes) { emu_map_stride(maps, n, D, bytes); }
+EMU_MAP_DIM(0)
+EMU_MAP_DIM(1)
+EMU_MAP_DIM(2)
+EMU_MAP_DIM(3)
+EMU_MAP_DIM(4)
+EMU_MAP_STRIDE(0)
+EMU_MAP_STRIDE(1)
+EMU_MAP_STRIDE(2)
+EMU_MAP_STRIDE(3)
+EMU_INLINE void nf_map_end_f16(void* maps, int n) { emu_map_end(maps, n, ELEMENT_F16); }
+EMU_INLINE void nf_map_end_bf16(void* maps, int n) { emu_map_end(maps, n, ELEMENT_BF16); }
+EMU_INLINE void nf_map_acquire(const void* maps, int n) { emu_map_acquire(maps, n); }
+#define EMU_BULK_COPY(RANK)                                                                              \
+    template <class... C>                                                                                \
+    EMU_INLINE void nf_bulk_copy_##RANK(void* to, const void* maps, int n, void* barrier, C... at) {     \
+        int places[] = {at...};                                                                          \
+        static_assert(sizeof...(at) == RANK, "a place a dimension");                                     \
+        emu_bulk_copy(to, maps, n, barrier, places, RANK);                                               \
+    }
+EMU_BULK_COPY(2)
+EMU_BULK_COPY(3)
+EMU_BULK_COPY(4)
+EMU_BULK_COPY(5)
+
 // To nearest, halves away from zero.
 EMU_INLINE float nf_tf32(float v) {
     unsigned bits = __float_as_uint(v);

@@ -133,7 +133,8 @@ void block_threads(unsigned count) {
         Thread& t = threads[i];
         t.number = i, t.lane = i % WARP, t.warp = &warps[i / WARP], t.state = FRESH, t.line = 0;
         t.index = index;
-        t.products.clear(), t.fenced = t.unpublished = false;
+        t.products.clear(), t.maps.clear(), t.fenced = t.unpublished = false, t.commits = 0;
+        memset(t.seen, 0, sizeof t.seen);
         if (++index.x == block.x) {
             index.x = 0;
             if (++index.y == block.y) index.y = 0, ++index.z;
@@ -145,6 +146,7 @@ void block_threads(unsigned count) {
     ready_begin = 0, ready_count = count;
     machine.threads = count, machine.done = 0, machine.at_barrier = 0, machine.counting = 0, machine.unpublished = false;
     free_stacks = stacks;
+    forget_mbarriers();
 }
 
 static void record(Thread* thread, Kind kind, const void* pc, uint64_t address, int line, const char* format, va_list list) {
@@ -177,13 +179,15 @@ static void end_block(Thread* thread, Kind kind, const void* pc, int line, const
 }
 
 static void stuck() {
-    Thread *barrier = nullptr, *warp = nullptr;
+    Thread *barrier = nullptr, *warp = nullptr, *copies = nullptr;
     unsigned barriers = 0, in_warps = 0;
     for (unsigned i = 0; i < machine.threads; ++i) {
         Thread* t = &threads[i];
         if (t->state == AT_BARRIER) barrier = barrier ? barrier : t, ++barriers;
         if (t->state == IN_WARP) warp = warp ? warp : t, ++in_warps;
+        if (t->state == AT_COPIES) copies = copies ? copies : t;
     }
+    if (copies) return end_block(copies, COPY, copies->slot.pc, 0, "waits at a barrier of copies that never ends: %s", missing_bytes(copies));
     if (!warp) return end_block(barrier, BARRIER, nullptr, barrier->line, "%u of %u threads wait at it", barriers, machine.threads);
     Thread* missing = nullptr;
     for (unsigned lane = 0; lane < WARP; ++lane) {
@@ -200,6 +204,8 @@ void run_block(void* function, void** arguments, unsigned count) {
     kernel_function = function, kernel_arguments = arguments, kernel_argument_count = count;
     go(&scheduler);
     if (machine.report.kind == NONE && machine.done < machine.threads) stuck();
+    if (machine.report.kind == NONE && is_bringing())
+        end_block(nullptr, COPY, nullptr, 0, "the block ends while a bulk copy to its shared memory is under way");
     if (machine.report.kind != NONE)
         for (Thread& t : threads) t.open.clear(), t.groups.clear();
 }
@@ -225,6 +231,7 @@ void release_barrier() {
     ++machine.epoch;
     machine.at_barrier = 0, machine.unpublished = false;
     for (unsigned i = 0; i < machine.threads; ++i) machine.unpublished |= threads[i].unpublished;
+    share_arrivals(threads, machine.threads);
     machine.counted = machine.counting, machine.counting = 0;
     for (unsigned i = 0; i < machine.threads; ++i)
         if (threads[i].state == AT_BARRIER) {

@@ -46,9 +46,12 @@ struct Product {  // of a warpgroup: begun, not waited for
     uint64_t a, b;  // descriptors
     int n, kind;
     bool turned_a, turned_b;
+    uint32_t group;            // of the thread's commits: as many as there were before
+    uint32_t epoch, arrivals;  // when it was begun
 };
 
-enum State : uint8_t { FRESH, READY, AT_BARRIER, IN_WARP, DONE };
+enum State : uint8_t { FRESH, READY, AT_BARRIER, IN_WARP, AT_COPIES, DONE };
+constexpr unsigned MBARRIERS = 16;  // of a block, at most
 
 struct Warp;
 using Compute = void (*)(Warp& warp, unsigned lanes, const void* pc);
@@ -78,6 +81,9 @@ struct Thread {
     std::vector<std::vector<Copy>> groups;   // oldest first
     std::vector<Product> products;           // oldest first
     const char* window;                      // of the shared memory that its last descriptor names
+    uint32_t commits;                        // groups of products
+    uint32_t seen[MBARRIERS];                // the last arrival of bulk copies that it knows of, by their barrier
+    std::vector<const void*> maps;           // that it may copy by
     bool fenced, unpublished;                // its sums for products; what it has stored for descriptors
 };
 
@@ -96,6 +102,7 @@ struct Machine {
     // the block
     unsigned threads, done, at_barrier;
     bool unpublished;  // at the last barrier, of some thread
+    uint32_t arrivals;     // of bulk copies; numbers are never used again
     int counting, counted;  // what __syncthreads_count counts, and counted
     Thread* current;
     Report report;
@@ -118,9 +125,9 @@ void release_barrier();
 
 struct Record {  // what happened last to a granule of memory
     uint32_t write_epoch, read_epoch;
-    uint32_t write_time, read_time;  // of the warp
+    uint32_t write_time, read_time;  // of the warp; of what bulk copies brought, which arrival it was
     uint32_t readers;                // lanes of the last reader's warp
-    uint16_t writer, reader;
+    uint16_t writer, reader;         // of what bulk copies brought, whose barrier's number
     uint32_t flags;
 };
 
@@ -131,17 +138,27 @@ enum Flag : uint32_t {
     READ_WARPS = 8,         // by several warps since the last barrier
     READ_BLOCKS = 16,       // by several blocks
     PENDING = 32,           // a copy is under way
+    BULK = 64,              // brought by a bulk copy: there for those who waited at its barrier
 };
 
-enum Access { READ, WRITE, UPDATE, COPY_BEGINS, COPY_ENDS };
+enum Access { READ, WRITE, UPDATE, COPY_BEGINS, COPY_ENDS, BULK_ENDS };
 
 void touch(Thread* thread, const void* address, size_t bytes, Access access, const void* pc);
 double decode(const void* at, int kind);  // of an element type
+void brought(const void* address, size_t bytes, unsigned barrier);  // by the last arrival
+void unchanged(Thread* thread, const void* address, const Product& since, const void* pc);
 void aligned(Thread* thread, const void* address, size_t bytes, const void* pc);
 
 inline bool in_arena(const void* address);
 extern char* arena;
 inline bool in_arena(const void* address) { return uint64_t((const char*)address - arena) < ARENA_BYTES; }
+
+// ---- bulk copies -----------------------------------------------------------------------------------------------------
+
+void forget_mbarriers();
+void share_arrivals(std::vector<Thread>& threads, unsigned count);  // at a barrier: what one knows all know
+bool is_bringing();                                                 // whether a copy was begun that nobody has waited for
+const char* missing_bytes(const Thread* thread);                    // at its barrier, in words
 
 // ---- warps -----------------------------------------------------------------------------------------------------------
 

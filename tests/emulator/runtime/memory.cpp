@@ -66,6 +66,11 @@ struct Touch {
 };
 
 static void written(const Touch& t, const Record& r, const char* does) {
+    if ((r.flags & BULK) && r.write_epoch >= machine.block_start) {
+        if (t.thread->seen[r.writer] < r.write_time)
+            fault(t.thread, COPY, t.pc, t.address, 0, "%s %s memory that a bulk copy has brought, at whose barrier it has not waited", does, t.where());
+        return;
+    }
     if (!before(t.thread, t.since, r.write_epoch, r.writer, r.write_time)) t.race(does, "writes", r.writer, r.write_epoch);
     if ((r.flags & ATOMIC_THREADS) && r.write_epoch == machine.epoch) t.race(does, "and others change atomically", r.writer, r.write_epoch);
     if ((r.flags & ATOMIC_BLOCKS) && r.write_epoch >= t.since)
@@ -102,7 +107,7 @@ static void note_read(const Touch& t, Record& r) {
 }
 
 static void note_write(const Thread* thread, Record& r, uint32_t flags) {
-    r.flags = (r.flags & ~(ATOMIC | ATOMIC_THREADS | ATOMIC_BLOCKS | PENDING)) | flags;
+    r.flags = (r.flags & ~(ATOMIC | ATOMIC_THREADS | ATOMIC_BLOCKS | PENDING | BULK)) | flags;
     r.write_epoch = machine.epoch, r.writer = thread->number, r.write_time = thread->warp->time;
 }
 
@@ -122,7 +127,7 @@ static void update(const Touch& t, Record& r) {
 }
 
 static void granule(const Touch& t, Record& r, Access access, uint32_t floor) {
-    if ((r.flags & PENDING) && access != COPY_ENDS && r.write_epoch >= machine.block_start)
+    if ((r.flags & PENDING) && access < COPY_ENDS && r.write_epoch >= machine.block_start)
         fault(t.thread, COPY, t.pc, t.address, 0, "touches %s memory to which an asynchronous copy of %s goes that was not waited for",
               t.where(), who(r.writer, r.write_epoch));
     if ((access == READ || access == UPDATE) && r.write_epoch < floor)
@@ -141,6 +146,7 @@ static void granule(const Touch& t, Record& r, Access access, uint32_t floor) {
             return;
         case UPDATE: update(t, r); return;
         case COPY_ENDS: note_write(t.thread, r, 0); return;
+        case BULK_ENDS: note_write(t.thread, r, BULK); return;
     }
 }
 
@@ -175,9 +181,31 @@ void touch(Thread* thread, const void* address, size_t bytes, Access access, con
     Record* r = &shadows[a.shift][offset >> a.shift];
     size_t step = size_t(1) << a.shift;
     bool shared = offset < GLOBAL;
-    if (thread && shared && access != READ && access != COPY_BEGINS) thread->unpublished = true;
+    if (thread && shared && (access == WRITE || access == UPDATE || access == COPY_ENDS)) thread->unpublished = true;
     Touch t{thread, pc, (uint64_t)address, shared, shared ? machine.block_start : machine.launch_start};
     for (size_t done = 0; done < bytes; done += step, ++r, t.address += step) granule(t, *r, access, *a.floor);
+}
+
+static Record& record_of(const void* address, unsigned& bytes) {
+    uint64_t offset = (const char*)address - arena;
+    const Allocation& a = allocations[pages[offset / PAGE]];
+    bytes = 1u << a.shift;
+    return shadows[a.shift][offset >> a.shift];
+}
+
+void brought(const void* address, size_t bytes, unsigned barrier) {
+    unsigned step;
+    for (size_t done = 0; done < bytes; done += step) {
+        Record& r = record_of((const char*)address + done, step);
+        r.writer = uint16_t(barrier), r.write_time = machine.arrivals;
+    }
+}
+
+void unchanged(Thread* thread, const void* address, const Product& since, const void* pc) {
+    unsigned step;
+    const Record& r = record_of(address, step);
+    bool is_new = r.flags & BULK ? r.write_time > since.arrivals : r.write_epoch > since.epoch;
+    if (is_new) fault(thread, RACE, pc, (uint64_t)address, 0, "a warpgroup still multiplies shared memory that was written meanwhile");
 }
 
 void aligned(Thread* thread, const void* address, size_t bytes, const void* pc) {

@@ -161,11 +161,10 @@ class CudaDriver:
         self._here = threading.local()
         self._here.is_ready = True  # from now on `_do` makes the context each thread's own
         try:
-            self._do("cuInit", 0)
-        except RuntimeFault:
-            raise
+            begun = cu.cuInit(0)
         except Exception as error:  # cuda-bindings has one class for each way in which no driver is found
             raise RuntimeFault(f"there is no NVIDIA driver on this machine ({type(error).__name__})") from None
+        self._found("cuInit", begun)
         if not self._do("cuDeviceGetCount"):
             raise RuntimeFault("there is no GPU that this process may see: look at CUDA_VISIBLE_DEVICES")
         device = self._do("cuDeviceGet", 0)
@@ -246,7 +245,13 @@ class CudaDriver:
         self._do("cuStreamSynchronize", self._uploads)
 
     def _quietly(self, name: str, *arguments: Any) -> None:
-        """Give back what is gone anyway where the GPU is."""
+        """Give back what is gone anyway where the GPU is.
+
+        Not while this thread makes a graph, which that would end: a finalizer may come at any time.
+        """
+        if self._graph is not None:
+            self._here.late.append((name, arguments))
+            return
         with suppress(RuntimeFault):
             self._do(name, *arguments)
 
@@ -297,6 +302,7 @@ class CudaDriver:
 
     def begin_graph(self) -> None:
         mode = self._cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        self._here.late = []
         self._here.graph = self._do("cuStreamCreate", 1)
         self._do("cuStreamBeginCapture", self._graph, mode)
 
@@ -315,6 +321,9 @@ class CudaDriver:
             if int(self._do("cuStreamIsCapturing", stream)):
                 self._do("cuGraphDestroy", self._do("cuStreamEndCapture", stream))
         self._quietly("cuStreamDestroy", stream)
+        late, self._here.late = self._here.late, []
+        for name, arguments in late:
+            self._quietly(name, *arguments)
 
     def run_graph(self, graph: int) -> None:
         for launched in self.launches(graph):
