@@ -81,7 +81,7 @@ class Call:
     def __str__(self) -> str:
         if self.fn in SIGNS:
             return f"({f' {SIGNS[self.fn]} '.join(map(str, self.args))})"
-        return f"{BY_VALUE if self.fn == 'select' else self.fn}({', '.join(map(str, self.args))})"
+        return f"{BY_VALUE if self.fn == 'select' else self.fn}({', '.join(map(_bare, self.args))})"
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Choose:
     other: Body
 
     def __str__(self) -> str:
-        return f"select({self.condition}, {self.then}, {self.other})"
+        return f"select({self.condition}, {_bare(self.then)}, {_bare(self.other)})"
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,12 @@ class Over:
     body: Body
 
     def __str__(self) -> str:
-        return f"{self.op}[{', '.join(f'{a}<{n}' for a, n in self.axes)}]({self.body})"
+        return f"{self.op}[{', '.join(f'{a}<{n}' for a, n in self.axes)}]({_bare(self.body)})"
+
+
+def _bare(b: Body) -> str:
+    """A body where brackets or commas are around it."""
+    return str(b)[1:-1] if isinstance(b, Call) and b.fn in SIGNS else str(b)
 
 
 Body = Number | Count | Place | Slot | Call | Choose | Over
@@ -113,7 +118,11 @@ class Holds:
     is_equal: bool = False
 
     def __str__(self) -> str:
-        return f"{self.form} {'==' if self.is_equal else '>='} 0"
+        more = Form(tuple((a, k) for a, k in self.form.terms if k > 0))
+        less = (more - self.form) + self.form.constant
+        if not self.is_equal and less.terms and self.form.constant == -1:
+            return f"{less} < {more}"
+        return f"{more} {'==' if self.is_equal else '>='} {less - self.form.constant}"
 
 
 @dataclass(frozen=True)
@@ -122,7 +131,8 @@ class Both:
     b: Condition
 
     def __str__(self) -> str:
-        return f"({self.a}) & ({self.b})"
+        left = str(self.a) if isinstance(self.a, Both) else f"({self.a})"
+        return f"{left} & ({self.b})"
 
 
 @dataclass(frozen=True)
@@ -248,6 +258,11 @@ class Family:
         return tuple(n for n in dict.fromkeys(n for f in forms for n in f.names) if n not in bound)
 
     @cached_property
+    def letters(self) -> dict[str, str]:
+        """What each symbol is called in `canonical`."""
+        return dict(zip(self.symbols, letters(), strict=False))
+
+    @cached_property
     def key(self) -> str:
         """Its text with symbols and axes named in their order: two are one operator when it is equal."""
         return str(replace(self.canonical, name=""))
@@ -255,7 +270,7 @@ class Family:
     @cached_property
     def canonical(self) -> Family:
         """The same with symbols A, B ... and axes i0, i1 ..."""
-        new = dict(zip(self.symbols, map(name, letters()), strict=False))
+        new = {s: name(letter) for s, letter in self.letters.items()}
         bound = [*self.axes, *(a for b in inner(self.body) if isinstance(b, Over) for a, _ in b.axes)]
         new |= {a: name(f"i{n}") for n, a in enumerate(dict.fromkeys(bound))}
         return Family(
@@ -291,7 +306,7 @@ class Family:
         slots = ", ".join(shaped(argument(n), s) for n, s in enumerate(self.slots))
         left = ", ".join(f"{a}<{n}" for a, n in zip(self.axes, self.shape, strict=True))
         offsets = f" from {', '.join(sorted(self.offsets))}" if self.offsets else ""
-        return f"{self.name}({slots}){offsets}{f' [{left}]' if left else ''} = {self.body}"
+        return f"{self.name}({slots}){offsets}{f' [{left}]' if left else ''} = {_bare(self.body)}"
 
 
 def shaped(label: str, shape: Iterable[Form]) -> str:

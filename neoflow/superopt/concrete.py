@@ -11,7 +11,7 @@ from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select
 from neoflow.expr.ir import Slot as Source
 from neoflow.expr.tensor import Compute, Tensor
 from neoflow.superopt.body import Body, Both, Call, Choose, Condition, Count, Family, Holds, Number, Over, Place, Slot
-from neoflow.superopt.forms import Form, Quotient, form
+from neoflow.superopt.forms import Form, Quotient
 from neoflow.superopt.term import Term, Variable
 
 
@@ -99,8 +99,19 @@ class _Writer:
 
     def condition(self, c: Condition) -> Expr:
         if isinstance(c, Holds):
-            zero = form(0)
-            return affine.simplify(Apply("eq" if c.is_equal else "ge", (self.form(c.form), self.form(zero))))
+            terms, constant = affine.linear(self.form(c.form))
+            return affine.simplify(_compared(terms, constant, c.is_equal))
         return affine.simplify(
             Apply("and" if isinstance(c, Both) else "or", (self.condition(c.a), self.condition(c.b)))
         )
+
+
+def _compared(terms: Mapping[Expr, int], constant: int, is_equal: bool) -> Expr:
+    """terms + constant >= 0, or == 0, as one writes it: i >= 1, i < 3."""
+    falls = bool(terms) and all(k < 0 for k in terms.values())
+    left = affine.from_linear(({e: -k if falls else k for e, k in terms.items()}, 0))
+    if is_equal:
+        return Apply("eq", (left, affine.integer(constant if falls else -constant)))
+    if falls:
+        return Apply("lt", (left, affine.integer(constant + 1)))
+    return Apply("ge", (left, affine.integer(-constant)))

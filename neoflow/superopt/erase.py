@@ -78,8 +78,7 @@ class _Erased:
         }
         axes = tuple(_axis(a) for a in definition.axes)
         found = Family(slots, shape, axes, self.body(definition.body), frozenset(self.offsets))
-        order = dict(zip(found.symbols, found.canonical.symbols, strict=True))
-        self.values = {order[s]: n for s, n in self.values.items() if s in order}
+        self.values = {letter: self.values[s] for s, letter in found.letters.items()}
         self.family = found.canonical
 
     def join_extents(self) -> None:

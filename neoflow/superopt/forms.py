@@ -27,7 +27,7 @@ Atom = str | Quotient
 
 @dataclass(frozen=True)
 class Form:
-    """terms: atoms in the order of their text, with coefficients other than 0."""
+    """terms: atoms in the order of their text, with coefficients other than 0; what is added is written first."""
 
     terms: tuple[tuple[Atom, int], ...] = ()
     constant: int = 0
@@ -85,7 +85,7 @@ class Form:
 
     def __str__(self) -> str:
         text = ""
-        for atom, k in self.terms:
+        for atom, k in sorted(self.terms, key=lambda term: term[1] < 0):
             body = str(atom) if abs(k) == 1 else f"{abs(k)}*{atom}"
             text += (f" {'+' if k > 0 else '-'} " if text else "" if k > 0 else "-") + body
         if not text:

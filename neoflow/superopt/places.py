@@ -13,11 +13,14 @@ from typing import TypeAlias, TypeVar
 
 import islpy as isl
 
-from neoflow.superopt.forms import Atom, Form, name
+from neoflow.superopt.forms import Atom, Form, form, name
 
 Places: TypeAlias = isl.Set
 """A set of values of names."""
 T = TypeVar("T")
+WORDS = frozenset(("and", "or", "not", "exists", "implies", "true", "false", "mod", "floor", "ceil", "floord", "ceild"))
+WORDS |= {"min", "max", "abs", "inf", "infty", "NaN", "rat"}
+"""What the library reads as words of its own."""
 LibraryError = isl.Error
 OPERATIONS = 5_000_000
 """Steps of the integer set library for one question, which is some seconds."""
@@ -135,3 +138,26 @@ def fresh(stem: str, numbers: itertools.count) -> tuple[str, Form]:
     """A name that nothing else has, and its form."""
     text = f"{stem}_{next(numbers)}"
     return text, name(text)
+
+
+def parts_of(places: Places, names: Iterable[Form]) -> list[list[tuple[Form, bool]]]:
+    """Sets whose union the places are, each by forms that are at least 0 or, where it says so, are 0.
+
+    Raises `Unknown` where they need more names than there are.
+    """
+    known = [str(n) for n in names]
+    kind = isl.dim_type.param
+    found = []
+    for part in places.get_basic_sets():
+        forms = []
+        for c in part.get_constraints():
+            if c.dim(isl.dim_type.div):
+                raise Unknown("a condition that is not one on its own names")
+            total = form(c.get_constant_val().to_python())
+            for d in range(c.dim(kind)):
+                total = total + name(c.get_dim_name(kind, d)).times(c.get_coefficient_val(kind, d).to_python())
+            if any(n not in known for n in total.names):
+                raise Unknown("a condition on other names")
+            forms.append((total, c.is_equality()))
+        found.append(forms)
+    return found

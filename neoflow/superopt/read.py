@@ -216,7 +216,10 @@ def _times(scan: Scanner) -> Form:
 
 
 def _atom(scan: Scanner) -> Form:
+    at = scan.token
     label = scan.name("a symbol or an axis")
+    if label in places.WORDS:
+        scan.refuse(f"`{label}` cannot be the name of a symbol or an axis", at)
     if label != "div" or not scan.at("("):
         return name(label)
     scan.open()

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from neoflow.errors import GraphError
 from neoflow.superopt.body import Family, shaped
 from neoflow.superopt.prove import Proof, Statement
 from neoflow.superopt.term import Term, applications, variables
@@ -94,11 +95,11 @@ class Rules:
 
 
 def rules_of(rules: Iterable[Rule]) -> Rules:
-    """Rules as a file, with the operators they speak of; families of one name must be one."""
+    """Rules as a file, with the operators they speak of; those of one name must be one, or `GraphError`."""
     kept = tuple(rules)
     found: dict[str, Family] = {}
     for rule in kept:
         for label, family in rule.families.items():
             if found.setdefault(label, family).key != family.key:
-                raise ValueError(f"two operators are called {label}")
+                raise GraphError(f"two operators are called {label}")
     return Rules(tuple(found.values()), kept)
