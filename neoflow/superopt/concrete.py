@@ -31,10 +31,11 @@ def operator(
     return build(shape, body, tuple(inputs), label or family.name)
 
 
-def computed(term: Term, sizes: Mapping[str, int], tensors: Mapping[str, Tensor], label: str = "") -> Tensor:
-    """A term at sizes, of the tensors that its variables stand for; equal terms are one tensor."""
+def computed(
+    term: Term, sizes: Mapping[str, int], tensors: Mapping[str, Tensor], dtype: str, label: str = ""
+) -> Tensor:
+    """A term at sizes, of the tensors of one type that its variables stand for; equal terms are one tensor."""
     known: dict[Term, Tensor] = {}
-    dtype = next((t.dtype for t in tensors.values()), "float32")
 
     def tensor(t: Term, text: str) -> Tensor:
         if isinstance(t, Variable):

@@ -79,7 +79,8 @@ def differ(statement: Statement, at: Mapping[str, int], seed: int) -> str | None
     given: dict[str, Tensor] = {n: Placeholder(s, "float64", n, None) for n, s in shapes.items()}
     try:
         sides = [
-            computed(t, at, given, side) for t, side in ((statement.source, "source"), (statement.target, "target"))
+            computed(t, at, given, "float64", side)
+            for t, side in ((statement.source, "source"), (statement.target, "target"))
         ]
     except (NeoflowError, KeyError) as error:
         return f"a side has no meaning: {error}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from neoflow.errors import GraphError, NeoflowError
+from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.memo import memo_of
 from neoflow.expr.recipe import stand_ins
@@ -13,7 +14,7 @@ from neoflow.expr.tensor import Compute, Definition, Tensor
 from neoflow.graph import Derivation, Editor, Graph, Match, Rewrite, Step
 from neoflow.graph.rewrite import Edit, find
 from neoflow.superopt import places
-from neoflow.superopt.body import Family
+from neoflow.superopt.body import Family, Over, Slot, inner
 from neoflow.superopt.concrete import computed, operator
 from neoflow.superopt.erase import family
 from neoflow.superopt.forms import Form, form, name
@@ -62,7 +63,7 @@ class Substitution(Rewrite):
 
     def apply(self, editor: Editor, match: Match) -> Edit:
         found, t = self._bound(editor, match), match.tensors[0]
-        return {t: computed(self.rule.target, dict(found.sizes), dict(found.tensors), t.name)}
+        return {t: computed(self.rule.target, dict(found.sizes), dict(found.tensors), t.dtype, t.name)}
 
     def _bound(self, editor: Editor, match: Match) -> Binding:
         found = bound(self.rule, editor, match.tensors[0], dict(self.given))
@@ -154,10 +155,8 @@ def _sizes_of(definition: Definition, pattern: Family) -> dict[str, int] | None:
         return None
     if own.key == pattern.key:
         return values
-    shapes, patterns = [*(s.shape for s in definition.slots), definition.shape], [*pattern.slots, pattern.shape]
-    if list(map(len, shapes)) != list(map(len, patterns)):
-        return None
-    sizes = solved([(f, n) for p, s in zip(patterns, shapes, strict=True) for f, n in zip(p, s, strict=True)], {})
+    equations = _equations(definition, pattern)
+    sizes = None if equations is None else solved(equations, {})
     if sizes is None or any(s not in sizes for s in pattern.symbols):
         return None
     try:
@@ -165,6 +164,27 @@ def _sizes_of(definition: Definition, pattern: Family) -> dict[str, int] | None:
     except NeoflowError:
         return None
     return {pattern.letters[s]: n for s, n in sizes.items()} if made.definition is definition else None
+
+
+def _equations(definition: Definition, pattern: Family) -> list[tuple[Form, int]] | None:
+    """What the sizes of a pattern are if it is a definition: its shapes, the extents it reduces, the offsets it reads
+    from. None where ranks or reads differ."""
+    numbers, forms = [*(s.shape for s in definition.slots), definition.shape], [*pattern.slots, pattern.shape]
+    bound = [f for b in inner(pattern.body) if isinstance(b, Over) for _, f in b.axes]
+    reads = list(dict.fromkeys(b for b in inner(pattern.body) if isinstance(b, Slot)))
+    same_reads = sorted(b.position for b in reads) == sorted(r.slot for r in definition.reads)
+    if list(map(len, numbers)) != list(map(len, forms)) or len(bound) != len(definition.reduction_axes):
+        return None
+    found = [(f, n) for fs, ns in zip(forms, numbers, strict=True) for f, n in zip(fs, ns, strict=True)]
+    found += zip(bound, (a.extent for a in definition.reduction_axes), strict=True)
+    if same_reads and len({b.position for b in reads}) == len(reads):
+        by_slot = {r.slot: r for r in definition.reads}
+        for b in reads:
+            for f, index in zip(b.indices, by_slot[b.position].indices, strict=True):
+                own = Form(tuple((a, k) for a, k in f.terms if a in pattern.letters), f.constant)
+                if all(isinstance(a, str) for a, _ in f.terms):
+                    found.append((own, affine.linear(index)[1]))
+    return found
 
 
 def solved(equations: Sequence[tuple[Form, int]], given: Mapping[str, int]) -> dict[str, int] | None:

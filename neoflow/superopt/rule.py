@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from neoflow.errors import GraphError
+from neoflow.superopt import places
 from neoflow.superopt.body import Family, shaped
 from neoflow.superopt.prove import Proof, Statement
 from neoflow.superopt.term import Term, applications, variables
@@ -56,10 +57,15 @@ class Rule:
         return self.proof is not None and self.proof.is_exact
 
     def reversed(self) -> Rule | None:
-        """The rule from right to left; None where its target has not all of its variables."""
-        missing = variables(self.source).keys() - variables(self.target).keys()
-        swapped = Statement(self.target, self.source, self.guards)
-        return None if missing else replace(self, name=f"{self.name}_back", statement=swapped)
+        """The rule from right to left; None where its target has not all of its variables.
+
+        Its guards say as well where what was the source has a meaning.
+        """
+        if variables(self.source).keys() - variables(self.target).keys():
+            return None
+        swapped = Statement(self.target, self.source)
+        guards = places.conditions(self.statement.assumed(), swapped.sizes())
+        return replace(self, name=f"{self.name}_back", statement=replace(swapped, guards=guards))
 
     @property
     def families(self) -> dict[str, Family]:

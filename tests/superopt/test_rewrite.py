@@ -61,7 +61,7 @@ def test_guards_are_looked_at():
         pair = RULES.by_name["added_convs_of_two_sizes"]
         at = {"N": 1, "C": 2, "H": 6, "W": 6, "O": 2, "R": first // 2, "S": first // 2}
         at |= {"P": second // 2, "Q": second // 2}
-        f = computed(pair.source, at, dict(zip("xwv", (x, *kernels), strict=True)))
+        f = computed(pair.source, at, dict(zip("xwv", (x, *kernels), strict=True)), "float32")
         return make_graph([f], [x, *kernels])
 
     rule = RULES.by_name["added_convs_of_two_sizes"]
@@ -97,7 +97,7 @@ def kept(rule: Rule, seed: int, count: int) -> int:
     for n, at in enumerate(sizes(rule.statement, seed, count)):
         shapes = {v.name: tuple(f.value(at) for f in v.shape) for v in variables(rule.source).values()}
         given = {k: Placeholder(s, "float64", k, None) for k, s in shapes.items()}
-        y = computed(rule.source, at, given)
+        y = computed(rule.source, at, given, "float64")
         y = y if isinstance(y, Compute) else nf.tanh(y)
         new, _ = rewritten(make_graph([y], list(given.values())), substitution(rule, at), y)
         arrays = values(shapes, seed + n)
