@@ -124,13 +124,15 @@ class _Erased:
         return found
 
     def ends(self, terms: frozenset, windows: Sequence[tuple[int, Form, int]]) -> dict[int, Form]:
-        """Numbers along a linear form that follow from extents: of a concatenation A and A + B, of a slice -O."""
+        """Numbers along a linear form that follow from extents: of a concatenation A and A + B, of a slice -O, of
+        what is read backwards 1 - A."""
         ((atom, k),) = terms if len(terms) == 1 else ((None, 0),)
         axis = atom if isinstance(atom, Axis) and k == 1 else None
         found: dict[int, Form] = {}
         for start, symbol, extent in sorted(windows, key=lambda w: w[0]):
             if start not in found:
-                found[start] = form(start)
+                is_reversed = isinstance(atom, Axis) and k == -1 and start + extent == 1
+                found[start] = form(1) - symbol if is_reversed else form(start)
                 if start < 0 and axis is not None:
                     offset = self.new(-start)
                     self.offsets |= set(offset.names)

@@ -78,10 +78,7 @@ def differ(statement: Statement, at: Mapping[str, int], seed: int) -> str | None
     shapes = {n: tuple(f.value(at) for f in v.shape) for n, v in variables(statement.source).items()}
     given: dict[str, Tensor] = {n: Placeholder(s, "float64", n, None) for n, s in shapes.items()}
     try:
-        sides = [
-            computed(t, at, given, "float64", side)
-            for t, side in ((statement.source, "source"), (statement.target, "target"))
-        ]
+        sides = [computed(t, at, given, "float64") for t in (statement.source, statement.target)]
     except (NeoflowError, KeyError) as error:
         return f"a side has no meaning: {error}"
     if sides[0].shape != sides[1].shape:

@@ -184,6 +184,8 @@ def _divisor(s: Sum, where: Places) -> Sum:
 
 def _applied(fn: str, args: tuple[Sum, ...], where: Places) -> Sum:
     """A function of sums; where none of these has anything to add it is the function of zeros."""
+    if fn in _PLAIN and is_no_less_than_zero(args[0]):
+        return args[0]
     some = places.any_of(places.without(p.where, p.axes) for s in args for p in s)
     here, empty = where & some, where - some
     found = () if here.is_empty() else (Product(Fraction(1), (), here, (Applied(fn, args),)),)
@@ -193,6 +195,30 @@ def _applied(fn: str, args: tuple[Sum, ...], where: Places) -> Sum:
     if at_zero is None:
         return (*found, Product(Fraction(1), (), empty, (Applied(fn, tuple(() for _ in args)),)))
     return found + _constant(at_zero, empty)
+
+
+_PLAIN = ("relu", "abs")
+"""What leaves numbers as they are that are not below 0."""
+_AT_LEAST_ZERO = ("relu", "abs", "exp", "sigmoid", "sqrt", "rsqrt")
+"""What gives no others."""
+
+
+def is_no_less_than_zero(s: Sum) -> bool:
+    """Whether a sum is so by its form: of squares, and of functions that give nothing else."""
+    for p in s:
+        odd = [f for n, f in enumerate(p.factors) if p.factors.count(f) % 2 and f not in p.factors[:n]]
+        if p.coefficient < 0 or not all(map(_is_positive, odd)):
+            return False
+    return True
+
+
+def _is_positive(f: Factor) -> bool:
+    match f:
+        case Applied():
+            return f.fn in _AT_LEAST_ZERO
+        case Extreme(op="min" | "sum"):  # a max over nothing is below 0
+            return all(is_no_less_than_zero(p.value) for p in f.pieces)
+    return isinstance(f, Power)
 
 
 def _at_zero(fn: str, arity: int) -> float | None:

@@ -22,6 +22,13 @@ W = nf.placeholder((5, 3, 3, 3), name="w")
             "",
         ),
         (A[1:], "(a[A, B]) from D [i0<C, i1<B] = a[D + i0, i1]", "D <= A - C"),
+        (nf.compute((3, 4), lambda i, j: A[2 - i, j]), "(a[A, B]) [i0<C, i1<B] = a[A - i0 - 1, i1]", "C <= A"),
+        (nf.compute((6, 4), lambda i, j: A[i // 2, j]), "(a[A, B]) [i0<C, i1<B] = a[div(i0, 2), i1]", "C <= 2A"),
+        (
+            nf.compute((3, 4), lambda i, j: nf.select(A[i, j] > 0.0, A[i, j], 1.0) * nf.cast(i, "float32")),
+            "(a[A, B]) [i0<A, i1<B] = where(gt(a[i0, i1], 0.0), a[i0, i1], 1.0) * place(i0)",
+            "",
+        ),
         (nf.transpose(A), "(a[A, B]) [i0<B, i1<A] = a[i1, i0]", ""),
         (
             nf.pad(A, ((1, 1), (0, 0))),
