@@ -7,7 +7,7 @@ proved one is a rewrite of graphs (`substitution`).
 
 forms (whole numbers over symbols), places (sets of their values) · body (the grammar of families), erase (`family`),
 concrete (back) · term · sums (inlined), text (of these), agree (compared) · prove, derive (the third tier), hunt ·
-properties · rule, read, stored · rewrite
+properties, known (rules that follow from them) · rule, read, stored · rewrite
 """
 
 from neoflow.superopt.body import Family
@@ -15,6 +15,7 @@ from neoflow.superopt.derive import derive
 from neoflow.superopt.erase import family
 from neoflow.superopt.forms import Form, form, name
 from neoflow.superopt.hunt import Counterexample, hunt
+from neoflow.superopt.known import rules_about
 from neoflow.superopt.properties import Property, properties
 from neoflow.superopt.prove import Proof, Statement, prove, weakest
 from neoflow.superopt.read import read_rules
@@ -47,6 +48,7 @@ __all__ = [
     "proved",
     "read_rules",
     "rewritten",
+    "rules_about",
     "rules_of",
     "standard",
     "substitution",

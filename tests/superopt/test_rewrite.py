@@ -7,7 +7,7 @@ import pytest
 
 import neoflow as nf
 from neoflow.expr.tensor import Compute, Placeholder
-from neoflow.graph import Graph, make_graph
+from neoflow.graph import Editor, Graph, make_graph
 from neoflow.superopt import (
     Application,
     Rule,
@@ -16,7 +16,10 @@ from neoflow.superopt import (
     family,
     name,
     prove,
+    read_rules,
     rewritten,
+    rules_about,
+    rules_of,
     standard,
     substitution,
     variables,
@@ -126,6 +129,23 @@ def test_a_rule_keeps_values_and_gradients(rule):
     back = rule.reversed()
     if back is not None:
         assert kept(back, 1, 2) > 0
+
+
+def test_rules_follow_from_what_a_program_is_made_of():
+    """Nothing is stated by anybody: a graph's own families give the rule that splits a tropical layer by rows."""
+    tropical = nf.expr("y[i, j] = max[k](x[i, k] + w[k, j])", x=nf.concat([X, Y], 0), w=W)
+    graph = make_graph([tropical], [X, Y, W])
+    rules = list(rules_about(family(t.definition)[0] for t in graph.nodes))
+    assert read_rules(rules_of(rules).to_text()).to_text() == rules_of(rules).to_text()
+    split = [r for r in rules if "passes_0_0" in r.name and r.name.startswith("operator")]
+    found = [rewritten(graph, substitution(r), tropical) for r in split if _matches(r, graph, tropical)]
+    assert len(found) == 1 and len(found[0][0].nodes) == 3
+    for r in rules:
+        assert r.proof is not None and kept(r, 0, 1) == 1, r.name
+
+
+def _matches(rule: Rule, graph: Graph, t: Compute) -> bool:
+    return any(True for _ in substitution(rule).match(Editor(graph.roots, graph.order), t))
 
 
 def test_of_an_operator_of_ones_own():
