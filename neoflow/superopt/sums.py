@@ -123,6 +123,8 @@ class Inliner:
     def call(self, b: Call, put: Mapping[str, Form], args: Sequence[Term], where: Places) -> Sum:
         values = [self.body(a, put, args, where) for a in b.args]
         if not self.is_ordered:
+            if b.fn in ("add", "sub", "neg", "mul", "div"):
+                _finite(values)
             match b.fn:
                 case "add":
                     return _few(values[0] + values[1])
@@ -143,9 +145,16 @@ class Inliner:
         inner = where & places.all_of(ranges)
         value = self.body(b.body, {**put, **{a: f for a, (_, f) in own.items()}}, args, inner)
         if b.op == "sum" and not self.is_ordered:
+            _finite([value])
             return tuple(Product(p.coefficient, axes + p.axes, p.where, p.factors) for p in value)
         pieces = _pieces(b.op, axes, inner, value)
         return (Product(Fraction(1), (), where, (Extreme(b.op, pieces),)),)
+
+
+def _finite(values: Sequence[Sum]) -> None:
+    """Raise `Unknown` for arithmetic on infinity, whose differences are no zeros."""
+    if any(isinstance(f, Applied) and f.fn in ("inf", "-inf") for s in values for p in s for f in p.factors):
+        raise Unknown("arithmetic on infinity")
 
 
 def _few(found: Sum) -> Sum:

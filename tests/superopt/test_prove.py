@@ -107,6 +107,8 @@ operator mul(a[M, N], b[M, N]) [i<M, j<N] = a[i, j] * b[i, j]
 operator padded(a[M, N]) from D [i<M + 2*D, j<N] = select((i >= D) & (i < M + D), a[i - D, j], 0.0)
 operator transpose(a[M, N]) [i<N, j<M] = a[j, i]
 operator first(a[M, N]) [i<P, j<N] = a[i, j]
+operator mask() [i<M, j<N] = select(i < 1, -inf, 0.0)
+operator negative() [i<M, j<N] = select(i < 1, inf, 0.0)
 
 rule relu_of_padded
 variables x[M, N]
@@ -149,6 +151,11 @@ source relu(x)
 target relu(x)
 guards "M < 0"
 
+rule masked
+variables x[M, N]
+source add(add(x, mask[M=M, N=N]()), negative[M=M, N=N]())
+target x
+
 rule twice
 variables x[M, N], y[M, N]
 source mul(add(x, y), add(x, y))
@@ -169,6 +176,7 @@ CASES = read_rules(PLAIN).by_name
         ("unread", "no, its target reads y, which its source does not"),
         ("impossible", "no, no sizes meet its guards"),
         ("twice", "same"),
+        ("masked", "no, not known: arithmetic on infinity"),
     ],
 )
 def test_answers(rule, answer):
