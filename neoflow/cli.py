@@ -22,6 +22,7 @@ COMMANDS = (
     "models",
     "doctor",
     "cache",
+    "rules",
 )
 
 app = typer.Typer(

@@ -1,0 +1,108 @@
+"""`neoflow rules`: the rules for graphs that are proved, listed, shown and proved again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from neoflow.commands.options import AsJson, print_json
+
+if TYPE_CHECKING:
+    from neoflow.superopt import Rule, Rules
+
+app = typer.Typer(help="List rules for graphs, show them, and prove them again.", no_args_is_help=True)
+RulesFile = Annotated[
+    Path | None,
+    typer.Option("--file", metavar="FILE", help="A file of rules, in place of those that come with neoflow."),
+]
+Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Rules by name; all without.")]
+
+
+def _rules(file: Path | None) -> Rules:
+    from neoflow.errors import ConfigError
+    from neoflow.superopt import read_rules, standard
+
+    if file is None:
+        return standard()
+    try:
+        return read_rules(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is no file of rules: {error}") from error
+
+
+def _chosen(rules: Rules, names: list[str] | None) -> list[Rule]:
+    from neoflow.errors import ConfigError
+
+    for name in names or ():
+        if name not in rules.by_name:
+            raise ConfigError(f"there is no rule {name}; `neoflow rules list` has their names")
+    return [rules.by_name[name] for name in names] if names else list(rules.rules)
+
+
+def _entry(rule: Rule) -> dict[str, Any]:
+    proof = None if rule.proof is None else rule.proof.tier
+    sides = {"source": str(rule.source), "target": str(rule.target)}
+    return {"name": rule.name, **sides, "guards": rule.guards, "proof": proof, "exact": rule.is_exact}
+
+
+@app.command("list")
+def list_rules(file: RulesFile = None, as_json: AsJson = False) -> None:
+    """List rules: source, target, guards, how each was proved, and whether it keeps bits."""
+    found = _rules(file).rules
+    if as_json:
+        print_json([_entry(rule) for rule in found])
+        return
+    for rule in found:
+        guards = f"  where {rule.guards}" if rule.guards else ""
+        print(f"{rule.name}: {rule.source} = {rule.target}{guards}  ({rule.proof or 'not proved'})")
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A rule by name.")],
+    file: RulesFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a rule with the operators it speaks of, as `--file` reads it."""
+    from neoflow.superopt import rules_of
+
+    (rule,) = _chosen(_rules(file), [name])
+    if as_json:
+        operators = {label: str(f) for label, f in rule.families.items()}
+        print_json({**_entry(rule), "operators": operators})
+    else:
+        print(rules_of([rule]).to_text(), end="")
+
+
+@app.command()
+def prove(
+    names: Names = None,
+    file: RulesFile = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE", help="Write the rules that are proved there.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Prove rules again, and hunt for counterexamples at small sizes. Exit status 1 where one is refused."""
+    from neoflow.superopt import Rule, proved, rules_of
+
+    kept: list[Rule] = []
+    entries = []
+    for rule in _chosen(_rules(file), names):
+        found = proved(rule)
+        is_proved = isinstance(found, Rule)
+        entries.append({**_entry(found if isinstance(found, Rule) else rule), "proved": is_proved})
+        if isinstance(found, Rule):
+            kept.append(found)
+        else:
+            entries[-1] |= {"proof": None, "exact": False, "reason": found.reason}
+        if not as_json:
+            print(f"{rule.name}: {found.proof if isinstance(found, Rule) else found}")
+    if as_json:
+        print_json(entries)
+    if output is not None:
+        output.write_text(rules_of(kept).to_text(), encoding="utf-8")
+    if len(kept) < len(entries):
+        raise typer.Exit(1)

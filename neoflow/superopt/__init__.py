@@ -1,0 +1,57 @@
+"""Rules for graphs, proved from the expressions themselves: any operator takes part from the moment it is defined.
+
+A `Family` is a definition with its extents erased; its `properties` are derived from its body and proved. A rule is a
+pair of terms over families; `prove` inlines both to nested sums of products and matches these by bijections of their
+axes, for all extents that meet the rule's guards. `hunt` looks for counterexamples by `evaluate`. Rules are text; a
+proved one is a rewrite of graphs (`substitution`).
+
+forms (whole numbers over symbols), places (sets of their values) · body (the grammar of families), erase (`family`),
+concrete (back) · term · sums (inlined), text (of these), agree (compared) · prove, derive (the third tier), hunt ·
+properties, known (rules that follow from them) · rule, read, stored · rewrite
+"""
+
+from neoflow.superopt.body import Family
+from neoflow.superopt.derive import derive
+from neoflow.superopt.erase import family
+from neoflow.superopt.forms import Form, form, name
+from neoflow.superopt.hunt import Counterexample, hunt
+from neoflow.superopt.known import rules_about
+from neoflow.superopt.properties import Property, properties
+from neoflow.superopt.prove import Proof, Statement, prove, weakest
+from neoflow.superopt.read import read_rules
+from neoflow.superopt.rewrite import Substitution, rewritten, substitution
+from neoflow.superopt.rule import Rule, Rules, rules_of
+from neoflow.superopt.stored import proved, standard
+from neoflow.superopt.term import Application, Term, Variable, apply, variables
+
+__all__ = [
+    "Application",
+    "Counterexample",
+    "Family",
+    "Form",
+    "Proof",
+    "Property",
+    "Rule",
+    "Rules",
+    "Statement",
+    "Substitution",
+    "Term",
+    "Variable",
+    "apply",
+    "derive",
+    "family",
+    "form",
+    "hunt",
+    "name",
+    "properties",
+    "prove",
+    "proved",
+    "read_rules",
+    "rewritten",
+    "rules_about",
+    "rules_of",
+    "standard",
+    "substitution",
+    "variables",
+    "weakest",
+]

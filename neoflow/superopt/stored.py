@@ -1,0 +1,36 @@
+"""Rules that are kept: those that come with neoflow, and a rule proved again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from neoflow.superopt.derive import derive
+from neoflow.superopt.hunt import hunt
+from neoflow.superopt.prove import Proof, prove
+from neoflow.superopt.read import read_rules
+from neoflow.superopt.rule import Rule, Rules
+from neoflow.verdict import Verdict
+
+STANDARD = Path(__file__).with_name("standard.txt")
+"""The rules that come with neoflow: first TASO's 44 axioms in their order, then others."""
+
+
+def standard() -> Rules:
+    """The rules of `STANDARD`, with the proofs that were found when the file was written."""
+    return read_rules(STANDARD.read_text(encoding="utf-8"))
+
+
+def proved(rule: Rule, seed: int = 0, count: int = 12) -> Rule | Verdict:
+    """A rule with a proof found now, which survived a hunt of `count` sizes; why not, otherwise.
+
+    The third tier takes seconds, so it is asked where no counterexample is known.
+    """
+    found = prove(rule.statement)
+    counterexample = hunt(rule.statement, seed, count)
+    if counterexample is not None:
+        claim = f"it was proved ({found})" if isinstance(found, Proof) else found.reason
+        return Verdict(False, f"{claim}; {counterexample}")
+    if isinstance(found, Verdict):
+        found = prove(rule.statement, derive)
+    return found if isinstance(found, Verdict) else replace(rule, proof=found)
