@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
@@ -57,7 +57,8 @@ def _build(
     without the interpreter's lock, while this one lowers the next.
     """
     workers = available_cores()
-    size = max(1, -(-len(asked) // (4 * workers)))
+    sizes = module_sizes(len(asked), workers)
+    size = next(sizes, 0)
     keys: list[str] = []
     modules: dict[str, Module | None] = {}
     groups: dict[bool, list[tuple[str, Any]]] = {False: [], True: []}
@@ -84,9 +85,10 @@ def _build(
             if modules[key] is None:
                 group = groups[lowered.is_shared]  # those alone may be in one module
                 group.append((key, lowered.named(kernel_symbol(key))))
-                if len(group) == size:
+                if len(group) >= size:
                     groups[lowered.is_shared] = []
                     submit(group)
+                    size = next(sizes, size)
         for group in groups.values():
             submit(group)
         for codes, build in builds:
@@ -95,6 +97,16 @@ def _build(
             tell("code", known, len(asked))
     found = [(key, module) for key in keys if (module := modules[key]) is not None]
     return found, sum(len(codes) for codes, _ in builds)
+
+
+def module_sizes(count: int, workers: int) -> Iterator[int]:
+    """How many kernels the modules of a program have: few in the first, so that no worker waits long for one, and few
+    in the last, so that all end together."""
+    size, left = 1, count
+    while left:
+        size = min(left, max(2, min(2 * size, -(-left // (2 * workers)))))
+        left -= size
+        yield size
 
 
 _libraries: WeakValueDictionary[tuple[int, str], Any] = WeakValueDictionary()

@@ -30,6 +30,8 @@ KEPT = {
     "compile.py: _tvm_target",
     "compile.py: toolchain",
     "cuda.py: tvm_target",
+    "emit.py: _constant",
+    "emit.py: _layout",
     "tile.py: tiles",
     "fragments.py: tensor_tiles",
     "devices.py: kernel_cache",

@@ -1,5 +1,6 @@
 """Who waits long for the compiler is told why, once."""
 
+import gc
 import warnings
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 import neoflow as nf
 from neoflow import pipeline
 from neoflow.graph import make_graph
-from neoflow.trace import PATIENCE, SlowCompileWarning, Trace, listening, tell, tick
+from neoflow.trace import PATIENCE, YOUNG, SlowCompileWarning, Trace, collected_seldom, listening, tell, tick
 
 
 class Clock:
@@ -88,3 +89,33 @@ def test_long_stages_say_so_before_they_end(stage):
     trace.run = run
     with pytest.warns(SlowCompileWarning, match=rf"is in stage `{stage}`, \d+ computes"):
         pipeline.stages(graph, trace)
+
+
+def test_while_a_stage_runs_python_collects_seldom():
+    before, trace = gc.get_threshold(), Trace()
+    assert trace.run("passes", gc.get_threshold, str) == (YOUNG, *before[1:])
+    assert gc.get_threshold() == before
+    with pytest.raises(ZeroDivisionError):
+        trace.run("passes", lambda: 1 // 0, str)
+    assert gc.get_threshold() == before
+
+
+@pytest.mark.parametrize("threshold", [(0, 10, 10), (2 * YOUNG, 5, 5)])
+def test_who_collects_never_or_more_seldom_is_left_alone(threshold):
+    before = gc.get_threshold()
+    try:
+        gc.set_threshold(*threshold)
+        with collected_seldom():
+            assert gc.get_threshold() == threshold
+        assert gc.get_threshold() == threshold
+    finally:
+        gc.set_threshold(*before)
+
+
+def test_stages_of_two_threads_leave_the_collector_as_it_was():
+    before, first, second = gc.get_threshold(), collected_seldom(), collected_seldom()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    second.__exit__(None, None, None)
+    assert gc.get_threshold() == before

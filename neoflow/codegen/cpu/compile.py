@@ -51,7 +51,7 @@ def compiled(functions: Mapping[str, tirx.PrimFunc], mcpu: str) -> tvm.runtime.M
     machine, t = _tvm_target(mcpu), tirx.transform
     named = {n: f.with_attr("global_symbol", n) for n, f in functions.items()}
     module = t.BindTarget(machine.with_host(machine))(tvm.IRModule(named))
-    passes = [t.FlattenBuffer(), t.StmtSimplify(), t.LowerTVMBuiltin(), t.LowerIntrin()]
+    passes = [t.StmtSimplify(), t.LowerTVMBuiltin(), t.LowerIntrin()]  # buffers are flat as they are written
     return tvm.get_global_func("target.build.llvm")(tvm.transform.Sequential(passes)(module), machine)
 
 

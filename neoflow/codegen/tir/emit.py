@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +13,7 @@ import tvm
 from tvm import tirx
 from tvm.ir import PointerType, PrimType
 from tvm.tirx import stmt as ts
+from tvm.tirx.layout import S, TileLayout
 
 from neoflow.code import Fault
 from neoflow.codegen.tir.dialect import dialect
@@ -33,7 +35,18 @@ def integer(value: int) -> Value:
     """An integer of loops and addresses. Raises `CodegenError` for one that is too large."""
     if not -(1 << 31) <= value < 1 << 31:
         raise CodegenError(f"the kernel counts to {value}; loops and addresses of a kernel are below 2^31")
+    return _constant(value)
+
+
+@lru_cache(maxsize=4096)
+def _constant(value: int) -> Value:
     return tirx.const(value, "int32")
+
+
+@lru_cache(maxsize=1024)
+def _layout(size: int) -> TileLayout:
+    """Of a flat buffer; TVM would make it anew for each."""
+    return TileLayout(S[(size,)])
 
 
 def lanes_of(x: Value) -> int:
@@ -83,7 +96,8 @@ def buffer(size: int, element: str, name: str, alignment: int | None = None, sco
     """A flat buffer of `size` elements, aligned to one element unless said otherwise."""
     storage = STORAGE.get(element, element)
     bytes_each = tvm.DataType(storage).bits // 8
-    return tirx.decl_buffer((size,), storage, name, data_alignment=alignment or bytes_each, scope=scope)
+    aligned = alignment or bytes_each
+    return tirx.decl_buffer((size,), storage, name, data_alignment=aligned, scope=scope, layout=_layout(size))
 
 
 def load(source: tirx.Buffer, index: Value) -> Value:
