@@ -249,9 +249,9 @@ bitwise_xor = _joined("bitwise_xor", "ne", "^", "One of the two")
 def bitwise_not(x: Operand) -> Any:
     """The opposite condition, or the opposite bits of an integer: ~x."""
     x = operand(x)
-    is_typed = isinstance(x, (Expr, Tensor))
-    is_integer = dt.is_int(x.dtype) if is_typed else isinstance(x, int) and not isinstance(x, bool)
-    return apply("bitwise_not" if is_integer else "not", x)
+    if isinstance(x, (Expr, Tensor)):
+        return apply("bitwise_not" if dt.is_int(x.dtype) else "not", x)
+    return apply("bitwise_not" if isinstance(x, int) and not isinstance(x, bool) else "not", x)
 
 
 def clip(x: Operand, low: Operand | None = None, high: Operand | None = None) -> Any:
