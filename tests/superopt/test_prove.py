@@ -212,6 +212,22 @@ def test_a_sum_that_is_too_large_is_derived():
     assert prove(statement, derive) == Proof("axioms", False)
 
 
+def test_a_variable_has_one_shape():
+    add = CASES["twice"].families["add"]
+    x, wide = Variable("x", (name("M"), name("N"))), Variable("x", (name("M"), name("L")))
+    assert str(prove(Statement(apply(add, x, wide), x))) == "no, a variable has two shapes"
+
+
+def test_a_term_that_is_too_large_is_refused():
+    """Squared sixty times, it is a product of 2^60."""
+    mul, x = CASES["twice"].families["mul"], Variable("x", (name("M"), name("N")))
+    t = x
+    for _ in range(60):
+        t = apply(mul, t, t)
+    found = prove(Statement(t, x))
+    assert str(found) == "no, not known: a term that has more than 2000 parts when it is inlined"
+
+
 @pytest.mark.parametrize(
     "axiom",
     [
