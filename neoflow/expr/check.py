@@ -119,6 +119,7 @@ def feasible(conditions: list[Expr], axes: list[Axis]) -> dict[Axis, int] | None
 
     text = f"{{ [{', '.join(f'a{a.ident}' for a in ordered)}] : {' and '.join(conjunction) or '0 = 0'} }}"
     context = isl.DEFAULT_CONTEXT
+    context.reset_operations()  # others use the library too, and count
     context.set_max_operations(_OPERATIONS)
     try:
         found = isl.Set.read_from_str(context, text)

@@ -26,6 +26,8 @@ from neoflow.superopt import places
 from neoflow.superopt.forms import Form, name
 from neoflow.superopt.places import Places
 
+MOST = 250
+"""Parts of a body, written out: larger ones have no family."""
 SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 """Functions that are written between their arguments."""
 BY_VALUE = "where"

@@ -12,7 +12,7 @@ from neoflow.expr.ir import Slot as Source
 from neoflow.expr.tensor import Compute, Tensor
 from neoflow.superopt.body import Body, Both, Call, Choose, Condition, Count, Family, Holds, Number, Over, Place, Slot
 from neoflow.superopt.forms import Form, Quotient
-from neoflow.superopt.term import Term, Variable
+from neoflow.superopt.term import Term, Variable, parts
 
 
 def operator(
@@ -34,18 +34,20 @@ def operator(
 def computed(
     term: Term, sizes: Mapping[str, int], tensors: Mapping[str, Tensor], dtype: str, label: str = ""
 ) -> Tensor:
-    """A term at sizes, of the tensors of one type that its variables stand for; equal terms are one tensor."""
-    known: dict[Term, Tensor] = {}
-
-    def tensor(t: Term, text: str) -> Tensor:
+    """A term at sizes, of the tensors of one type that its variables stand for; equal parts are one tensor."""
+    known: dict[int, Tensor] = {}
+    made: dict[tuple, Tensor] = {}
+    for t in parts(term):
         if isinstance(t, Variable):
-            return tensors[t.name]
-        if t not in known:
-            own = {s: f.value(sizes) for s, f in t.sizes}
-            known[t] = operator(t.family, own, [tensor(a, "") for a in t.args], dtype, text)
-        return known[t]
-
-    return tensor(term, label)
+            known[id(t)] = tensors[t.name]
+            continue
+        own = {s: f.value(sizes) for s, f in t.sizes}
+        inputs = [known[id(a)] for a in t.args]
+        key = (t.family.key, *own.values(), *(i.uid for i in inputs))
+        if key not in made:
+            made[key] = operator(t.family, own, inputs, dtype, label if t is term else "")
+        known[id(t)] = made[key]
+    return known[id(term)]
 
 
 class _Writer:

@@ -19,6 +19,7 @@ from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select
 from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Definition
 from neoflow.superopt.body import (
+    MOST,
     Body,
     Both,
     Call,
@@ -57,6 +58,8 @@ class _Erased:
         for dtype in (definition.body.dtype, *(s.dtype for s in definition.slots)):
             if not dt.is_float(dtype):
                 raise GraphError(f"an operator of {dtype} has no family; rules are about floats")
+        if _size(definition) > MOST:
+            raise GraphError(f"an operator of more than {MOST} parts has no family")
         self.joined: dict[Spot, Spot] = {}
         self.extent: dict[Spot, int] = {}
         self.join_extents()
@@ -224,6 +227,14 @@ class _Erased:
             equal = Holds(self.linear(terms) + constant, True)
             return equal if fn == "eq" else opposite(equal)
         return opposite(Holds(whole)) if fn in ("lt", "le") else Holds(whole)
+
+
+def _size(definition: Definition) -> int:
+    """Parts of its body where what it uses twice is written twice."""
+    sizes: dict[Expr, int] = {}
+    for e in definition.nodes:
+        sizes[e] = 1 if isinstance(e, Read) else 1 + sum(sizes[c] for c in e.children)
+    return sizes[definition.body]
 
 
 def _axis(a: Axis) -> str:

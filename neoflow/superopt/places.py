@@ -115,6 +115,7 @@ def conditions(places: Places, known: Places) -> str:
 def limited(question: Callable[[], T]) -> T:
     """The answer, within `OPERATIONS`. Raises `Unknown`."""
     context = isl.DEFAULT_CONTEXT
+    context.reset_operations()  # they are counted at other times as well
     context.set_max_operations(OPERATIONS)
     try:
         return question()

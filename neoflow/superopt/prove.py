@@ -18,7 +18,7 @@ from neoflow.superopt.agree import Comparison
 from neoflow.superopt.forms import name
 from neoflow.superopt.places import LibraryError, Places, Unknown
 from neoflow.superopt.sums import Inliner, point
-from neoflow.superopt.term import Term, equal_shapes, fits, symbols, variables
+from neoflow.superopt.term import Term, Variable, equal_shapes, fits, parts, symbols, variables
 from neoflow.superopt.text import sum_text
 from neoflow.verdict import Verdict
 
@@ -91,7 +91,8 @@ def typed(statement: Statement, assumed: Places) -> Verdict | None:
     new = variables(statement.target).keys() - variables(statement.source).keys()
     if new:
         return Verdict(False, f"its target reads {', '.join(sorted(new))}, which its source does not")
-    if any(variables(statement.source)[n] != v for n, v in variables(statement.target).items()):
+    read = {v for t in (statement.source, statement.target) for v in parts(t) if isinstance(v, Variable)}
+    if len({v.name for v in read}) < len(read):
         return Verdict(False, "a variable has two shapes")
     same = equal_shapes(statement.source.shape, statement.target.shape)
     if not assumed.is_subset(same):

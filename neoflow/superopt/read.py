@@ -10,6 +10,7 @@ from neoflow.expr.functions import FUNCTIONS, REDUCERS
 from neoflow.superopt import places
 from neoflow.superopt.body import (
     BY_VALUE,
+    MOST,
     SIGNS,
     Body,
     Both,
@@ -35,7 +36,7 @@ from neoflow.superopt.term import Term, Variable, apply
 from neoflow.text import Scanner, is_real
 
 T = TypeVar("T")
-MOST = 1 << 40
+LARGEST = 1 << 40
 """The largest number in a form."""
 _COMPARED = ("<", "<=", ">", ">=", "==", "!=")
 _BY_SIGN = {sign: fn for fn, sign in SIGNS.items()}
@@ -211,7 +212,7 @@ def read_form(scan: Scanner) -> Form:
 def _times(scan: Scanner) -> Form:
     if scan.token.kind != "integer":
         return _atom(scan)
-    k = scan.number("a number", MOST)
+    k = scan.number("a number", LARGEST)
     return _atom(scan).times(k) if scan.accept("*") else form(k)
 
 
@@ -226,7 +227,7 @@ def _atom(scan: Scanner) -> Form:
     inside = read_form(scan)
     scan.expect(",")
     at = scan.token
-    divisor = scan.number("a divisor", MOST)
+    divisor = scan.number("a divisor", LARGEST)
     if divisor == 0:
         scan.refuse("a divisor is at least 1", at)
     scan.close()
@@ -238,12 +239,19 @@ class _Body:
 
     def __init__(self, scan: Scanner, slots: dict[str, int], ranks: Sequence[int]):
         self.scan, self.slots, self.ranks = scan, slots, ranks
+        self.parts = 0
 
     def read(self) -> Body:
         left = self.product()
         while self.scan.at("+") or self.scan.at("-"):
             left = Call(_BY_SIGN[self.scan.next().text], (left, self.product()))
         return left
+
+    def counted(self) -> None:
+        """One more part, and the sign beside it."""
+        self.parts += 2
+        if self.parts > MOST:
+            self.scan.refuse(f"a body has at most {MOST} parts")
 
     def product(self) -> Body:
         left = self.single()
@@ -253,6 +261,7 @@ class _Body:
 
     def single(self) -> Body:
         scan, at = self.scan, self.scan.token
+        self.counted()
         if scan.at("("):
             scan.open()
             inside = self.read()
@@ -332,6 +341,7 @@ class _Body:
         return left
 
     def compared(self) -> Condition:
+        self.counted()
         if self.scan.at("("):
             self.scan.open()
             found = self.condition()

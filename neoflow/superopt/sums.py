@@ -32,6 +32,9 @@ from neoflow.superopt.term import Term, Variable
 MOST_PRODUCTS = 64
 """Of a sum, and pieces of an extreme; beyond, the proof gives up."""
 
+MOST_PARTS = 2000
+"""Of the bodies of a term, each as often as it is read."""
+
 
 @dataclass(frozen=True)
 class Element:
@@ -90,6 +93,7 @@ class Inliner:
     def __init__(self, is_ordered: bool = False):
         self.is_ordered = is_ordered
         self.numbers = itertools.count()
+        self.parts = 0
 
     def value(self, term: Term, indices: Sequence[Form], where: Places) -> Sum:
         """A term at one point, at places `where`."""
@@ -99,6 +103,9 @@ class Inliner:
         return self.body(term.family.body, put, term.args, where)
 
     def body(self, b: Body, put: Mapping[str, Form], args: Sequence[Term], where: Places) -> Sum:
+        self.parts += 1
+        if self.parts > MOST_PARTS:
+            raise Unknown(f"a term that has more than {MOST_PARTS} parts when it is inlined")
         match b:
             case Number():
                 return _constant(b.value, where)

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -89,23 +89,29 @@ def apply(family: Family, *args: Term, **sizes: Form | int) -> Application:
     return Application(family, tuple((s, found[s]) for s in family.symbols), args)
 
 
-def applications(term: Term) -> Iterator[Application]:
+def parts(term: Term) -> list[Term]:
+    """A term and all terms inside it, arguments first; what is one object is there once."""
+    found: dict[int, Term] = {}
+    stack: list[tuple[Term, bool]] = [(term, False)]
+    while stack:
+        t, is_open = stack.pop()
+        if id(t) not in found:
+            if is_open or isinstance(t, Variable):
+                found[id(t)] = t
+            else:
+                stack.append((t, True))
+                stack += [(a, False) for a in reversed(t.args)]
+    return list(found.values())
+
+
+def applications(term: Term) -> list[Application]:
     """Every application of a term, arguments first."""
-    if isinstance(term, Application):
-        for arg in term.args:
-            yield from applications(arg)
-        yield term
+    return [t for t in parts(term) if isinstance(t, Application)]
 
 
 def variables(term: Term) -> dict[str, Variable]:
     """By name, in the order in which a reader meets them."""
-    if isinstance(term, Variable):
-        return {term.name: term}
-    found: dict[str, Variable] = {}
-    for arg in term.args:
-        for text, v in variables(arg).items():
-            found.setdefault(text, v)
-    return found
+    return {t.name: t for t in parts(term) if isinstance(t, Variable)}
 
 
 def symbols(term: Term) -> tuple[str, ...]:

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+import neoflow as nf
+from neoflow.expr import check
 from neoflow.superopt import (
     Proof,
     Rule,
@@ -13,6 +15,7 @@ from neoflow.superopt import (
     derive,
     hunt,
     name,
+    places,
     prove,
     proved,
     read_rules,
@@ -210,6 +213,38 @@ def test_a_sum_that_is_too_large_is_derived():
     statement = Statement(apply(mul, left, right), apply(mul, right, left))
     assert str(prove(statement)) == "no, not known: a sum of more than 64 products"
     assert prove(statement, derive) == Proof("axioms", False)
+
+
+def test_the_limit_of_one_question_is_its_own(monkeypatch):
+    """What the library did before, outside of any limit, counts for nobody."""
+    statement = RULES.by_name["rows_of_columns"].statement
+    monkeypatch.setattr(places, "OPERATIONS", 1000)
+    assert "does not answer within its limit" in str(prove(statement))
+    monkeypatch.setattr(places, "OPERATIONS", 200_000)
+    monkeypatch.setattr(check, "_OPERATIONS", 20_000)
+    for _ in range(200):
+        Statement(statement.target, statement.source).assumed()
+    x = nf.placeholder((7,), name="x")
+    assert nf.compute((3, 2), lambda i, j: x[(5 * i + 3 * j) // 2]).shape == (3, 2)
+    for _ in range(200):
+        Statement(statement.target, statement.source).assumed()
+    assert isinstance(prove(statement), Proof)
+
+
+def test_a_variable_has_one_shape():
+    add = CASES["twice"].families["add"]
+    x, wide = Variable("x", (name("M"), name("N"))), Variable("x", (name("M"), name("L")))
+    assert str(prove(Statement(apply(add, x, wide), x))) == "no, a variable has two shapes"
+
+
+def test_a_term_that_is_too_large_is_refused():
+    """Squared sixty times, it is a product of 2^60."""
+    mul, x = CASES["twice"].families["mul"], Variable("x", (name("M"), name("N")))
+    t = x
+    for _ in range(60):
+        t = apply(mul, t, t)
+    found = prove(Statement(t, x))
+    assert str(found) == "no, not known: a term that has more than 2000 parts when it is inlined"
 
 
 @pytest.mark.parametrize(
