@@ -11,15 +11,17 @@ find them in the next process:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from neoflow.caller import caller
-from neoflow.errors import ArgumentError
+from neoflow.errors import ArgumentError, shown
+from neoflow.interop.compiled import check_search
 from neoflow.interop.family import LIMIT, Case, Family
-from neoflow.interop.named import Named
-from neoflow.interop.signature import Names, Signature, identifier, signature_of
+from neoflow.interop.named import Named, decorator
+from neoflow.interop.signature import Names, Signature
 from neoflow.interop.torch.derivatives import Transformed, keep, over, pulled
 from neoflow.interop.torch.direct import Direct, is_plain, key_of
 from neoflow.interop.torch.tensors import Run, empty_results, runner, spec_of
@@ -27,7 +29,7 @@ from neoflow.tune import Limits
 
 _NAMESPACE = "neoflow"
 _AUTOCAST = ("cpu", "cuda")
-unique = Names().unique
+NAMES = Names()
 
 
 class Operator(Named):
@@ -314,9 +316,12 @@ def operator(
     many shapes there may be. autocast: what floats become under `torch.autocast`; None: they stay.
     """
 
-    def make(f: Callable[..., Any]) -> Operator:
-        wished = identifier(name or str(getattr(f, "__name__", "operator")))
-        signature = signature_of(f, unique(wished), outputs)
-        return Operator(f, signature, target, tune, limit, autocast)
+    if autocast is not None and not isinstance(autocast, torch.dtype):
+        raise ArgumentError(f"autocast is {shown(autocast)}; it is a dtype of PyTorch, or None", caller())
+    check_search(target, tune)
+    make = partial(_made, target=target, tune=tune, limit=limit, autocast=autocast)
+    return decorator(function, make, NAMES, name, outputs, limit)
 
-    return make if function is None else make(function)
+
+def _made(function: Callable[..., Any], signature: Signature, **options: Any) -> Operator:
+    return Operator(function, signature, **options)
