@@ -11,6 +11,10 @@ from neoflow.errors import ArgumentError, shown
 from neoflow.interop.signature import Names, Signature, identifier, signature_of
 
 
+MOST = 1 << 20
+"""Of outputs, and of shapes that an operator is compiled for."""
+
+
 class Named:
     """An operator that stays itself in copies, and in pickles is the name that its module knows it by."""
 
@@ -52,8 +56,8 @@ def decorator(
     if name is not None and (not isinstance(name, str) or not name):
         raise ArgumentError(f"name is {shown(name)}; it is a text", caller())
     for what, value in (("outputs", outputs), ("limit", limit)):
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise ArgumentError(f"{what} is {shown(value)}; it is an integer greater than 0", caller())
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= MOST):
+            raise ArgumentError(f"{what} is {shown(value)}; it is an integer from 1 to {MOST}", caller())
 
     def made(f: Callable[..., Any]) -> Named:
         if not callable(f):
