@@ -10,7 +10,6 @@ from neoflow.caller import caller
 from neoflow.errors import ArgumentError, shown
 from neoflow.interop.signature import Names, Signature, identifier, signature_of
 
-
 MOST = 1 << 20
 """Of outputs, and of shapes that an operator is compiled for."""
 

@@ -4,8 +4,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-import neoflow as nf  # noqa: E402
-from neoflow.errors import ArgumentError, ConfigError  # noqa: E402
+import neoflow as nf
+from neoflow.errors import ArgumentError, ConfigError
 
 pytestmark = pytest.mark.torch
 
