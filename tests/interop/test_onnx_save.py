@@ -13,7 +13,7 @@ from neoflow.errors import ArgumentError, DataError, GraphError  # noqa: E402
 from neoflow.expr.functions import FUNCTIONS  # noqa: E402
 from neoflow.expr.tensor import Placeholder, topological  # noqa: E402
 from neoflow.interop.onnx import saving  # noqa: E402
-from neoflow.interop.onnx.writing import body  # noqa: E402
+from neoflow.interop.onnx.writing import body, loops  # noqa: E402
 from neoflow.interop.onnx.writing.functions import WRITERS  # noqa: E402
 from tests.interop.onnx_models import drawn  # noqa: E402
 from tests.strategies import random_program  # noqa: E402
@@ -179,6 +179,18 @@ def test_models(name, tmp_path):
     back = nf.onnx.load(path)
     close(nf.evaluate(list(back.outputs), {back.inputs[0]: x})[0], wanted)
     assert {p.name for p in back.parameters()} <= {p.name for p in (*m.parameters.values(), *m.state)}
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_recurrences_are_written_out(is_reversed, tmp_path, monkeypatch):
+    xs, h = nf.placeholder((5, 4), name="xs"), nf.placeholder((4,), name="h")
+    last, ys = nf.scan(lambda c, x: (nf.tanh(c + x), c * x), h, xs, reverse=is_reversed)
+    feeds = {xs: drawn(5, 4), h: drawn(4)}
+    judged([last * 2.0, ys], feeds, tmp_path)
+    judged(nf.grad(nf.sum(ys * ys), [xs, h]), feeds, tmp_path)
+    monkeypatch.setattr(loops, "MOST_STEPS", 4)
+    with pytest.raises(DataError, match="a recurrence of 5 steps; up to 4 are written out"):
+        nf.onnx.save(tmp_path / "m.onnx", last, [xs, h])
 
 
 # ------------------------------------------------------------------------------------------------- names and values

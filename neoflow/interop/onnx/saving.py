@@ -15,6 +15,7 @@ from neoflow.errors import ArgumentError, shown
 from neoflow.expr.tensor import Placeholder, Tensor, topological
 from neoflow.graph import make_graph
 from neoflow.interop.onnx.model import Model
+from neoflow.interop.onnx.writing.loops import written_out
 from neoflow.interop.onnx.writing.program import Program
 from neoflow.runtime.files import write_atomically
 
@@ -40,7 +41,7 @@ def save(
     """
     named, given = _arguments(outputs, inputs)
     make_graph(list(named.values()), given)
-    model = Program(named, given).model()
+    model = Program(written_out(named), given).model()
     file = Path(path)
     if model.ByteSize() > MOST_BYTES:
         data = _moved(model, f"{file.name}.data")
