@@ -11,7 +11,7 @@ from neoflow.expr.recurrence import Last, Looped, Run, Stacked
 from neoflow.expr.replace import replaced
 from neoflow.expr.tensor import Tensor, topological
 
-MOST_STEPS = 4096
+MOST_STEPS = 1024
 """Of a recurrence that is written out."""
 
 
