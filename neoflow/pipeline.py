@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -64,7 +65,7 @@ from neoflow.runtime.function import Elsewhere, Function
 from neoflow.runtime.plan import Plan
 from neoflow.runtime.records import Module
 from neoflow.target import Target, cpu_target
-from neoflow.trace import Trace
+from neoflow.trace import Trace, shown
 from neoflow.tune import Limits
 from neoflow.tune.roofs import stated
 
@@ -490,7 +491,8 @@ def compile(
     """
     roots = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     given = [inputs] if isinstance(inputs, Tensor) else list(inputs)
-    compiled = compile_program(roots, given, updates, target, precision, tune, memory=memory)
+    with shown("program") if tune is not None else nullcontext():
+        compiled = compile_program(roots, given, updates, target, precision, tune, memory=memory)
     if updates:
         _warn_of_unkept([*roots, *updates.values()], updates)
     return bind(compiled)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+from neoflow.text import notebook
+
 T = TypeVar("T")
 Listener = Callable[[str, int, int, str], None]
 """Told of a stage as it begins, of `done` of `total` of its parts, where it has any, and what there is to say of it."""
@@ -28,6 +30,24 @@ def listening(listener: Listener) -> Iterator[None]:
         yield
     finally:
         _listener.reset(token)
+
+
+@contextmanager
+def shown(what: str) -> Iterator[None]:
+    """Within, a notebook shows what is being compiled, unless somebody listens already; elsewhere nothing."""
+    place = notebook.place() if _listener.get() is None else None
+    if place is None:
+        yield
+        return
+
+    def show(stage: str, done: int, total: int, note: str) -> None:
+        place.show(notebook.bar(f"compiling the {what}: {stage}", done, total or None, note), done == total > 0)
+
+    try:
+        with listening(show):
+            yield
+    finally:
+        place.clear()
 
 
 def tell(stage: str, done: int = 0, total: int = 0, note: str = "") -> None:

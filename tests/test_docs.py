@@ -1,5 +1,6 @@
 """What the documents show is what happens."""
 
+import ast
 import doctest
 import importlib
 import inspect
@@ -138,6 +139,30 @@ def test_the_program_for_a_gpu_in_the_readme(monkeypatch):
     names: dict = {}
     exec(compile(blocks[3], "README.md", "exec"), names)
     np.testing.assert_allclose(names["value"], np.full((64, 32), np.tanh(2.56)), rtol=1e-5)
+
+
+@pytest.mark.tvm
+@pytest.mark.onnx
+def test_the_model_of_onnx_in_the_readme(monkeypatch, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    names: dict = {}
+    exec(compile(blocks[5], "README.md", "exec"), names)
+    assert names["values"].shape == (8, 16, 32, 32) and names["gradients"][0].shape == (16, 3, 3, 3)
+    assert [n.op_type for n in onnx.load("model.onnx").graph.node] == ["Conv", "Relu"]
+
+
+def test_the_readme_begins_inside_pytorch_as_its_page_does():
+    readme, page = ((ROOT / name).read_text() for name in ("README.md", "docs/pytorch.md"))
+    (said, code), (also_said, shown) = (
+        re.search(r"^(An operator that PyTorch lacks .*?)\n\n```python\n(.*?)```", text, re.M | re.S).groups()
+        for text in (readme, page)
+    )
+    written = "\n".join(line[4:] for line in shown.splitlines() if line.startswith((">>> ", "... ")))
+    statements = [s for s in ast.parse(written).body if not isinstance(s, ast.Expr) or isinstance(s.value, ast.Call)]
+    assert said == also_said
+    assert ast.dump(ast.parse(code)) == ast.dump(ast.Module(statements, []))
 
 
 @pytest.mark.tvm

@@ -1,13 +1,17 @@
 """What notebooks show of values: well-formed HTML with what a person looks for."""
 
 import re
+import sys
+import types
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow.text import html
+from neoflow import trace
+from neoflow.text import html, notebook
+from neoflow.train.progress import Bar, Lines, Notebook, reporter
 from neoflow.train.records import EpochRecord, History
 
 
@@ -66,3 +70,89 @@ def test_the_epochs_of_a_training():
         ["1", "0.5", "0.75", "2"],
     ]
     assert re.search("&lt;History 2 steps", history._repr_html_()) and "<table>" in History()._repr_html_()
+
+
+class ZMQInteractiveShell:
+    """The shell of a notebook's kernel, by its name."""
+
+
+class Output:
+    """What a display of IPython shows: each text in its place, in order."""
+
+    def __init__(self):
+        self.shown = []
+
+    def HTML(self, text):
+        return text
+
+    def display(self, text, display_id):
+        assert display_id is True
+        self.shown.append([text])
+        return types.SimpleNamespace(update=self.shown[-1].append)
+
+
+@pytest.fixture
+def output(monkeypatch):
+    """IPython as it is in the kernel of a notebook."""
+    display = Output()
+    found = types.ModuleType("IPython")
+    found.get_ipython = ZMQInteractiveShell
+    monkeypatch.setitem(sys.modules, "IPython", found)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    monkeypatch.setattr(notebook, "AGAIN", 0.0)
+    return display
+
+
+def test_outside_of_notebooks_nothing_is_shown_there(monkeypatch):
+    assert notebook.place() is None and isinstance(reporter(True), (Lines, Bar))
+    terminal = types.ModuleType("IPython")
+    terminal.get_ipython = lambda: None
+    monkeypatch.setitem(sys.modules, "IPython", terminal)
+    assert notebook.place() is None
+    with trace.shown("program"):
+        trace.tell("tune", 1, 2)
+
+
+@pytest.mark.tvm
+def test_a_trainer_shows_a_bar_in_one_place(output, capsys):
+    x, w = nf.placeholder((4, 5), name="x"), nf.parameter((4, 5), name="w", init=np.ones((4, 5), np.float32))
+    trainer = nf.Trainer(nf.sum(x * w), [w], inputs=[x])
+    trainer.fit([(np.ones((4, 5), np.float32),)] * 3, epochs=2)
+    assert type(reporter(True)) is Notebook and type(reporter(False)) is not Notebook
+    (texts,) = output.shown
+    assert any('<div>epoch 1/2 <progress value="2" max="3"></progress> 2/3 loss ' in t for t in texts)
+    assert any('epoch 2/2 <progress value="3" max="3">' in t for t in texts) and texts[-1] == ""
+    for text in texts:
+        Cells(text)
+    assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == ["epoch 1/2", "epoch 2/2"]
+
+
+def test_a_bar_waits_for_the_browser(output, monkeypatch):
+    monkeypatch.setattr(notebook, "AGAIN", 100.0)
+    place = notebook.place()
+    for n in range(5):
+        place.show(str(n))
+    place.show("<last>", is_due=True)
+    assert output.shown == [["0", "<last>"]]
+    assert "&lt;a&gt;" in notebook.bar("<a>", 0, None) and "value" not in notebook.bar("<a>", 0, None)
+
+
+def test_what_is_compiled_is_shown_unless_somebody_listens(output):
+    with trace.shown("program"):
+        trace.tell("kernels", 1, 2)
+        trace.tell("kernels", 2, 2)
+    assert output.shown == [[*(notebook.bar("compiling the program: kernels", n, 2) for n in (1, 2)), ""]]
+    with trace.listening(lambda *said: None), trace.shown("program"):
+        trace.tell("kernels", 1, 2)
+    assert len(output.shown) == 1
+
+
+@pytest.mark.tvm
+@pytest.mark.slow
+def test_a_search_shows_how_far_it_is(output):
+    x = nf.placeholder((16, 24), name="x")
+    nf.compile(nf.exp(x) * 2.0, x)
+    assert not output.shown
+    nf.compile(nf.exp(x) * 2.0, x, tune=0.2)
+    (texts,) = output.shown
+    assert any("compiling the program: " in t for t in texts) and texts[-1] == ""

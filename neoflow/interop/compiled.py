@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Any
 
-from neoflow import pipeline
-from neoflow.errors import RuntimeFault
+from neoflow import pipeline, tuning
+from neoflow.caller import caller
+from neoflow.errors import ArgumentError, RuntimeFault, shown
 from neoflow.interop.family import Case
 from neoflow.runtime.function import Function
 from neoflow.tune import Limits
 
 log = logging.getLogger("neoflow")
+
+
+def check_search(target: Any, tune: Any) -> None:
+    """Raise `ArgumentError` or `ConfigError` for what `compiled` would not take, when an operator is defined."""
+    if target is not None and (not isinstance(target, str) or not target):
+        raise ArgumentError(f"target is {shown(target)}; it is a text, as in nf.compile, or None", caller())
+    tuning.limits_of(tune)
 
 
 def compiled(case: Case, device: str, target: str | None, tune: float | Limits | None) -> Function:

@@ -7,8 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from neoflow.caller import caller
-from neoflow.errors import ArgumentError
-from neoflow.interop.signature import Signature
+from neoflow.errors import ArgumentError, shown
+from neoflow.interop.signature import Names, Signature, identifier, signature_of
+
+MOST = 1 << 20
+"""Of outputs, and of shapes that an operator is compiled for."""
 
 
 class Named:
@@ -39,6 +42,29 @@ class Named:
             "that another process finds it",
             caller(),
         )
+
+
+def decorator(
+    function: Any, make: Callable[[Callable[..., Any], Signature], Named], names: Names, name: Any, outputs: Any,
+    limit: Any,
+) -> Any:  # fmt: skip
+    """What a library's `operator` gives: the operator that `make` makes of the function, or, where there is none yet,
+    what takes one. Raises `ArgumentError` for arguments that are not what the docs of `operator` say."""
+    if function is not None and not callable(function):
+        raise ArgumentError(f"operator takes a function of tensors, not {shown(function)}", caller())
+    if name is not None and (not isinstance(name, str) or not name):
+        raise ArgumentError(f"name is {shown(name)}; it is a text", caller())
+    for what, value in (("outputs", outputs), ("limit", limit)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= MOST):
+            raise ArgumentError(f"{what} is {shown(value)}; it is an integer from 1 to {MOST}", caller())
+
+    def made(f: Callable[..., Any]) -> Named:
+        if not callable(f):
+            raise ArgumentError(f"operator takes a function of tensors, not {shown(f)}", caller())
+        wished = identifier(name or str(getattr(f, "__name__", "operator")))
+        return make(f, signature_of(f, names.unique(wished), outputs))
+
+    return made if function is None else made(function)
 
 
 class _Importing:

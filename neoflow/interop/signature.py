@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from neoflow.caller import caller
-from neoflow.errors import ArgumentError
+from neoflow.errors import ArgumentError, shown
 
 STATIC: dict[Any, str] = {int: "int", float: "float", bool: "bool", str: "str"}
 """Types of arguments that are known when the expression is written, and what each is in a schema of PyTorch."""
@@ -72,7 +72,11 @@ def signature_of(function: Callable[..., Any], name: str, outputs: int | None) -
     """Arguments that are annotated `int`, `float`, `bool` or `str`, or have such a default, are static; all others are
     tensors. outputs: when None as the annotation says, one tensor or a tuple of them. Raises `ArgumentError`."""
     hints = hints_of(function)
-    arguments = tuple(_argument(p, hints.get(p.name), name) for p in inspect.signature(function).parameters.values())
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # classes of Python itself, functions of C
+        raise ArgumentError(f"operator {name}: nothing says what {shown(function)} takes", caller()) from None
+    arguments = tuple(_argument(p, hints.get(p.name), name) for p in parameters)
     if not any(a.is_tensor for a in arguments):
         raise ArgumentError(f"operator {name} takes no tensor: nothing says what it computes on", caller())
     return Signature(name, arguments, returned(hints, name) if outputs is None else outputs)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from neoflow.text import notebook
 from neoflow.trace import listening
 
 SLOW = 0.5
@@ -122,11 +123,54 @@ class Bar(Lines):
                 shown.stop()
 
 
+class Notebook(Lines):
+    """A bar for the current epoch, shown again and again in one place, beside the lines of those that are done."""
+
+    def __init__(self, file: TextIO, place: notebook.Place):
+        super().__init__(file)
+        self._place = place
+        self._epoch, self._taken, self._note = 1, 0, ""
+        self._steps: int | None = None
+        self._is_running = False
+
+    def start(self, epochs: int, steps: int | None, epoch: int, taken: int) -> None:
+        super().start(epochs, steps, epoch, taken)
+        self._epoch, self._steps, self._taken, self._is_running = epoch + 1, steps, taken, True
+        self._draw(is_due=True)
+
+    def _draw(self, is_due: bool = False) -> None:
+        text = f"epoch {self._epoch}/{self.epochs}"
+        self._place.show(notebook.bar(text, self._taken, self._steps, self._note), is_due)
+
+    def compiling(self, text: str) -> None:
+        self._note = text
+        if self._is_running:
+            self._draw(is_due=not text)
+        elif text:
+            self._place.show(notebook.bar(text, 0, None))
+        else:
+            self._place.clear()
+
+    def step(self, loss: float) -> None:
+        self._taken, self._note = self._taken + 1, f"loss {loss:.4g}"
+        self._draw(is_due=self._taken == self._steps)
+
+    def epoch(self, number: int, values: Mapping[str, float], seconds: float) -> None:
+        super().epoch(number, values, seconds)
+        self._epoch, self._taken, self._note = min(number + 1, self.epochs), 0, ""
+
+    def stop(self) -> None:
+        self._is_running = False
+        self._place.clear()
+
+
 def reporter(show: bool, file: TextIO | None = None) -> Silent:
-    """A bar where `file` (standard error) is a terminal, lines elsewhere, nothing unless `show`."""
-    file = sys.stderr if file is None else file
+    """A bar in a notebook and where `file` (standard error) is a terminal, lines elsewhere, nothing unless `show`."""
     if not show:
         return Silent()
+    if file is None and (place := notebook.place()) is not None:
+        return Notebook(sys.stdout, place)
+    file = sys.stderr if file is None else file
     return Bar(file) if file.isatty() else Lines(file)
 
 

@@ -8,6 +8,7 @@ call that it does not make (`unsupported operand`, a missing argument) is not.
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import operator
 import traceback
@@ -363,7 +364,40 @@ def calls() -> dict[str, Call]:
         "data.chain": Call(lambda: data.chain, (10, 5, 8, 4)),
         "data.characters": Call(lambda: data.characters, (10, 5, 8)),
     }
+    for extra, rows in (("onnx", _of_onnx), ("torch", _of_torch), ("jax", _of_jax)):
+        if importlib.util.find_spec(extra) is not None:
+            found |= rows()
     return found
+
+
+def _of_onnx() -> dict[str, Call]:
+    def there(function: Callable[..., Any]) -> Callable[[], Callable[..., Any]]:
+        def made() -> Callable[..., Any]:
+            nf.onnx.save("model.onnx", x * 2.0, x)
+            return function
+
+        return made
+
+    return {
+        "nf.onnx.load": Call(there(nf.onnx.load), ("model.onnx", {"x": (4, 5)})),
+        "nf.onnx.save": Call(there(nf.onnx.save), ("written.onnx", [x * 2.0], [x])),
+        "nf.onnx model": Call(lambda: there(nf.onnx.load)()("model.onnx"), (np.zeros((4, 5), np.float32),)),
+    }
+
+
+def _expression(a: nf.Tensor, b: nf.Tensor) -> nf.Tensor:
+    return a * b
+
+
+def _of_torch() -> dict[str, Call]:
+    return {
+        "nf.torch.operator": call(nf.torch.operator, _expression),
+        "nf.torch.module": call(nf.torch.module, nf.nn.Linear(5, 3)),
+    }
+
+
+def _of_jax() -> dict[str, Call]:
+    return {"nf.jax.operator": call(nf.jax.operator, _expression)}
 
 
 def variants(row: Call) -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:

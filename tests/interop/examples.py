@@ -12,12 +12,8 @@ from torch.nn import functional as F
 import neoflow as nf
 from benchmarks import torch_operator
 from benchmarks.torch_operator import capsules_einsum, circulant_fft, gate_linear, involution_einsum
-
-
-@nf.torch.operator
-def tropical(x, w):
-    """y[b,o,t] = max[c,r](x[b,c,2t+r] + w[o,c,r])"""
-    return nf.expr("y[b,o,t] = max[c,r](x[b,c,2*t+r] + w[o,c,r])", x=x, w=w)
+from tests.interop import written
+from tests.interop.written import SHAPES
 
 
 def torch_tropical(x, w):
@@ -25,18 +21,13 @@ def torch_tropical(x, w):
     return (windows[:, None] + w[None, :, :, None]).amax((2, 4))
 
 
+tropical, attention, lookup, twice = map(
+    nf.torch.operator, (written.tropical, written.attention, written.lookup, written.twice)
+)
 capsules = nf.torch.operator(torch_operator.capsules)
 involution = nf.torch.operator(torch_operator.involution)
-circulant = nf.torch.operator(torch_operator.circulant)
+circulant = nf.torch.operator(written.circulant)
 gate = nf.torch.operator(torch_operator.gate)
-
-
-@nf.torch.operator
-def attention(q, k, v, scale: float) -> tuple[nf.Tensor, nf.Tensor]:
-    """Two results: values, and the place that weighs most, which is an integer and has no gradient."""
-    scores = nf.expr("s[b,i,j] = sum(q[b,i,d] * k[b,j,d])", q=q, k=k) * scale
-    weights = nf.nn.functional.softmax(scores)
-    return nf.expr("y[b,i,d] = sum(p[b,i,j] * v[b,j,d])", p=weights, v=v), nf.argmax(scores, axis=-1)
 
 
 def torch_attention(q, k, v, scale):
@@ -44,21 +35,8 @@ def torch_attention(q, k, v, scale):
     return scores.softmax(-1) @ v, scores.argmax(-1)
 
 
-@nf.torch.operator
-def lookup(table, ids):
-    """Reads by data, whose gradient scatters."""
-    return nf.expr("y[t,h] = tanh(table[ids[t],h])", table=table, ids=ids)
-
-
 def torch_lookup(table, ids):
     return torch.tanh(F.embedding(ids, table))
-
-
-@nf.torch.operator
-def twice(x, w):
-    """Two products: the first is kept for the backward pass, where it is slow to compute again."""
-    h = nf.tanh(nf.expr("h[b,o] = sum(x[b,i] * w[i,o])", x=x, w=w))
-    return nf.expr("y[b,i] = sum(h[b,o] * w[i,o])", h=h, w=w)
 
 
 def torch_twice(x, w):
@@ -84,15 +62,15 @@ class Example:
         return [drawn(a) for a in self.arguments]
 
 
-IDS = torch.tensor([1, 0, 3, 3, 2])
+IDS = torch.tensor(written.IDS)
 EXAMPLES = {
-    "tropical": Example(tropical, torch_tropical, ((2, 3, 9), (4, 3, 3))),
+    "tropical": Example(tropical, torch_tropical, SHAPES["tropical"]),
     "capsules": Example(capsules, capsules_einsum, ((2, 2, 5, 5, 2, 3), (3, 2, 3, 3, 3, 2), 2)),
     "involution": Example(involution, involution_einsum, ((2, 4, 5, 6), (2, 2, 2, 3, 4, 4))),
-    "circulant": Example(circulant, circulant_fft, ((3, 2, 4), (3, 2, 4))),
+    "circulant": Example(circulant, circulant_fft, SHAPES["circulant"]),
     "gate": Example(gate, gate_linear, ((2, 3), (2, 4), (4, 3), (4, 4), (4,), (4,), (4,), (4,))),
     "gate without bias": Example(gate, gate_linear, ((2, 3), (2, 4), (4, 3), (4, 4), (4,), (4,), (4,), None)),
-    "attention": Example(attention, torch_attention, ((2, 3, 4), (2, 5, 4), (2, 5, 3), 0.5)),
+    "attention": Example(attention, torch_attention, SHAPES["attention"]),
     "lookup": Example(lookup, torch_lookup, ((4, 3), IDS)),
-    "twice": Example(twice, torch_twice, ((2, 40), (40, 3))),
+    "twice": Example(twice, torch_twice, SHAPES["twice"]),
 }

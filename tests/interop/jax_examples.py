@@ -11,25 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import neoflow as nf
-
-
-def tropical(x, w):
-    return nf.expr("y[b,o,t] = max[c,r](x[b,c,2*t+r] + w[o,c,r])", x=x, w=w)
+from tests.interop import written
+from tests.interop.written import SHAPES, attention, circulant, lookup, tropical, twice
 
 
 def jnp_tropical(x, w):
     places = 2 * jnp.arange((x.shape[2] - w.shape[2]) // 2 + 1)[:, None] + jnp.arange(w.shape[2])
     return (x[:, None, :, places] + w[None, :, :, None]).max((2, 4))
-
-
-def circulant(x, w):
-    """Blocks that are given by their first columns."""
-    j, k, size = nf.axis(x.shape[1], "j"), nf.axis(x.shape[2], "k"), x.shape[2]
-    return nf.compute(
-        (x.shape[0], w.shape[0], size),
-        lambda b, i, n: nf.sum(x[b, j, k] * w[i, j, (n - k) % size], axis=[j, k]),
-        name="y",
-    )
 
 
 def jnp_circulant(x, w):
@@ -48,31 +36,13 @@ def jnp_gate(x, h, u, w, bias=None):
     return jax.nn.sigmoid((x @ u.T) * (h @ w.T) + (0 if bias is None else bias))
 
 
-def attention(q, k, v, scale: float) -> tuple[nf.Tensor, nf.Tensor]:
-    """Two results: values, and the place that weighs most, which is an integer and has no gradient."""
-    scores = nf.expr("s[b,i,j] = sum(q[b,i,d] * k[b,j,d])", q=q, k=k) * scale
-    weights = nf.nn.functional.softmax(scores)
-    return nf.expr("y[b,i,d] = sum(p[b,i,j] * v[b,j,d])", p=weights, v=v), nf.argmax(scores, axis=-1)
-
-
 def jnp_attention(q, k, v, scale):
     scores = jnp.einsum("bid,bjd->bij", q, k) * scale
     return jnp.einsum("bij,bjd->bid", jax.nn.softmax(scores), v), scores.argmax(-1)
 
 
-def lookup(table, ids):
-    """Reads by data, whose gradient scatters."""
-    return nf.expr("y[t,h] = tanh(table[ids[t],h])", table=table, ids=ids)
-
-
 def jnp_lookup(table, ids):
     return jnp.tanh(table[ids])
-
-
-def twice(x, w):
-    """Two products: the first is kept for the backward pass, where it is slow to compute again."""
-    h = nf.tanh(nf.expr("h[b,o] = sum(x[b,i] * w[i,o])", x=x, w=w))
-    return nf.expr("y[b,i] = sum(h[b,o] * w[i,o])", h=h, w=w)
 
 
 def jnp_twice(x, w):
@@ -94,13 +64,13 @@ class Example:
         return drawn, [n for n, a in enumerate(self.arguments) if isinstance(a, tuple)]
 
 
-IDS = np.array([1, 0, 3, 3, 2], np.int32)
+IDS = np.array(written.IDS, np.int32)
 EXAMPLES = {
-    "tropical": Example(tropical, jnp_tropical, ((2, 3, 9), (4, 3, 3))),
-    "circulant": Example(circulant, jnp_circulant, ((3, 2, 4), (3, 2, 4))),
+    "tropical": Example(tropical, jnp_tropical, SHAPES["tropical"]),
+    "circulant": Example(circulant, jnp_circulant, SHAPES["circulant"]),
     "gate": Example(gate, jnp_gate, ((2, 3), (2, 4), (4, 3), (4, 4), (4,))),
     "gate without bias": Example(gate, jnp_gate, ((2, 3), (2, 4), (4, 3), (4, 4), None)),
-    "attention": Example(attention, jnp_attention, ((2, 3, 4), (2, 5, 4), (2, 5, 3), 0.5)),
+    "attention": Example(attention, jnp_attention, SHAPES["attention"]),
     "lookup": Example(lookup, jnp_lookup, ((4, 3), IDS)),
-    "twice": Example(twice, jnp_twice, ((2, 40), (40, 3))),
+    "twice": Example(twice, jnp_twice, SHAPES["twice"]),
 }

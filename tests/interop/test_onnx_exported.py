@@ -86,6 +86,9 @@ def test_it_runs_as_onnxruntime_and_trains_as_pytorch(kind, tmp_path):
     m = nf.onnx.load(path, {"batch": x.shape[0]})
     (expected,) = ort.InferenceSession(path).run(None, {"x": x.numpy()})
     np.testing.assert_allclose(m(x.numpy())[0], expected, rtol=1e-3, atol=1e-4)
+    nf.onnx.save(tmp_path / "again.onnx", m)
+    (again,) = ort.InferenceSession(str(tmp_path / "again.onnx")).run(None, {"x": x.numpy()})
+    np.testing.assert_allclose(again, expected, rtol=1e-3, atol=1e-4)
 
     named = {p.name: p for p in m.parameters()}
     theirs = dict(net.named_parameters())

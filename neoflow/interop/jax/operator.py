@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,11 +14,11 @@ from neoflow import dtype as dt
 from neoflow.caller import caller
 from neoflow.errors import ArgumentError, RuntimeFault
 from neoflow.expr.tensor import Tensor
-from neoflow.interop.compiled import compiled
+from neoflow.interop.compiled import check_search, compiled
 from neoflow.interop.family import LIMIT, Case, Family, Spec
 from neoflow.interop.jax.calls import Call, register
-from neoflow.interop.named import Named
-from neoflow.interop.signature import Names, Signature, identifier, signature_of
+from neoflow.interop.named import Named, decorator
+from neoflow.interop.signature import Names, Signature
 from neoflow.runtime.function import Function
 from neoflow.tune import Limits
 
@@ -144,8 +145,10 @@ def operator(
     program that is compiled; what was found is found again by every later process. limit: how many shapes there may be.
     """
 
-    def make(f: Callable[..., Any]) -> Operator:
-        wished = identifier(name or str(getattr(f, "__name__", "operator")))
-        return Operator(f, signature_of(f, _names.unique(wished), outputs), target, tune, limit)
+    check_search(target, tune)
+    make = partial(_made, target=target, tune=tune, limit=limit)
+    return decorator(function, make, _names, name, outputs, limit)
 
-    return make if function is None else make(function)
+
+def _made(function: Callable[..., Any], signature: Signature, **options: Any) -> Operator:
+    return Operator(function, signature, **options)

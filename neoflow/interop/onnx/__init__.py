@@ -7,7 +7,8 @@ except ImportError as error:
 
 from neoflow.boundary import publish
 from neoflow.interop.onnx.model import Model, load
+from neoflow.interop.onnx.saving import save
 
-__all__ = ["Model", "load"]
+__all__ = ["Model", "load", "save"]
 
-publish(globals(), ["load"])
+publish(globals(), ["load", "save"])

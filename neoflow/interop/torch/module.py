@@ -15,7 +15,7 @@ from neoflow.expr.replace import replaced
 from neoflow.expr.tensor import Parameter, Tensor
 from neoflow.interop.family import LIMIT
 from neoflow.interop.signature import Argument, Signature, hints_of, identifier, returned
-from neoflow.interop.torch.operator import Operator, unique
+from neoflow.interop.torch.operator import NAMES, Operator
 from neoflow.nn.form import inference, make_unique, state
 from neoflow.nn.layers import Layer
 from neoflow.nn.model import Model
@@ -156,7 +156,9 @@ def module(
     for use in uses:
         names = (*use.inputs, *(f"p{n}_{identifier(p.name)}" for n, p in enumerate(parameters)))
         outputs = (use.outputs or 1) + len(kept) if use.keeps and kept else use.outputs
-        name = unique(f"{identifier(layer.name)}_{'training' if use.is_training else 'inference'}_{len(use.inputs)}")
+        name = NAMES.unique(
+            f"{identifier(layer.name)}_{'training' if use.is_training else 'inference'}_{len(use.inputs)}"
+        )
         signature = Signature(name, tuple(Argument(n) for n in names), outputs)
         held = tuple(kept) if use.keeps else ()
         operator = Operator(_Written(use.expression, parameters, held), signature, target, tune, limit, autocast)

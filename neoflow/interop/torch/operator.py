@@ -11,22 +11,25 @@ find them in the next process:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from neoflow.caller import caller
-from neoflow.errors import ArgumentError
+from neoflow.errors import ArgumentError, shown
+from neoflow.interop.compiled import check_search
 from neoflow.interop.family import LIMIT, Case, Family
-from neoflow.interop.named import Named
-from neoflow.interop.signature import Names, Signature, identifier, signature_of
+from neoflow.interop.named import Named, decorator
+from neoflow.interop.signature import Names, Signature
 from neoflow.interop.torch.derivatives import Transformed, keep, over, pulled
+from neoflow.interop.torch.direct import Direct, is_plain, key_of
 from neoflow.interop.torch.tensors import Run, empty_results, runner, spec_of
 from neoflow.tune import Limits
 
 _NAMESPACE = "neoflow"
 _AUTOCAST = ("cpu", "cuda")
-unique = Names().unique
+NAMES = Names()
 
 
 class Operator(Named):
@@ -55,6 +58,8 @@ class Operator(Named):
         self._has_inner = True
         """False once a program was written that computes nothing but its results"""
         self._runs: dict[Any, Run] = {}
+        self._plain: dict[Any, Run] = {}
+        self._tracked: dict[Any, tuple[Case, Run, tuple[bool, ...]]] = {}
         self._saves: dict[Any, bool] = {}
         self._known: dict[Any, Case] = {}
         self.op, self.saving, self.derived = self._registered(autocast)
@@ -62,6 +67,10 @@ class Operator(Named):
     def __call__(self, *args: Any, **named: Any) -> Any:
         if named or len(args) != self._count:
             args = self.signature.filled(args, named)
+        if not torch.compiler.is_compiling() and is_plain():
+            found = self._direct(args)
+            if found is not None:
+                return self._given(found)
         if torch.is_grad_enabled():
             wanted = []
             for n in self._tensors:
@@ -77,6 +86,32 @@ class Operator(Named):
                 found = self.saving(*args, wanted)
                 return tuple(found[: self.signature.outputs]) if self.signature.outputs else found[0]
         return self.op(*args)
+
+    def _direct(self, args: Sequence[Any]) -> Sequence[torch.Tensor] | None:
+        """The results of a call that PyTorch's dispatcher would add nothing to but its time; None of another, and of
+        one with tensors like which there were none."""
+        try:
+            key = key_of(args)
+            run = self._plain.get(key)
+        except TypeError:  # symbolic extents
+            return None
+        if run is None:
+            if key is not None and (known := self._runs.get(_key(args))) is not None:
+                self._plain[key] = known
+            return None
+        wanted = torch.is_grad_enabled() and [n for n in self._there(args) if args[n].requires_grad]
+        if not wanted:
+            return run(self._values(args))
+        made = self._tracked.get((*wanted, key))
+        if made is None:
+            case = self.case(args)
+            if self._is_saving(args, wanted):
+                case = self._saving_case((*args, wanted))
+                place = (*wanted, *_key(args))
+                run = self._runs.get(place) or self._run(place, case, self._values(args))
+            needed = tuple([n in wanted for n in self._there(args)])
+            made = self._tracked[(*wanted, key)] = (case, run, needed)
+        return Direct.apply(self, *made, *self._values(args))[: self.signature.count]
 
     # ----------------------------------------------------------------------------------------------------- its cases
 
@@ -156,7 +191,7 @@ class Operator(Named):
         gives = f"({', '.join(['Tensor'] * self.signature.outputs)})" if self.signature.outputs else "Tensor"
         own = _define(name, f"({takes}) -> {gives}", self._compute)
         saving = _define(f"{name}_saving", f"({takes}, int[] wanted) -> Tensor[]", self._compute_saving)
-        derived = _define(f"{name}_derived", "(Tensor[] values, str of) -> Tensor[]", self._compute_derived)
+        derived = _define(f"{name}_derived", "(Tensor[] values, str of) -> Tensor[]", self.derived_run)
         own.register_fake(lambda *args: self._given(empty_results(self.case(args), self._values(args)[0])))
         saving.register_fake(lambda *args: empty_results(self._saving_case(args), self._values(args[:-1])[0]))
         derived.register_fake(lambda values, of: empty_results(self._family.of(of), values[0]))
@@ -193,7 +228,7 @@ class Operator(Named):
         run = self._runs.get(key) or self._run(key, self._saving_case(args), values)
         return run(values)
 
-    def _compute_derived(self, values: list[torch.Tensor], of: str) -> list[torch.Tensor]:
+    def derived_run(self, values: Sequence[torch.Tensor], of: str) -> list[torch.Tensor]:
         key = (of, values[0].is_cpu)
         run = self._runs.get(key) or self._run(key, self._family.of(of), values)
         return run(values)
@@ -281,9 +316,12 @@ def operator(
     many shapes there may be. autocast: what floats become under `torch.autocast`; None: they stay.
     """
 
-    def make(f: Callable[..., Any]) -> Operator:
-        wished = identifier(name or str(getattr(f, "__name__", "operator")))
-        signature = signature_of(f, unique(wished), outputs)
-        return Operator(f, signature, target, tune, limit, autocast)
+    if autocast is not None and not isinstance(autocast, torch.dtype):
+        raise ArgumentError(f"autocast is {shown(autocast)}; it is a dtype of PyTorch, or None", caller())
+    check_search(target, tune)
+    make = partial(_made, target=target, tune=tune, limit=limit, autocast=autocast)
+    return decorator(function, make, NAMES, name, outputs, limit)
 
-    return make if function is None else make(function)
+
+def _made(function: Callable[..., Any], signature: Signature, **options: Any) -> Operator:
+    return Operator(function, signature, **options)

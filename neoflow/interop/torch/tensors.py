@@ -50,7 +50,7 @@ class _OnCpu:
 
     def __init__(self, case: Case, function: Function):
         self._function, self._run_at = function, function.run_at
-        self._outputs = [(shape, DTYPES[dtype]) for dtype, shape in case.outputs]
+        self._like = [torch.empty((), dtype=DTYPES[dtype]).expand(shape) for dtype, shape in case.outputs]
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         addresses = []
@@ -62,7 +62,7 @@ class _OnCpu:
                 address = t.data_ptr()
                 copies.append(t)  # until the run is over
             addresses.append(address)
-        results = [torch.empty(shape, dtype=dtype) for shape, dtype in self._outputs]
+        results = [torch.empty_like(t) for t in self._like]
         addresses += [t.data_ptr() for t in results]
         try:
             self._run_at(addresses)

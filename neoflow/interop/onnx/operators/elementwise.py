@@ -136,6 +136,21 @@ def _dequantize(x: Tensor, scale: Tensor, zero: Tensor | None = None, *, axis: i
     return y * nf.reshape(scale, shape)
 
 
+def _quantize(
+    x: Tensor, scale: Tensor, zero: Tensor | None = None, *, axis: int = 1, saturate: int = 1,
+    output_dtype: int = 0, precision: int = 0, block_size: int = 0,
+) -> Tensor:  # fmt: skip
+    """To int8 and int16, of a tensor or of an axis; saturate is about floats of 8 bits."""
+    expect(not block_size, "blocks are not known")
+    dtype = zero.dtype if zero is not None else dtype_of(output_dtype or 2)
+    shape = [n if d == axis % max(x.rank, 1) else 1 for d, n in enumerate(x.shape)] if scale.size > 1 else []
+    y = nf.round(x / nf.reshape(nf.cast(scale, x.dtype), shape))
+    if zero is not None:
+        y = y + nf.reshape(nf.cast(zero, y.dtype), shape)
+    low, high = dt.ENDS[dtype]
+    return nf.cast(nf.minimum(nf.maximum(y, float(low)), float(high)), dtype)
+
+
 ROWS = (
     Row("Add", lambda a, b: a + b),
     Row("Sub", lambda a, b: a - b),
@@ -205,6 +220,7 @@ ROWS = (
     Row("Identity", lambda x: x),
     Row("Dropout", _dropout, known=(1, 2), counts=True),
     Row("DequantizeLinear", _dequantize),
+    Row("QuantizeLinear", _quantize),
 )
 
 __all__ = ["ROWS", "cast", "converted"]

@@ -157,6 +157,19 @@ def _cumulative(x: Tensor, axis: np.ndarray, *, exclusive: int = 0, reverse: int
     return nf.flip(y, d) if reverse else y
 
 
+def _products(x: Tensor, axis: np.ndarray, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
+    """y[i] = the product of x[k] over k <= i, or over k < i; from the end where it is reversed."""
+    (d,) = dims_of([axis.item()], x.rank)
+    k = nf.axis(x.shape[d], "k")
+
+    def body(*ix: Any) -> Any:
+        i, e = (k, ix[d]) if not reverse else (ix[d], k)
+        counts = i < e if exclusive else i <= e
+        return nf.prod(nf.select(counts, x[(*ix[:d], k, *ix[d + 1 :])], 1), axis=[k])
+
+    return nf.compute(x.shape, body)
+
+
 ROWS = (
     _row("ReduceSum", lambda x, d, k: nf.sum(x, d, k), lambda x: x),
     _row("ReduceMean", _mean, lambda x: x),
@@ -182,4 +195,5 @@ ROWS = (
     Row("MeanVarianceNormalization", _mean_variance),
     Row("LRN", _lrn),
     Row("CumSum", _cumulative, known=(1,)),
+    Row("CumProd", _products, known=(1,)),
 )

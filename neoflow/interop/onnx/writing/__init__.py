@@ -1,0 +1,1 @@
+"""From expressions to the nodes of an ONNX graph."""
