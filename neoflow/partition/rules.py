@@ -226,12 +226,19 @@ def _may_go_by_rows(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
 
 
 def _what_it_moves(state: Kernels, n: int) -> Iterator[Merge]:
-    """The kernel that makes what kernel n moves; by as many rows as they share."""
+    """The kernel that makes what kernel n moves; by as many rows as they share, or by fewer, longer ones."""
     members = state.kernels[n].members if n in state.kernels else ()
     if members and all(len(state.storage.closures[m]) == 1 and is_move(m.definition) for m in members):
         for first in state.sources(state.kernels[n]):
-            if first != n and n in state.kernels:
-                yield Merge(first, n, _common_rows(state.storage, state.kernels[first].members + members))
+            if first == n or n not in state.kernels:
+                continue
+            made = state.kernels[first].members
+            rows = _common_rows(state.storage, made + members)
+            yield Merge(first, n, rows)
+            has_own_loops = any(is_contraction(m.definition) for m in made)
+            while n in state.kernels and rows > 1 and not has_own_loops:
+                rows -= 1
+                yield Merge(first, n, rows)
 
 
 def _may_move_rows(facts: Facts, state: Kernels, merge: Merge) -> Verdict:

@@ -53,14 +53,28 @@ def test_a_padded_copy_is_written_with_what_it_is_of(before):
         np.testing.assert_allclose(values[t], wanted, rtol=1e-12, atol=1e-12)
 
 
+def test_short_rows_are_taken_together():
+    def widened(t):
+        def body(b, c, p, q):
+            return nf.select((q >= 1) & (q < 1 + P), t[b, c, p, q - 1], 0.0)
+
+        return nf.compute((B, C, P, P + 2), body, name="widened")
+
+    _, parts = divided(*program(move=widened))
+    assert reasons(parts) == ["a row has 8 elements: loops across rows are faster"]
+    assert reasons(parts, is_ok=True) == ["it moves what is made in the same rows, 2 dimensions of them"]
+    assert [c.subgraph.rows for c in parts.calls] == [2]
+
+
 def test_other_rows_short_ones_and_contractions_stay_apart():
     x, roots = program(move=lambda t: nf.transpose(t, (3, 2, 1, 0)))
     _, parts = divided(x, roots)
     assert reasons(parts) == ["they share no rows at which one reads the other"]
     _, parts = divided(*program((B, C, 2, 2)))
-    assert reasons(parts) == ["a row has 16 elements: loops across rows are faster"]
+    too_few = "threads would share 2 rows of 256 elements"
+    assert reasons(parts) == ["a row has 16 elements: loops across rows are faster", too_few]
     _, parts = divided(*program((1, 2, P, P)))
-    assert reasons(parts) == ["threads would share 2 rows of 64 elements"]
+    assert reasons(parts)[0] == "threads would share 2 rows of 64 elements"
     _, parts = divided(*program((1, 8, 128, 128)))
     assert "what lies between the nodes exceeds 65536 bytes a row" in reasons(parts)[0]
     w, k = nf.placeholder((C, C), name="w"), nf.axis(C, "k")
@@ -72,7 +86,7 @@ def test_other_rows_short_ones_and_contractions_stay_apart():
 
 def test_few_rows_stay_apart_on_a_gpu():
     x, roots = program()
-    assert reasons(divided(x, roots, choose=object_for_gpu)[1]) == ["threads would share 32 rows of 64 elements"]
+    assert reasons(divided(x, roots, choose=object_for_gpu)[1])[0] == "threads would share 32 rows of 64 elements"
 
 
 @pytest.mark.tvm
