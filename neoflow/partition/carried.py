@@ -25,7 +25,9 @@ def carried(cut: Partition, graph: Graph, now: Mapping[Tensor, Tensor]) -> Parti
 
     Raises `PartitionError` where the computes of a kernel are none any more.
     """
-    calls = [_carried(call, now) for call in cut.calls]
+    kernels = [call for call in cut.calls if isinstance(call, KernelCall)]
+    assert len(kernels) == len(cut.calls), "loops are put together of kernels afterwards, see `compose`"
+    calls = [_carried(call, now) for call in kernels]
     views = {now[t]: View(now[v.base], v.offset, v.is_part) for t, v in cut.views.items()}
     wholes = {now[t]: tuple(_counterpart(p, now) for p in parts) for t, parts in cut.wholes.items()}
     known = set(now.values())
