@@ -19,11 +19,11 @@ from neoflow.expr.ir import Axis
 from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Compute, Definition, Parameter, Tensor
 from neoflow.graph import FEW, Derivation, Graph, Layout, Wish, block_axis, operands, pack_shared
-from neoflow.graph.packing import reading
+from neoflow.graph.packing import counterparts, reading
 from neoflow.loops import default_schedule, problem_of
 from neoflow.loops.problem import NestProblem
 from neoflow.loops.tile import estimated_cycles, pieces, sides
-from neoflow.partition import Partition, Subgraph
+from neoflow.partition import Partition, Subgraph, carried
 from neoflow.target import Target
 from neoflow.trace import tick
 
@@ -85,12 +85,14 @@ def lay_out(
         changed, derivation = pack_shared(graph, wishes)
         if not derivation.steps:
             return Layouts(graph, derivation, before, before, 0, first)
-        second = cut(changed)
-        then = kernels_of(second)
-        kept = _of_use(graph, requests, wishes, kernels, then, target)
+        second = carried(first, changed, counterparts(graph, changed))
+        kept = _of_use(graph, requests, wishes, kernels, kernels_of(second), target)
         if len(kept) == len(wishes):
-            after = packed_bytes(then, target)
-            return Layouts(changed, derivation, before, after, sum(t.nbytes for t in packed_tensors(changed)), second)
+            packed = packed_tensors(changed)
+            if any(isinstance(t, Compute) and isinstance(t.inputs[0], Compute) for t in packed):
+                second = cut(changed)  # what is computed, and packed then, may now be computed where it is packed
+            after = packed_bytes(kernels_of(second), target)
+            return Layouts(changed, derivation, before, after, sum(t.nbytes for t in packed), second)
         wishes = kept
 
 

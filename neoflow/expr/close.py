@@ -25,6 +25,7 @@ from neoflow.expr.ir import (
     rewrite,
 )
 from neoflow.expr.limits import excess
+from neoflow.expr.memo import memo_of
 from neoflow.expr.tensor import Compute, Definition, Tensor, tensor_of
 
 
@@ -213,7 +214,15 @@ def define(
 def build(shape: tuple[int, ...], body: Expr, inputs: tuple[Tensor, ...], name: str) -> Compute:
     """A compute of a body that is already closed over `inputs` (axes 0..rank-1 its own); drops unread inputs.
 
-    What the compiler itself derives comes through here: numbering is made canonical again, bounds are proved again.
+    What the compiler itself derives comes through here: numbering is made canonical again, bounds are proved again. Of
+    equal bodies that is done once: what is repeated in a program is rewritten alike.
     """
-    body = _opened(body, inputs, {})
-    return define(shape, tuple(Axis(i, n) for i, n in enumerate(shape)), body, name)
+    known, place = memo_of(body), dict[Tensor, int]()
+    key = (build, shape, tuple((place.setdefault(t, n), t.shape, t.dtype) for n, t in enumerate(inputs)))
+    if key not in known:
+        made = define(shape, tuple(Axis(i, n) for i, n in enumerate(shape)), _opened(body, inputs, {}), name)
+        if not any(isinstance(n, Read) and isinstance(n.source, Tensor) for n in postorder(body)):
+            known[key] = made.definition, tuple(place[t] for t in made.inputs), made.axis_names
+        return made
+    definition, used, names = known[key]
+    return Compute(definition, tuple(inputs[n] for n in used), name, names)

@@ -153,6 +153,22 @@ def pack_shared(graph: Graph, wishes: Sequence[Wish]) -> tuple[Graph, Derivation
     return run(graph, Pass("layouts", (PackShared(wishes=tuple(wishes)),), after=(MergeEqual(),)))
 
 
+def counterparts(before: Graph, after: Graph) -> dict[Tensor, Tensor]:
+    """Of each tensor of a graph what it became by `pack_shared`; what is packed is no counterpart of anything."""
+    found: dict[Tensor, Tensor] = {}
+    stack: list[tuple[Tensor, Tensor]] = list(zip(before.roots, after.roots, strict=True))
+    while stack:
+        old, new = stack.pop()
+        if old in found:
+            continue
+        found[old] = new
+        if isinstance(old, Compute) and isinstance(new, Compute):
+            for i, j in zip(old.inputs, new.inputs, strict=True):
+                is_packed = i.shape != j.shape and isinstance(j, Compute)
+                stack.append((i, j.inputs[0] if is_packed and isinstance(j, Compute) else j))
+    return found
+
+
 # ------------------------------------------------------------------------------------------------ what is packed
 
 

@@ -123,6 +123,7 @@ class _View:
 
     def __init__(self, editor: Editor, summed: frozenset[Axis]):
         self.editor, self.summed = editor, summed
+        self._behind: dict[Expr, Expr | None] = {}
 
     def depends(self, e: Expr) -> bool:
         return not e.free.isdisjoint(self.summed)
@@ -134,9 +135,14 @@ class _View:
         return rewrite(e, rule)
 
     def behind(self, read: Expr) -> Expr | None:
-        """What is read, over the axes of the reader; None where that is no elementwise compute."""
+        """What is read, over the axes of the reader; None where that is no elementwise compute that could be linear."""
+        if read not in self._behind:
+            self._behind[read] = self._seen_through(read)
+        return self._behind[read]
+
+    def _seen_through(self, read: Expr) -> Expr | None:
         t = read.source if isinstance(read, Read) else None
-        if not isinstance(t, Compute) or t.definition.has_reduction:
+        if not isinstance(t, Compute) or not _is_linear(t.definition.body):
             return None
         at = dict(zip(t.definition.axes, read.indices, strict=True)) if isinstance(read, Read) else {}
         body = self.editor.while_it_stays(
@@ -186,8 +192,7 @@ class _View:
         """The terms of what is read, where that is linear and has some; else what is read is a factor."""
         term = Term(1.0, (), (read,))
         inside = self.behind(read) if depth else None
-        is_linear = isinstance(inside, Read) or (isinstance(inside, Apply) and inside.fn in _LINEAR)
-        if inside is None or not is_linear or self.is_centred(term):
+        if inside is None or not _is_linear(inside) or self.is_centred(term):
             return [term]
         return self.terms(inside, depth - 1) or [term]
 
@@ -271,3 +276,7 @@ class _View:
 
 
 _LINEAR = ("mul", "add", "sub", "neg")
+
+
+def _is_linear(e: Expr) -> bool:
+    return isinstance(e, Read) or (isinstance(e, Apply) and e.fn in _LINEAR)

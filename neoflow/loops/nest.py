@@ -76,10 +76,14 @@ class Nest:
             decides = outer.extent > 1 and inner.extent > 1
             if decides and (reduced, n) in apart:
                 continue
+            addresses = index_roots(nest.expressions)
+            linear = [_go_as_one(e, outer, inner) for e in addresses] if decides else [None] * len(addresses)
+            if False in linear:
+                continue
             fused = fresh(nest, outer.extent * inner.extent, first)
             mapping = _split(fused, outer, inner)
-            addresses = index_roots(nest.expressions)
-            if all(is_smooth(affine.simplify(substitute(e, mapping)), fused) for e in addresses):
+            others = [e for e, found in zip(addresses, linear, strict=True) if found is None]
+            if all(is_smooth(affine.simplify(substitute(e, mapping)), fused) for e in others):
                 nest = nest.substituted(mapping)
                 done[n : n + 2] = [fused]
                 met += [(reduced, n)] if decides else []
@@ -110,6 +114,15 @@ def fresh(nest: Nest, extent: int, first: int = FIRST_FUSED) -> Axis:
 
 def _free(expressions: tuple[Expr, ...]) -> set[Axis]:
     return set().union(*(e.free for e in expressions)) if expressions else set()
+
+
+def _go_as_one(address: Expr, outer: Axis, inner: Axis) -> bool | None:
+    """Whether an address that is linear in two axes goes along them as one; None where it is not linear."""
+    terms, _ = affine.linear(address)
+    for atom in terms:
+        if atom is not outer and atom is not inner and (outer in atom.free or inner in atom.free):
+            return None
+    return terms.get(outer, 0) == terms.get(inner, 0) * inner.extent
 
 
 def _split(fused: Axis, outer: Axis, inner: Axis) -> dict[Expr, Expr]:

@@ -76,9 +76,13 @@ class NestProblem:
     memo: Memo = field(default_factory=Memo, repr=False)
 
     @cached_property
+    def _fused(self) -> tuple[Nest, tuple[Boundary, ...]]:
+        return self.nest.fusing(frozenset())
+
+    @property
     def boundaries(self) -> tuple[Boundary, ...]:
         """Where neighbouring axes may become one: a bit each of the knob `fuse`, the first one the lowest."""
-        return self.nest.fusing(frozenset())[1]
+        return self._fused[1]
 
     @property
     def all_fused(self) -> int:
@@ -88,6 +92,8 @@ class NestProblem:
     def fused(self, knobs: Chosen) -> Nest:
         """The nest with the axes fused that the knob `fuse` says."""
         mask = int(knobs["fuse"])
+        if mask == self.all_fused:
+            return self._fused[0]
         apart = frozenset(b for n, b in enumerate(self.boundaries) if not mask >> n & 1)
         return self.memo.once(("fused", mask), lambda: self.nest.fused(apart))
 

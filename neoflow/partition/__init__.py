@@ -15,6 +15,7 @@ it pays: rows in `choose`. Tests: `tests/partition/test_rules.py`, whose laws go
 """
 
 from neoflow.partition.calls import Decision, KernelCall, Partition, View
+from neoflow.partition.carried import carried
 from neoflow.partition.choose import object_for_gpu, object_to
 from neoflow.partition.compose import compose
 from neoflow.partition.cost import Cost, cost_of, objective, reward
@@ -39,6 +40,7 @@ __all__ = [
     "Verdict",
     "View",
     "can_overwrite",
+    "carried",
     "compose",
     "cost_of",
     "flattened",

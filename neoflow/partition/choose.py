@@ -30,7 +30,7 @@ from neoflow.partition.copies import instructions
 from neoflow.partition.facts import is_view, reads_across, reads_columns, reduces
 from neoflow.partition.graph_facts import Facts
 from neoflow.partition.kernels import Kernels, Merge
-from neoflow.partition.rules import ALONGSIDE, EPILOGUES, INLINING, PARTS, ROW_KERNELS, SIBLINGS, VIEWS
+from neoflow.partition.rules import ALONGSIDE, EPILOGUES, INLINING, MOVES, PARTS, ROW_KERNELS, SIBLINGS, VIEWS
 from neoflow.partition.storage import Storing
 
 COSTLY = 10
@@ -107,6 +107,8 @@ def object_for_gpu(rule: str, facts: Facts, state: Any, candidate: Any) -> str |
             if part.offset * dt.itemsize(candidate.dtype) % ACCESS_BYTES:
                 name, at = candidate.inputs[part.slot].name, part.offset * dt.itemsize(candidate.dtype)
                 return f"{name} would begin at byte {at}, no multiple of {ACCESS_BYTES}"
+    if rule == MOVES.name and (few := _moved_rows_are_few(facts, state, candidate, GPU_ROWS)) is not None:
+        return few
     if rule in (ROW_KERNELS.name, ALONGSIDE.name):
         few = _rows_are_few(facts, state, candidate, GPU_ROWS, GPU_LONG_ROW)
         return few or object_to(rule, facts, state, candidate)
@@ -309,11 +311,22 @@ def _rows_are_few(
     facts: Facts, state: Kernels, merge: Merge, least: int = MIN_ROWS, long: int = LONG_ROW
 ) -> str | None:
     """least, long: rows of which all threads have some; elements of a row that is worth to be shared among them."""
-    rows = math.prod(state.kernels[merge.first].head.shape[: merge.rows])
-    width = max(points(m.definition) for m in state.merged(merge).members) // rows
+    rows, width = _rows_of(state, merge)
     if rows >= least or width < long or not _is_in_pieces(state, merge):
         return None
     return f"threads would share {rows} rows of {width} elements"
+
+
+def _moved_rows_are_few(facts: Facts, state: Kernels, merge: Merge, least: int = MIN_ROWS) -> str | None:
+    """What only moves goes as fast by itself, shared among all threads."""
+    rows, width = _rows_of(state, merge)
+    return None if rows >= least else f"threads would share {rows} rows of {width} elements"
+
+
+def _rows_of(state: Kernels, merge: Merge) -> tuple[int, int]:
+    """How many there are, and the elements of one."""
+    rows = math.prod(state.kernels[merge.first].head.shape[: merge.rows])
+    return rows, max(points(m.definition) for m in state.merged(merge).members) // rows
 
 
 def _is_in_pieces(state: Kernels, merge: Merge) -> bool:
@@ -357,6 +370,11 @@ OBJECTIONS = (
     Objection(ROW_KERNELS.name, "a row is large", _row_is_large),
     Objection(ROW_KERNELS.name, "rows are long", _rows_are_long),
     Objection(ROW_KERNELS.name, "rows are few", _rows_are_few),
+    Objection(MOVES.name, "a contraction has its own loops", _has_its_own_loops),
+    Objection(MOVES.name, "a row is short", _row_is_short),
+    Objection(MOVES.name, "a row is large", _row_is_large),
+    Objection(MOVES.name, "rows are long", _rows_are_long),
+    Objection(MOVES.name, "rows are few", _moved_rows_are_few),
     Objection(ALONGSIDE.name, "a contraction has its own loops", _has_its_own_loops),
     Objection(ALONGSIDE.name, "a row is a column", _row_is_a_column),
     Objection(ALONGSIDE.name, "a row is short", _row_is_short),

@@ -13,7 +13,7 @@ from neoflow.partition.calls import Decision, Partition, in_order
 from neoflow.partition.choose import Choice, object_to
 from neoflow.partition.graph_facts import Facts
 from neoflow.partition.kernels import Kernels
-from neoflow.partition.rules import ALONGSIDE, EPILOGUES, INLINING, PARTS, ROW_KERNELS, SIBLINGS, VIEWS, Rule
+from neoflow.partition.rules import ALONGSIDE, EPILOGUES, INLINING, MOVES, PARTS, ROW_KERNELS, SIBLINGS, VIEWS, Rule
 from neoflow.partition.storage import Storing
 from neoflow.trace import tick
 from neoflow.verdict import Verdict
@@ -58,9 +58,9 @@ STORAGE = (Pass(_readers_first, (INLINING,)), Pass(_sources_first, (PARTS,)), Pa
 """What is stored: what becomes of a compute follows from what becomes of its readers; a view is of something stored,
 and where that lies is known when it is known of what it is a part."""
 
-KERNELS = (Pass(_stored, (EPILOGUES, SIBLINGS)), Pass(_kernels, (ROW_KERNELS,)), Pass(_kernels, (ALONGSIDE,)))
-"""Which kernels are one: first those that go through the same points, then those that go through the same rows,
-and then those that reduce the same rows though neither reads the other."""
+KERNELS = (Pass(_stored, (EPILOGUES, SIBLINGS)), Pass(_kernels, (ROW_KERNELS, MOVES)), Pass(_kernels, (ALONGSIDE,)))
+"""Which kernels are one: first those that go through the same points, then those that go through the same rows
+or move them, and then those that reduce the same rows though neither reads the other."""
 
 RULES = tuple(rule for p in (*STORAGE, *KERNELS) for rule in p.rules)
 

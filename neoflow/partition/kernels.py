@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from neoflow.expr.ir import Expr
 from neoflow.expr.tensor import Compute, Tensor
 from neoflow.partition.calls import KernelCall
 from neoflow.partition.facts import reduces
@@ -34,6 +35,10 @@ class Merge:
     rows: int | None = None
 
 
+ReducedRows = dict[Tensor, set[tuple[Expr | None, ...]]]
+"""Tensors that a kernel reduces by rows, and the indices that are the same all along a row; the others are None."""
+
+
 class Kernels:
     """The kernels so far, by number, in the order in which they were begun; and which of them need which."""
 
@@ -47,6 +52,8 @@ class Kernels:
         """Sets of numbers, as bits: those that became this kernel; of each that must run before it, at least one."""
         self._merged: dict[Merge, Kernel] = {}
         self._calls: dict[Kernel, KernelCall] = {}
+        self.reduced: dict[tuple[Kernel, int], ReducedRows] = {}
+        """by kernel and rows, as far as somebody has asked"""
         for n, kernel in self.kernels.items():
             self._needs[n] = 0
             for m in self.sources(kernel):

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from neoflow.errors import PartitionError
-from neoflow.expr.ir import Expr
 from neoflow.expr.tensor import Compute, Tensor
-from neoflow.graph import contiguous_offset, is_contraction, pieces, reads_at_own_point
+from neoflow.graph import contiguous_offset, is_contraction, is_move, pieces, reads_at_own_point
 from neoflow.partition.composed import is_at_own_row
 from neoflow.partition.facts import (
     checked_axes,
@@ -23,7 +22,7 @@ from neoflow.partition.facts import (
     reduces,
 )
 from neoflow.partition.graph_facts import Facts
-from neoflow.partition.kernels import Kernels, Merge
+from neoflow.partition.kernels import Kernel, Kernels, Merge, ReducedRows
 from neoflow.partition.storage import Storage, Storing
 from neoflow.verdict import Verdict
 
@@ -226,6 +225,35 @@ def _may_go_by_rows(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
     return verdict or Verdict(True, f"they go through the same rows, {merge.rows} dimensions of them")
 
 
+def _what_it_moves(state: Kernels, n: int) -> Iterator[Merge]:
+    """The kernel that makes what kernel n moves; by as many rows as they share, or by fewer, longer ones."""
+    members = state.kernels[n].members if n in state.kernels else ()
+    if members and all(len(state.storage.closures[m]) == 1 and is_move(m.definition) for m in members):
+        for first in state.sources(state.kernels[n]):
+            if first == n or n not in state.kernels:
+                continue
+            made = state.kernels[first].members
+            rows = _common_rows(state.storage, made + members)
+            yield Merge(first, n, rows)
+            has_own_loops = any(is_contraction(m.definition) for m in made)
+            while n in state.kernels and rows > 1 and not has_own_loops:
+                rows -= 1
+                yield Merge(first, n, rows)
+
+
+def _may_move_rows(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
+    """What only moves elements within the rows of another kernel, as padding does, is written with them.
+
+    kernel 1: e[i,j] = exp(x[i,j])                            kernel 1: for each row i
+    kernel 2: p[i,j] = select(1 <= j <= n, e[i,j-1], 0)  ->               e[j] = exp(x[i,j])
+                                                                          p[j] = select(1 <= j <= n, e[j-1], 0)
+    """
+    if not merge.rows:
+        return Verdict(False, "they share no rows at which one reads the other")
+    verdict = _apart(state, merge) or _ill_formed(state, merge)
+    return verdict or Verdict(True, f"it moves what is made in the same rows, {merge.rows} dimensions of them")
+
+
 def _common_rows(storage: Storage, members: tuple[Compute, ...]) -> int:
     """How many leading dimensions all members share and read each other at."""
     rows = min(len(m.shape) for m in members)
@@ -273,18 +301,16 @@ def _may_reduce_along(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
 
 def _reduced_alike(state: Kernels, merge: Merge) -> Tensor | None:
     """The largest tensor of which both kernels reduce the same rows."""
-    first, second = (
-        _reduced_rows(state, state.kernels[n].members, merge.rows or 0) for n in (merge.first, merge.second)
-    )
+    first, second = (_reduced_rows(state, state.kernels[n], merge.rows or 0) for n in (merge.first, merge.second))
     return max((t for t in first if first[t] == second.get(t)), key=lambda t: t.nbytes, default=None)
 
 
-def _reduced_rows(
-    state: Kernels, members: tuple[Compute, ...], rows: int
-) -> dict[Tensor, set[tuple[Expr | None, ...]]]:
-    """What some computes reduce, and the indices of it that are the same all along a row; the others are None."""
-    found: dict[Tensor, set[tuple[Expr | None, ...]]] = {}
-    for m in filter(reduces, members):
+def _reduced_rows(state: Kernels, kernel: Kernel, rows: int) -> ReducedRows:
+    """What a kernel reduces, and the indices of it that are the same all along a row; the others are None."""
+    if (known := state.reduced.get((kernel, rows))) is not None:
+        return known
+    found = state.reduced[kernel, rows] = {}
+    for m in filter(reduces, kernel.members):
         own = frozenset(m.definition.axes[:rows])
         for source, indices in state.storage.places(m, frozenset(state.storage.reads[m])):
             found.setdefault(source, set()).add(tuple(i if own.issuperset(i.free) else None for i in indices))
@@ -332,3 +358,4 @@ EPILOGUES = Rule("epilogues", _what_it_reads, _may_ride, _into_the_first, _pair)
 SIBLINGS = Rule("siblings", _beside, _may_share, _into_the_second, _pair)
 ALONGSIDE = Rule("alongside", _what_reads_the_same, _may_reduce_along, _into_the_first, _pair)
 ROW_KERNELS = Rule("row kernels", _what_a_kernel_reads, _may_go_by_rows, _into_the_first, _pair)
+MOVES = Rule("moves", _what_it_moves, _may_move_rows, _into_the_first, _pair)

@@ -132,7 +132,7 @@ CUT = (
 
 
 def named_cases(dtype: str = "float32", operators: tuple = OPERATORS) -> Iterator[Case]:
-    """The kernels of operators and their gradients; beside those of all, a lookup."""
+    """The kernels of operators and their gradients; beside those of all, a lookup, and a map with a padded copy."""
     rng = np.random.default_rng(0)
     for name, shapes, function in operators:
         inputs = [nf.placeholder(s, dtype, name=f"x{n}") for n, s in enumerate(shapes)]
@@ -145,3 +145,7 @@ def named_cases(dtype: str = "float32", operators: tuple = OPERATORS) -> Iterato
     rows = nf.compute((50, 19), lambda i, h: nf.exp(table[ids[i], h]))
     feeds = {ids: rng.integers(0, 11, 50), table: rng.standard_normal((11, 19)).astype(dtype)}
     yield from cases("lookup", [rows, *nf.vjp(nf.sum(rows * rows), [table])], feeds)
+    x = nf.placeholder((3, 12, 5, 7), dtype, name="x")
+    y = nf.compute(x.shape, lambda *at: nf.exp(x[at]) + x[at])
+    wide = nf.pad(y, ((0, 0), (0, 0), (1, 2), (3, 1)))
+    yield from cases("padded", [y, wide], {x: rng.standard_normal(x.shape).astype(dtype)})

@@ -238,5 +238,5 @@ def test_rows_are_neither_short_nor_large(width, sentence):
 
 
 def test_every_rule_but_views_can_be_objected_to():
-    assert {o.rule for o in OBJECTIONS} == {"inlining", "epilogues", "siblings", "row kernels", "alongside"}
+    assert {o.rule for o in OBJECTIONS} == {"inlining", "epilogues", "siblings", "row kernels", "moves", "alongside"}
     assert len({(o.rule, o.name) for o in OBJECTIONS}) == len(OBJECTIONS)
