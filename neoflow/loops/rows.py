@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Axis, Expr, Read, Reduce, Slot, rewrite
@@ -21,6 +22,8 @@ from neoflow.loops.problem import Measures, Memo, NestProblem, nbytes
 from neoflow.partition.subgraph import Node, Subgraph
 from neoflow.target import Target
 from neoflow.verdict import Verdict
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -42,11 +45,17 @@ class RowProblem:
     first: int
     definitions: tuple[Node, ...]
     outputs: tuple[int, ...]
+    orders: tuple[tuple[int, ...], ...]
+    """of each output its dimensions in the order in which they lie in memory"""
     required: frozenset[int]
     """nests that reduce or are outputs"""
     optional: tuple[int, ...]
     """nests of a row that may be stored, or computed where they are read: a bit each of the knob `stored`"""
     memo: Memo = field(default_factory=lambda: Memo(64), repr=False)
+
+    def lying(self, number: int, dims: tuple[T, ...]) -> tuple[T, ...]:
+        """What belongs to the dimensions of an output, in the order in which they lie in memory."""
+        return tuple(dims[d] for d in self.orders[self.outputs.index(number)])
 
     def nests(self, mask: int) -> tuple[RowNest, ...]:
         """The nests that are stored, in order, when those of `mask` are."""
@@ -69,7 +78,8 @@ def row_problem(subgraph: Subgraph) -> RowProblem | None:
     )
     axes = tuple(Axis(d, n) for d, n in enumerate(subgraph.row_shape))
     optional = tuple(n for n in inside if n not in required and n not in subgraph.strays)
-    return RowProblem(axes, first, subgraph.nodes, subgraph.outputs, required, optional)
+    orders = tuple(map(subgraph.order, subgraph.outputs))
+    return RowProblem(axes, first, subgraph.nodes, subgraph.outputs, orders, required, optional)
 
 
 def _nests(p: RowProblem, mask: int) -> tuple[RowNest, ...]:
@@ -97,7 +107,10 @@ def _nests(p: RowProblem, mask: int) -> tuple[RowNest, ...]:
         own = Read(Slot(number, (), definition.body.dtype), ())
         is_output = number in p.outputs
         shape, axes = definition.shape, definition.axes
-        address = flat_address(shape, axes) if is_output else flat_address(shape[rows:], axes[rows:])
+        if is_output:
+            address = flat_address(p.lying(number, shape), p.lying(number, axes))
+        else:
+            address = flat_address(shape[rows:], axes[rows:])
         body = flat(body, number)
         reduction = body if isinstance(body, Reduce) else None
         value = body if reduction is None else own
@@ -110,7 +123,9 @@ def _nests(p: RowProblem, mask: int) -> tuple[RowNest, ...]:
 def _local_read(p: RowProblem, source: int, read: Read) -> Read:
     """A read of a stored nest: of its output, or of the row's local buffer; see `input_read`."""
     shape, indices = read.source.shape, read.indices
-    if source not in p.outputs:
+    if source in p.outputs:
+        shape, indices = p.lying(source, shape), p.lying(source, indices)
+    else:
         shape, indices = shape[len(p.axes) :], indices[len(p.axes) :]
     return Read(Slot(source, shape, read.dtype), indices)
 

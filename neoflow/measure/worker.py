@@ -126,7 +126,7 @@ def _judge(judge: Judge, target: Target, built: Built, best: float | None) -> Me
 
 
 def _ring(judge: Judge, target: Target) -> Ring:
-    values = [judge.subgraph.value(n) for n in judge.subgraph.outputs]
+    values = [judge.subgraph.lying(n) for n in judge.subgraph.outputs]
     outputs = [np.zeros(v.shape, dt.NUMPY[v.dtype]) for v in values]
     return Ring(device(target), judge.arrays(), outputs, target)
 

@@ -73,6 +73,10 @@ GPU_ROWS, GPU_LONG_ROW = 256, 1 << 12
 MAX_ROW_BYTES = 1 << 16
 """What lies between the nodes of one row: about the first cache, two of them at most."""
 
+MAX_TURNED_BYTES = 1 << 18
+"""The same where rows are no leading dimensions: they are streams of memory that is written anyway, and with what is
+read beside it stay in the second cache."""
+
 MANY = 2
 """So many times `LONGEST` are the most operations of a kernel whose results are all short."""
 
@@ -110,6 +114,8 @@ def object_for_gpu(rule: str, facts: Facts, state: Any, candidate: Any) -> str |
     if rule == MOVES.name and (few := _moved_rows_are_few(facts, state, candidate, GPU_ROWS)) is not None:
         return few
     if rule in (ROW_KERNELS.name, ALONGSIDE.name):
+        if any(not t.is_plain for t in candidate.turns):
+            return "its rows are not the first dimensions of what it writes, which a block of threads writes at once"
         few = _rows_are_few(facts, state, candidate, GPU_ROWS, GPU_LONG_ROW)
         return few or object_to(rule, facts, state, candidate)
     offset = contiguous_offset(candidate.definition) if rule in (VIEWS.name, INLINING.name) else None
@@ -290,8 +296,9 @@ def _has_its_own_loops(facts: Facts, state: Kernels, merge: Merge) -> str | None
 
 
 def _row_is_a_column(facts: Facts, state: Kernels, merge: Merge) -> str | None:
-    for m in state.merged(merge).members:
-        if reduces(m) and reads_columns(m.definition, merge.rows or 0):
+    blocks = any(t.width > 1 for t in merge.turns)
+    for m, rows in zip(state.merged(merge).members, state.row_dims(merge), strict=True):
+        if reduces(m) and not blocks and reads_columns(m.definition, rows):
             return "a row would be a column in memory: loops across rows are faster"
     return None
 
@@ -302,8 +309,7 @@ def _rows_are_long(facts: Facts, state: Kernels, merge: Merge) -> str | None:
 
 
 def _row_is_short(facts: Facts, state: Kernels, merge: Merge) -> str | None:
-    members = state.merged(merge).members
-    width = max(points(m.definition) // math.prod(m.shape[: merge.rows]) for m in members)
+    width = max(points(m.definition) for m in state.merged(merge).members) // state.row_count(merge)
     return f"a row has {width} elements: loops across rows are faster" if width < MIN_ROW else None
 
 
@@ -325,24 +331,32 @@ def _moved_rows_are_few(facts: Facts, state: Kernels, merge: Merge, least: int =
 
 def _rows_of(state: Kernels, merge: Merge) -> tuple[int, int]:
     """How many there are, and the elements of one."""
-    rows = math.prod(state.kernels[merge.first].head.shape[: merge.rows])
+    rows = state.row_count(merge)
     return rows, max(points(m.definition) for m in state.merged(merge).members) // rows
 
 
 def _is_in_pieces(state: Kernels, merge: Merge) -> bool:
     """Whether a row of what is reduced lies in several places: of all rows together a part each."""
-    for m in filter(reduces, state.merged(merge).members):
-        for source, indices in state.storage.places(m, frozenset(state.storage.reads[m])):
-            inside = [any(a.ident >= (merge.rows or 0) for a in i.free) for i in indices if i.free]
+    for m, rows in zip(state.merged(merge).members, state.row_dims(merge), strict=True):
+        for source, indices in state.storage.places(m, frozenset(state.storage.reads[m])) if reduces(m) else ():
+            inside = [any(a.ident not in rows for a in i.free) for i in indices if i.free]
             if source.size > m.size and any(inside) and not all(inside[inside.index(True) :]):
                 return True
     return False
 
 
+def _row_is_scattered(facts: Facts, state: Kernels, merge: Merge) -> str | None:
+    for m, turn in zip(state.merged(merge).members, merge.turns, strict=False):
+        pieces_of_row = math.prod(n for d, n in enumerate(m.shape[: turn.rows[-1]]) if d not in turn.rows)
+        if turn.width == 1 and pieces_of_row > 1:
+            return f"a row of {m.name} lies in {pieces_of_row} pieces: memory is faster from one end to the other"
+    return None
+
+
 def _row_is_large(facts: Facts, state: Kernels, merge: Merge) -> str | None:
-    members = state.merged(merge).members
-    between = sum(math.prod(m.shape[merge.rows :]) * dt.itemsize(m.dtype) for m in members)
-    return f"what lies between the nodes exceeds {MAX_ROW_BYTES} bytes a row" if between > MAX_ROW_BYTES else None
+    members, most = state.merged(merge).members, MAX_TURNED_BYTES if merge.turns else MAX_ROW_BYTES
+    between = sum(m.nbytes for m in members) // state.row_count(merge)
+    return f"what lies between the nodes exceeds {most} bytes a row" if between > most else None
 
 
 OBJECTIONS = (
@@ -366,6 +380,7 @@ OBJECTIONS = (
     Objection(SIBLINGS.name, "it is long", _is_long),
     Objection(ROW_KERNELS.name, "a contraction has its own loops", _has_its_own_loops),
     Objection(ROW_KERNELS.name, "a row is a column", _row_is_a_column),
+    Objection(ROW_KERNELS.name, "a row is in pieces", _row_is_scattered),
     Objection(ROW_KERNELS.name, "a row is short", _row_is_short),
     Objection(ROW_KERNELS.name, "a row is large", _row_is_large),
     Objection(ROW_KERNELS.name, "rows are long", _rows_are_long),
@@ -377,6 +392,7 @@ OBJECTIONS = (
     Objection(MOVES.name, "rows are few", _moved_rows_are_few),
     Objection(ALONGSIDE.name, "a contraction has its own loops", _has_its_own_loops),
     Objection(ALONGSIDE.name, "a row is a column", _row_is_a_column),
+    Objection(ALONGSIDE.name, "a row is in pieces", _row_is_scattered),
     Objection(ALONGSIDE.name, "a row is short", _row_is_short),
     Objection(ALONGSIDE.name, "a row is large", _row_is_large),
     Objection(ALONGSIDE.name, "rows are long", _rows_are_long),

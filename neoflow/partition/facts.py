@@ -97,11 +97,13 @@ def checked_axes(definition: Definition) -> frozenset[int]:
 
 
 @remembered
-def reads_columns(definition: Definition, rows: int) -> bool:
-    """Whether a read that goes along a row strides through memory, neighbours belonging to other rows."""
+def reads_columns(definition: Definition, rows: int | tuple[int, ...]) -> bool:
+    """Whether a read that goes along a row strides through memory, neighbours belonging to other rows; rows: the
+    dimensions that number them, or how many of the leading ones do."""
+    own = range(rows) if isinstance(rows, int) else rows
 
     def inside(e: Expr) -> bool:
-        return any(a.ident >= rows for a in e.free)
+        return any(a.ident not in own for a in e.free)
 
     for read in definition.reads:
         if any(inside(i) for i in read.indices) and read.indices[-1].free and not inside(read.indices[-1]):

@@ -33,7 +33,7 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, same
 from neoflow.expr.tensor import Definition
 from neoflow.expr.text import definition_lines, type_text
-from neoflow.partition.text import Numbered, Shaped, value_label
+from neoflow.partition.text import Numbered, Shaped, outputs_line, value_label
 from neoflow.text import header
 
 Place = tuple[str, int, int]
@@ -57,7 +57,13 @@ class Family:
         return self.text
 
 
-def family_of(inputs: Sequence[Shaped], nodes: Sequence[Numbered], outputs: Sequence[int], rows: int | None) -> Family:
+def family_of(
+    inputs: Sequence[Shaped],
+    nodes: Sequence[Numbered],
+    outputs: Sequence[int],
+    rows: int | None,
+    orders: Sequence[Sequence[int]] = (),
+) -> Family:
     """The family of a subgraph."""
     extents = _Extents(inputs, nodes)
     first = len(inputs)
@@ -76,7 +82,7 @@ def family_of(inputs: Sequence[Shaped], nodes: Sequence[Numbered], outputs: Sequ
         node = _Node(extents, first + n, definition, reads, own)
         lines += definition_lines(node.symbolic(), names[first + n], [names[r] for r in reads], extent=node.axis)
     lines += [f"rows {rows}"] if rows is not None else []
-    lines.append(f"outputs {', '.join(names[n] for n in outputs)}")
+    lines.append(outputs_line([names[n] for n in outputs], orders))
     return Family("\n".join(lines) + "\n")
 
 

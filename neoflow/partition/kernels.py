@@ -4,6 +4,8 @@ two become one.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from neoflow.expr.ir import Expr
@@ -12,14 +14,17 @@ from neoflow.partition.calls import KernelCall
 from neoflow.partition.facts import reduces
 from neoflow.partition.storage import Storage
 from neoflow.partition.subgraph import Node, Subgraph, Value
+from neoflow.partition.turned import Turn, Turns, followed, turned
 
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """members: the stored computes it computes, in order. rows: see `Subgraph`."""
+    """members: the stored computes it computes, in order. rows: see `Subgraph`. turns: how it goes through each member
+    by rows, where that is not for all by their first dimensions."""
 
     members: tuple[Compute, ...]
     rows: int | None = None
+    turns: tuple[Turn, ...] = ()
 
     @property
     def head(self) -> Compute:
@@ -28,11 +33,21 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Merge:
-    """Two kernels by number, of which the second reads the first, and the rows of what they become."""
+    """Two kernels by number, of which the second reads the first, and the rows of what they become; `turns`: of each
+    member, see `Kernel`."""
 
     first: int
     second: int
     rows: int | None = None
+    turns: tuple[Turn, ...] = ()
+
+
+Rows = tuple[int, tuple[Turn, ...]]
+"""How many dimensions number the rows of a kernel, and how it goes through each member, see `Kernel`."""
+RowDims = tuple[tuple[int, ...], ...]
+"""Of each member of a kernel, the dimensions that number its rows."""
+FindRows = Callable[[Storage, tuple[Compute, ...]], Rows]
+"""Finds them of members."""
 
 
 ReducedRows = dict[Tensor, set[tuple[Expr | None, ...]]]
@@ -52,19 +67,38 @@ class Kernels:
         """Sets of numbers, as bits: those that became this kernel; of each that must run before it, at least one."""
         self._merged: dict[Merge, Kernel] = {}
         self._calls: dict[Kernel, KernelCall] = {}
-        self.reduced: dict[tuple[Kernel, int], ReducedRows] = {}
-        """by kernel and rows, as far as somebody has asked"""
+        self._rows: dict[tuple[FindRows, Kernel, Kernel], Rows] = {}
+        self.reduced: dict[tuple[Kernel, RowDims], ReducedRows] = {}
+        """by kernel and the dimensions of its members that number rows, as far as somebody has asked"""
         for n, kernel in self.kernels.items():
             self._needs[n] = 0
             for m in self.sources(kernel):
                 self._needs[n] |= self._needs[m] | self._own[m]
 
+    def rows(self, first: int, second: int, find: FindRows) -> Rows:
+        """What `find` finds of the members of two kernels, found once."""
+        a, b = self.kernels[first], self.kernels[second]
+        if (find, a, b) not in self._rows:
+            self._rows[find, a, b] = find(self.storage, a.members + b.members)
+        return self._rows[find, a, b]
+
     def merged(self, merge: Merge) -> Kernel:
         """What the two would become."""
         if merge not in self._merged:
             members = self.kernels[merge.first].members + self.kernels[merge.second].members
-            self._merged[merge] = Kernel(members, merge.rows)
+            self._merged[merge] = Kernel(members, merge.rows, merge.turns)
         return self._merged[merge]
+
+    def row_dims(self, merge: Merge) -> RowDims:
+        """Of each member of what the two would become, the dimensions that number its rows."""
+        plain = tuple(range(merge.rows or 0))
+        return tuple(t.rows for t in merge.turns) or (plain,) * len(self.merged(merge).members)
+
+    def row_count(self, merge: Merge) -> int:
+        """The rows of what the two would become."""
+        turn = merge.turns[0] if merge.turns else Turn(tuple(range(merge.rows or 0)))
+        head = self.kernels[merge.first].head
+        return math.prod(turn.shape(head.shape)[: len(turn.rows)])
 
     def merge(self, merge: Merge, number: int) -> None:
         """Make the two one, in the place of `number`, one of them."""
@@ -119,17 +153,25 @@ def assemble(storage: Storage, kernel: Kernel) -> KernelCall:
             if any(i in after for i in t.inputs):
                 after.add(t)
         order = [t for t in order if t not in after] + [t for t in order if t in after]
+    if kernel.rows is not None:  # what is written over a parameter goes behind all that reads it
+        read = {i for t in order for i in t.inputs}
+        order.sort(key=lambda t: t in storage.facts.roots and t not in read)
     inside = set(order)
     inputs = tuple(dict.fromkeys(i for t in order for i in t.inputs if i not in inside))
     number = {t: n for n, t in enumerate((*inputs, *order))}
     outputs = tuple(
         t for t in kernel.members if t in storage.facts.roots or any(r not in members for r in storage.uses[t])
     )
+    turns: Turns = {t: turn for t, turn in zip(kernel.members, kernel.turns, strict=False) if not turn.is_plain}
+    turns = followed(order, turns) if turns else turns
+    nodes = (turned(t, turns) if turns else (t.definition, t.inputs) for t in order)
+    orders = tuple(turns[t].order(len(t.shape)) if t in turns else () for t in outputs)
     subgraph = Subgraph(
         tuple(Value(t.shape, t.dtype) for t in inputs),
-        tuple(Node(t.definition, tuple(number[i] for i in t.inputs)) for t in order),
+        tuple(Node(definition, tuple(number[i] for i in reads)) for definition, reads in nodes),
         tuple(number[t] for t in outputs),
         kernel.rows,
+        orders if any(orders) else (),
     )
     subgraph.check(tuple(t.name for t in number))
     return KernelCall(subgraph, inputs, outputs, "_".join(dict.fromkeys(t.name for t in kernel.members)))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from neoflow.errors import PartitionError
+from neoflow.errors import ExpressionError, PartitionError
 from neoflow.expr.tensor import Compute, Tensor
 from neoflow.graph import contiguous_offset, is_contraction, is_move, pieces, reads_at_own_point
 from neoflow.partition.composed import is_at_own_row
@@ -19,11 +19,13 @@ from neoflow.partition.facts import (
     is_exact,
     looks_up,
     looks_up_by_element,
+    reads_columns,
     reduces,
 )
 from neoflow.partition.graph_facts import Facts
-from neoflow.partition.kernels import Kernel, Kernels, Merge, ReducedRows
+from neoflow.partition.kernels import Kernel, Kernels, Merge, ReducedRows, RowDims, Rows
 from neoflow.partition.storage import Storage, Storing
+from neoflow.partition.turned import Turn, common_turns, in_blocks
 from neoflow.verdict import Verdict
 
 State = TypeVar("State")
@@ -205,8 +207,11 @@ def _what_a_kernel_reads(state: Kernels, n: int) -> Iterator[Merge]:
     """The kernels that kernel n reads, the last first, until it is one of them; by as many rows as they share."""
     for first in reversed(state.sources(state.kernels[n])):
         if first != n and n in state.kernels:
-            members = state.kernels[first].members + state.kernels[n].members
-            yield Merge(first, n, _common_rows(state.storage, members) if any(map(reduces, members)) else 0)
+            yield Merge(first, n, *state.rows(first, n, _rows_of_reductions))
+
+
+def _rows_of_reductions(storage: Storage, members: tuple[Compute, ...]) -> Rows:
+    return _common_rows(storage, members) if any(map(reduces, members)) else (0, ())
 
 
 def _may_go_by_rows(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
@@ -233,7 +238,7 @@ def _what_it_moves(state: Kernels, n: int) -> Iterator[Merge]:
             if first == n or n not in state.kernels:
                 continue
             made = state.kernels[first].members
-            rows = _common_rows(state.storage, made + members)
+            rows = _leading_rows(state.storage, made + members)
             yield Merge(first, n, rows)
             has_own_loops = any(is_contraction(m.definition) for m in made)
             while n in state.kernels and rows > 1 and not has_own_loops:
@@ -254,7 +259,7 @@ def _may_move_rows(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
     return verdict or Verdict(True, f"it moves what is made in the same rows, {merge.rows} dimensions of them")
 
 
-def _common_rows(storage: Storage, members: tuple[Compute, ...]) -> int:
+def _leading_rows(storage: Storage, members: tuple[Compute, ...]) -> int:
     """How many leading dimensions all members share and read each other at."""
     rows = min(len(m.shape) for m in members)
     while rows and len({m.shape[:rows] for m in members}) > 1:
@@ -267,6 +272,29 @@ def _common_rows(storage: Storage, members: tuple[Compute, ...]) -> int:
     return rows
 
 
+def _common_rows(storage: Storage, members: tuple[Compute, ...]) -> Rows:
+    """How many dimensions all members share and read each other at: the leading ones, or else those that `Turn`s say.
+
+    y[b, c] = x[b, c] - m[c]    shares with m its last dimension
+    """
+    rows = _leading_rows(storage, members)
+    return (rows, ()) if rows else _turned_rows(storage, members)
+
+
+def _turned_rows(storage: Storage, members: tuple[Compute, ...]) -> Rows:
+    """The same where not all of these are leading dimensions: those of a reduction are."""
+    if any(is_contraction(m.definition) for m in members):
+        return 0, ()
+    start = min(filter(reduces, members), key=lambda m: len(m.shape))
+    if not start.shape or any(start.shape[0] not in m.shape for m in members):
+        return 0, ()
+    places = {m: storage.places(m, frozenset(members)) for m in members}
+    for rows in range(len(start.shape), 0, -1):
+        if (turns := common_turns(start, rows, members, places)) is not None:
+            return rows, turns
+    return 0, ()
+
+
 def _what_reads_the_same(state: Kernels, n: int) -> Iterator[Merge]:
     """The kernels that read what kernel n reads, where both reduce; those of the largest tensor first."""
     reads = dict.fromkeys(i for t in state.kernels[n].members for i in state.storage.reads[t])
@@ -276,9 +304,16 @@ def _what_reads_the_same(state: Kernels, n: int) -> Iterator[Merge]:
             if other is None or n not in state.kernels or other == state.number[state.kernels[n].head]:
                 continue
             first, second = sorted((n, other))
-            members = state.kernels[first].members + state.kernels[second].members
             if all(any(map(reduces, state.kernels[k].members)) for k in (n, other)):
-                yield Merge(first, second, _common_rows(state.storage, members))
+                yield Merge(first, second, *state.rows(first, second, _rows_alongside))
+
+
+def _rows_alongside(storage: Storage, members: tuple[Compute, ...]) -> Rows:
+    """Rows that are shared; where these are columns in memory, blocks of them."""
+    rows, turns = _common_rows(storage, members)
+    if rows and not turns and any(reduces(m) and reads_columns(m.definition, rows) for m in members):
+        turns = in_blocks([Turn(tuple(range(rows)))] * len(members), members[0].shape[rows - 1]) or ()
+    return rows, turns
 
 
 def _may_reduce_along(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
@@ -301,17 +336,21 @@ def _may_reduce_along(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
 
 def _reduced_alike(state: Kernels, merge: Merge) -> Tensor | None:
     """The largest tensor of which both kernels reduce the same rows."""
-    first, second = (_reduced_rows(state, state.kernels[n], merge.rows or 0) for n in (merge.first, merge.second))
+    dims, count = state.row_dims(merge), len(state.kernels[merge.first].members)
+    first = _reduced_rows(state, state.kernels[merge.first], dims[:count])
+    second = _reduced_rows(state, state.kernels[merge.second], dims[count:])
     return max((t for t in first if first[t] == second.get(t)), key=lambda t: t.nbytes, default=None)
 
 
-def _reduced_rows(state: Kernels, kernel: Kernel, rows: int) -> ReducedRows:
+def _reduced_rows(state: Kernels, kernel: Kernel, dims: RowDims) -> ReducedRows:
     """What a kernel reduces, and the indices of it that are the same all along a row; the others are None."""
-    if (known := state.reduced.get((kernel, rows))) is not None:
+    if (known := state.reduced.get((kernel, dims))) is not None:
         return known
-    found = state.reduced[kernel, rows] = {}
-    for m in filter(reduces, kernel.members):
-        own = frozenset(m.definition.axes[:rows])
+    found = state.reduced[kernel, dims] = {}
+    for m, rows in zip(kernel.members, dims, strict=True):
+        if not reduces(m):
+            continue
+        own = frozenset(m.definition.axes[d] for d in rows)
         for source, indices in state.storage.places(m, frozenset(state.storage.reads[m])):
             found.setdefault(source, set()).add(tuple(i if own.issuperset(i.free) else None for i in indices))
     return found
@@ -333,8 +372,8 @@ def _ill_formed(state: Kernels, merge: Merge) -> Verdict | None:
     """What `Subgraph.check` has against the two as one kernel."""
     try:
         state.call(state.merged(merge))
-    except PartitionError as error:
-        return Verdict(False, str(error))
+    except (ExpressionError, PartitionError) as error:
+        return Verdict(False, error.message)
     return None
 
 

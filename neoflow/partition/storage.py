@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from neoflow.expr.ir import Read
 from neoflow.expr.tensor import Compute, Definition, Tensor
@@ -125,6 +125,7 @@ class Storage:
     uses: Mapping[Tensor, Uses]
     closures: Mapping[Compute, tuple[Compute, ...]]
     reads: Mapping[Compute, tuple[Tensor, ...]]
+    _places: dict[Compute, Places[Tensor]] = field(default_factory=dict, repr=False)
 
     def base(self, t: Tensor) -> Tensor:
         """The tensor whose memory t is."""
@@ -149,9 +150,14 @@ class Storage:
 
     def places(self, t: Compute, members: Collection[Tensor]) -> Places[Tensor]:
         """Where t reads one of `members`, itself or through what is recomputed for it."""
+        if t not in self._places:
+            self._places[t] = self._found_places(t)
+        return tuple(place for place in self._places[t] if place[0] in members)
+
+    def _found_places(self, t: Compute) -> Places[Tensor]:
         inside: dict[Tensor, tuple[Definition, Places[Tensor]]] = {}
         for u in self.closures[t]:
-            found = places(u.definition, u.inputs, inside, lambda s: s in members)
+            found = places(u.definition, u.inputs, inside, lambda s: s not in self.recomputed)
             if found and u is not t:
                 inside[u] = u.definition, found
         return found

@@ -9,10 +9,11 @@ from functools import cached_property
 
 from neoflow.boundary import public
 from neoflow.errors import PartitionError
-from neoflow.expr.ir import Binder, Expr, Scatter
+from neoflow.expr.close import build
+from neoflow.expr.ir import Binder, Expr, Read, Scatter, Slot
 from neoflow.expr.printer import default_names, print_expr
 from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor
-from neoflow.graph import reads_at_own_point
+from neoflow.graph import own_indices, reads_at_own_point
 from neoflow.partition.composed import Places, is_at_own_row, places
 from neoflow.partition.family import Family, family_of
 from neoflow.partition.text import read_subgraph, write_subgraph
@@ -47,17 +48,24 @@ class Subgraph:
     A *row kernel* (`rows` leading dimensions) has other rules: every node that reads another one, and every node that
     reduces or is an output, begins with the same `rows` extents and reads the others at its own row, itself or through
     nodes that are computed in place (`strays`). So one row after the other goes through all nodes, and what lies
-    between them stays in the cache.
+    between them stays in the cache. Where an output's rows are not its first dimensions in memory, or blocks of one,
+    `orders` has of each output its dimensions in the order in which they lie there; () where that is its own.
     """
 
     inputs: tuple[Value, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[int, ...]
     rows: int | None = None
+    orders: tuple[tuple[int, ...], ...] = ()
 
     def value(self, number: int) -> Value:
         """Shape and dtype of a value number."""
         return self._values[number]
+
+    def lying(self, number: int) -> Value:
+        """The same of an output, with its dimensions in the order in which they lie in memory."""
+        value = self.value(number)
+        return Value(tuple(value.shape[d] for d in self.order(number)), value.dtype)
 
     @cached_property
     def _values(self) -> tuple[Value, ...]:
@@ -81,7 +89,17 @@ class Subgraph:
         """SHA-256 of the structure: equal digests are compiled once."""
         parts = [repr([(v.shape, v.dtype) for v in self.inputs]), repr(self.outputs), repr(self.rows)]
         parts += [f"{s.definition.digest} {s.inputs}" for s in self.nodes]
+        parts += [repr(self.orders)] if self.orders else []
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def order(self, number: int) -> tuple[int, ...]:
+        """The dimensions of an output in the order in which they lie in memory."""
+        found = self.orders[self.outputs.index(number)] if self.orders else ()
+        return found or tuple(range(len(self.value(number).shape)))
+
+    def is_turned(self, number: int) -> bool:
+        """Whether the dimensions of an output lie in another order than their own, or its rows are blocks of one."""
+        return bool(self.orders and self.orders[self.outputs.index(number)])
 
     def check(self, names: Sequence[str] = ()) -> None:
         """Raise `PartitionError` when a rule is broken. names: what the message calls the values, else as printed."""
@@ -107,8 +125,22 @@ class Subgraph:
                 raise PartitionError(f"{me} reduces, which only the kernel's anchor may")
             elif self.anchor is not None and n > self.anchor:
                 self._check_epilogue(first + n, node, called)
+        if len(self.orders) not in (0, len(self.outputs)):
+            raise PartitionError("some outputs have an order and others none")
+        for o in self.outputs if self.orders else ():
+            if self.rows is None or sorted(self.order(o)) != list(range(len(self.value(o).shape))):
+                raise PartitionError(f"{called[o]} does not lie in an order of its dimensions")
+            if self._is_written_across(o):
+                raise PartitionError(f"a row of {called[o]} would be written across memory, not along it")
         if self.rows is None and len({self.value(o).shape for o in self.outputs}) > 1:
             raise PartitionError("the outputs differ in shape")
+
+    def _is_written_across(self, output: int) -> bool:
+        """Whether neighbours along a row of an output do not lie beside each other in memory."""
+        shape = self.value(output).shape
+        inside = [d for d in range(self.rows or 0, len(shape)) if shape[d] > 1]
+        lying = [d for d in self.order(output) if shape[d] > 1]
+        return bool(inside) and inside[-1] != lying[-1]
 
     def _check_epilogue(self, number: int, node: Node, called: Sequence[str]) -> None:
         anchor = len(self.inputs) + (self.anchor or 0)
@@ -176,19 +208,19 @@ class Subgraph:
         values: list[Tensor] = list(inputs)
         for n, node in enumerate(self.nodes):
             values.append(Compute(node.definition, tuple(values[i] for i in node.inputs), f"v{len(inputs) + n}"))
-        return inputs, tuple(values[o] for o in self.outputs)
+        return inputs, tuple(_lying(values[o], self.order(o)) for o in self.outputs)
 
     def to_text(self) -> str:
         """The subgraph as `from_text` reads it back."""
-        return write_subgraph(self._shaped, self._numbered, self.outputs, self.rows)
+        return write_subgraph(self._shaped, self._numbered, self.outputs, self.rows, self.orders)
 
     @classmethod
     @public
     def from_text(cls, text: str) -> Subgraph:
         """The subgraph that `to_text` wrote, checked. Raises `TextError`."""
-        scanner, inputs, nodes, outputs, rows = read_subgraph(text)
+        scanner, inputs, nodes, outputs, rows, orders = read_subgraph(text)
         values = tuple(Value(shape, dtype) for shape, dtype in inputs)
-        found = cls(values, tuple(Node(d, reads) for d, reads in nodes), outputs, rows)
+        found = cls(values, tuple(Node(d, reads) for d, reads in nodes), outputs, rows, orders)
         try:
             found.check()
         except PartitionError as e:
@@ -198,7 +230,7 @@ class Subgraph:
     @cached_property
     def family(self) -> Family:
         """The structure with extents erased: equal for the same operator at other sizes, see `partition.family`."""
-        return family_of(self._shaped, self._numbered, self.outputs, self.rows)
+        return family_of(self._shaped, self._numbered, self.outputs, self.rows, self.orders)
 
     @property
     def _shaped(self) -> list[tuple[tuple[int, ...], str]]:
@@ -217,5 +249,16 @@ class Subgraph:
             sources = tuple(called[i] for i in node.inputs)
             mark = "  -> out" if number in self.outputs else ""
             left = f"{called[number]}[{', '.join(names[: len(node.definition.shape)])}]"
+            order = self.order(number) if number in self.outputs else ()
+            mark += f" as [{', '.join(names[d] for d in order)}]" if order != tuple(sorted(order)) else ""
             lines.append(f"{left} = {print_expr(node.definition.body, names, sources)}{mark}")
         return "\n".join(lines)
+
+
+def _lying(t: Tensor, order: Sequence[int]) -> Tensor:
+    """A tensor with its dimensions in the order in which they lie in memory."""
+    if list(order) == sorted(order):
+        return t
+    axes = own_indices(tuple(t.shape[d] for d in order))
+    at = tuple(axes[order.index(d)] for d in range(len(order)))
+    return build(tuple(t.shape[d] for d in order), Read(Slot(0, t.shape, t.dtype), at), (t,), t.name)

@@ -1,8 +1,10 @@
 """A subgraph as text: its inputs, a line for each node, what it stores.
 
-    subgraph ::= header { "in0" ":" type } { node } [ "rows" number ] "outputs" "v3", ...
+    subgraph ::= header { "in0" ":" type } { node } [ "rows" number ] "outputs" output, ...
+    output   ::= "v3" [ "as" number { number } ]
 
-A node is a compute of `expr.text` called v<value number>; values are numbered from the inputs on.
+A node is a compute of `expr.text` called v<value number>; values are numbered from the inputs on. `as`: the dimensions
+of what a row kernel stores in the order in which they lie in memory, where that is another.
 """
 
 from __future__ import annotations
@@ -33,7 +35,11 @@ def value_label(number: int, inputs: int) -> str:
 
 
 def write_subgraph(
-    inputs: Sequence[Shaped], nodes: Sequence[Numbered], outputs: Sequence[int], rows: int | None
+    inputs: Sequence[Shaped],
+    nodes: Sequence[Numbered],
+    outputs: Sequence[int],
+    rows: int | None,
+    orders: Sequence[Sequence[int]] = (),
 ) -> str:
     """The text of a subgraph."""
     names = [value_label(n, len(inputs)) for n in range(len(inputs) + len(nodes))]
@@ -42,11 +48,20 @@ def write_subgraph(
     for name, (definition, reads) in zip(names[len(inputs) :], nodes, strict=True):
         lines += definition_lines(definition, name, [names[n] for n in reads])
     lines += [f"rows {rows}"] if rows is not None else []
-    lines.append(f"outputs {', '.join(names[n] for n in outputs)}")
+    lines.append(outputs_line([names[n] for n in outputs], orders))
     return "\n".join(lines) + "\n"
 
 
-def read_subgraph(text: str) -> tuple[Scanner, list[Shaped], list[Numbered], tuple[int, ...], int | None]:
+def outputs_line(names: Sequence[str], orders: Sequence[Sequence[int]]) -> str:
+    """What a subgraph stores."""
+    placed = [f" as {' '.join(map(str, order))}" if order else "" for order in orders or [()] * len(names)]
+    return f"outputs {', '.join(name + order for name, order in zip(names, placed, strict=True))}"
+
+
+Orders = tuple[tuple[int, ...], ...]
+
+
+def read_subgraph(text: str) -> tuple[Scanner, list[Shaped], list[Numbered], tuple[int, ...], int | None, Orders]:
     """The parts of a subgraph, and the scanner at their end, for what is refused later. Raises `TextError`."""
     scanner = Scanner(text, "subgraph")
     inputs: list[Shaped] = []
@@ -76,12 +91,22 @@ def read_subgraph(text: str) -> tuple[Scanner, list[Shaped], list[Numbered], tup
         rows = scanner.number("a number of leading dimensions", MOST_RANK)
         scanner.end_of_line()
     scanner.expect("outputs")
-    outputs = [_value(scanner, number)]
+    outputs, orders = [_value(scanner, number)], [_order(scanner)]
     while scanner.accept(","):
         outputs.append(_value(scanner, number))
+        orders.append(_order(scanner))
     scanner.end_of_line()
     scanner.end()
-    return scanner, inputs, nodes, tuple(outputs), rows
+    return scanner, inputs, nodes, tuple(outputs), rows, tuple(orders) if any(orders) else ()
+
+
+def _order(scanner: Scanner) -> tuple[int, ...]:
+    """The order in which a value lies in memory; () where none is said."""
+    found: list[int] = []
+    if scanner.accept("as"):
+        while not found or scanner.token.kind == "integer":
+            found.append(scanner.number("a dimension", MOST_RANK))
+    return tuple(found)
 
 
 def _value(scanner: Scanner, number: dict[str, int]) -> int:

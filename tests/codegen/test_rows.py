@@ -5,6 +5,7 @@ import pytest
 
 import neoflow as nf
 from neoflow import codegen
+from neoflow.expr.tensor import Parameter
 from neoflow.graph import make_graph, optimize
 from neoflow.loops import default_schedule
 from neoflow.nn import functional as F
@@ -12,6 +13,7 @@ from neoflow.partition import choose, partition
 from neoflow.runtime.device.cpu import empty
 from neoflow.target import cpu_target
 from tests.codegen.kernels import loaded
+from tests.partition.test_turned import columns, norm
 from tests.strategies import random_program
 
 pytestmark = pytest.mark.tvm
@@ -27,7 +29,7 @@ def run(subgraph, arrays, threads=2):
     for array in arrays:
         held.append(empty(array.shape, array.dtype))
         held[-1][...] = array
-    results = [empty(v.shape, v.dtype) for v in map(subgraph.value, subgraph.outputs)]
+    results = [empty(v.shape, v.dtype) for v in map(subgraph.lying, subgraph.outputs)]
     kernel(*held, *results)
     return results
 
@@ -123,3 +125,12 @@ def test_random_row_kernels(monkeypatch):
 @pytest.mark.slow
 def test_many_random_row_kernels(monkeypatch):
     assert random_rows(range(1000, 1400), monkeypatch) >= 200
+
+
+@pytest.mark.parametrize("case", [norm((1, 12, 49)), columns((40, 96)), columns((9, 16 * 7))])
+def test_turned_rows_and_blocks_of_columns(case):
+    *fed, roots = case
+    found = [s for s in subgraphs(roots, [t for t in fed if not isinstance(t, Parameter)]) if s.orders]
+    assert found
+    for subgraph in found:
+        agree(subgraph, np.random.default_rng(1))

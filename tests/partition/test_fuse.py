@@ -29,7 +29,7 @@ def run(parts, feeds):
         inputs, outputs = call.subgraph.tensors()
         arrays = {i: stored(parts, values, t) for i, t in zip(inputs, call.inputs, strict=True)}
         for t, value in zip(call.outputs, nf.evaluate(list(outputs), arrays, dtype="float64"), strict=True):
-            values[t] = value
+            values[t] = value.reshape(t.shape)
             if t in parts.views:
                 view = parts.views[t]
                 whole = values.setdefault(view.base, np.full(view.base.shape, np.nan))

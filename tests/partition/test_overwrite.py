@@ -20,7 +20,8 @@ def run(subgraph, arrays, seed):
     computed again from memory wherever it is read.
     """
     first = len(subgraph.inputs)
-    memory = dict(enumerate(arrays[:first])) | dict(zip(subgraph.outputs, arrays[first:], strict=True))
+    written = {o: turned(subgraph, o, a) for o, a in zip(subgraph.outputs, arrays[first:], strict=True)}
+    memory = dict(enumerate(arrays[:first])) | written
 
     def current(number):
         inputs = {n: nf.placeholder(a.shape, subgraph.value(n).dtype) for n, a in memory.items() if n != number}
@@ -45,7 +46,14 @@ def run(subgraph, arrays, seed):
     for row in np.ndindex(*subgraph.row_shape):
         for n in sorted({*reducing, *subgraph.outputs}):
             memory[n][row] = current(n)[row]
-    return [memory[o] for o in subgraph.outputs]
+    return arrays[first:]
+
+
+def turned(subgraph, output, array):
+    """The memory of an output by the dimensions that its kernel has."""
+    order = subgraph.order(output)
+    lying = array.reshape(subgraph.lying(output).shape)
+    return lying.transpose([order.index(d) for d in range(len(order))])
 
 
 def subgraphs(outputs, inputs):
@@ -68,7 +76,7 @@ def check(subgraph, start=None, seed=0):
             ]
             arrays[len(inputs) + subgraph.outputs.index(o)] = arrays[n]
             for found, value in zip(run(subgraph, arrays, seed), wanted, strict=True):
-                np.testing.assert_allclose(found, value, rtol=1e-4, atol=1e-5)
+                np.testing.assert_allclose(found.reshape(value.shape), value, rtol=1e-4, atol=1e-5)
             pairs += 1
     return pairs
 

@@ -58,7 +58,7 @@ def lower(subgraph: Subgraph, schedule: Schedule, target: Target, name: str) -> 
     be the memory of an input, where `partition.overwrite` allows it.
     """
     inputs = {n: emit.buffer(math.prod(v.shape), v.dtype, f"in{n}") for n, v in enumerate(subgraph.inputs)}
-    values = [subgraph.value(o) for o in subgraph.outputs]
+    values = [subgraph.lying(o) for o in subgraph.outputs]
     outputs = tuple(emit.buffer(math.prod(v.shape), v.dtype, f"out{n}") for n, v in enumerate(values))
     faults = emit.Faults()
     with speaking(AVX512 if target.vector_bytes == 64 else CPU):
