@@ -30,7 +30,7 @@ _CONTRACTION = tuple(
         "turned",
     )
 )
-_MAP = ("loops/map.py", "codegen/cpu/map.py", "codegen/cpu/transpose.py")
+_MAP = ("loops/map.py", "loops/residues.py", "codegen/cpu/map.py", "codegen/cpu/transpose.py")
 _REDUCTION = ("loops/reduction.py", "codegen/cpu/reduction.py")
 _GPU_TILED = (
     *_TILED,
@@ -59,7 +59,7 @@ OWN: dict[str, tuple[str, ...]] = {
     ),
     "gpu_reduction": (*_GPU_REDUCTION, *_GPU_TEAM),
     "gpu_map": (
-        *("loops/map.py", "loops/gpu/map.py", "loops/gpu/turn.py", "loops/gpu/blocks.py"),
+        *("loops/map.py", "loops/residues.py", "loops/gpu/map.py", "loops/gpu/turn.py", "loops/gpu/blocks.py"),
         *("codegen/gpu/map.py", "codegen/gpu/turn.py", *_GPU_TEAM),
     ),
     "gpu_scatter": (

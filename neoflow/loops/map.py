@@ -23,6 +23,7 @@ from neoflow.loops import costs
 from neoflow.loops.knob import FLAG, INDEX, MASK, NUMBER, Chosen, Knob, Range, flags, one, up_to
 from neoflow.loops.nest import Nest, input_reads, is_data_dependent, stride
 from neoflow.loops.problem import FUSE, Measures, NestProblem, is_turnable, lanes_along, nbytes, usual_lanes
+from neoflow.loops.residues import split
 from neoflow.target import Target
 from neoflow.verdict import Verdict
 
@@ -46,15 +47,25 @@ def written(nest: Nest) -> tuple[Expr, ...]:
 # --- what is written out
 
 
+def _residues(p: NestProblem, _: Target, k: Chosen) -> Range:
+    return flags(_whole(p, k, True) is not p.fused(k), "nothing depends on the remainder of a short division")
+
+
+def _whole(p: NestProblem, k: Chosen, by_remainder: bool) -> Nest:
+    """With its axes fused, and written out by their remainders or not."""
+    nest = p.fused(k)
+    return p.memo.once(("residues", k["fuse"]), lambda: split(nest)[0].nest) if by_remainder else nest
+
+
 def _unroll(p: NestProblem, _: Target, k: Chosen) -> Range:
-    short = [n for n, a in enumerate(p.fused(k).axes[:-1]) if a.extent <= MOST_FORMS]
+    short = [n for n, a in enumerate(_whole(p, k, bool(k["residues"])).axes[:-1]) if a.extent <= MOST_FORMS]
     masks = [0, *(1 << n for n in short), *(1 << n | 1 << o for n, o in itertools.combinations(short, 2))]
     return Range(tuple(masks), f"a bit for each axis, none for the last; two of {MOST_FORMS} points each at most")
 
 
 def _usual_unroll(p: NestProblem, _: Target, k: Chosen) -> int:
     """Axes at whose points something else is computed each: written out, nothing is chosen."""
-    nest = p.fused(k)
+    nest = _whole(p, k, bool(k["residues"]))
     chosen = frozenset[Axis]().union(*map(form_axes, written(nest)))
     return sum([1 << n for n, a in enumerate(nest.axes[:-1]) if a in chosen][:2])
 
@@ -75,8 +86,9 @@ def written_out(nest: Nest, mask: int) -> Nest:
 
 def _nest(p: NestProblem, k: Chosen) -> Nest:
     """With its axes fused and written out as the knobs say."""
-    mask = int(k["unroll"])
-    return p.memo.once(("written out", k["fuse"], mask), lambda: written_out(p.fused(k), mask))
+    mask, by_remainder = int(k["unroll"]), bool(k["residues"])
+    nest = _whole(p, k, by_remainder)
+    return p.memo.once(("written out", k["fuse"], by_remainder, mask), lambda: written_out(nest, mask))
 
 
 # --- vectors
@@ -89,7 +101,8 @@ def _last(nest: Nest) -> Axis | None:
 def _lanes(p: NestProblem, target: Target, k: Chosen) -> Range:
     nest = _nest(p, k)
     return p.memo.once(
-        ("map lanes", target, k["fuse"], k["unroll"]), lambda: lanes_along(_last(nest), nest.expressions, False, target)
+        ("map lanes", target, k["fuse"], k["residues"], k["unroll"]),
+        lambda: lanes_along(_last(nest), nest.expressions, False, target),
     )
 
 
@@ -208,6 +221,13 @@ def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
 
 KNOBS: tuple[Knob[NestProblem], ...] = (
     FUSE,
+    Knob(
+        "residues",
+        FLAG,
+        "axes are written out by their remainders",
+        _residues,
+        lambda p, t, k: _residues(p, t, k).values[-1],
+    ),
     Knob("unroll", MASK, "which axes are written out", _unroll, _usual_unroll),
     Knob("lanes", NUMBER, "points of the last axis in a vector", _lanes, _usual_lanes),
     Knob("inner", INDEX, "the axis run inside a block, or -1", _inner, _transposed_axis),

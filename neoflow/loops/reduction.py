@@ -214,6 +214,35 @@ def _usual_terms(p: NestProblem, target: Target, k: Chosen) -> bool:
     return True in _terms(p, target, k) and copies <= costs.WRITTEN_TERMS
 
 
+def further(nest: Nest, k: Chosen) -> dict[int, int]:
+    """By the number of an input, how many elements further what is fetched lies: some terms later, of what is read side
+    by side along the lanes and far apart from term to term."""
+    axes = reduced(nest).axes
+    axis = lane_axis(nest, k)
+    if k["lane"] != "output" or k["terms"] or not axes or axis is None or int(k["lanes"]) == 1:
+        return {}
+    found: dict[int, int] = {}
+    reads = dict.fromkeys(input_reads(reduced(nest).body))
+    for read in reads:
+        is_alone = all(r is read or r.slot != read.slot for r in reads) and not is_data_dependent(read)
+        step = stride(read.indices[0], axes[-1]) if is_alone and stride(read.indices[0], axis) == 1 else None
+        if step is not None and step * dt.itemsize(read.dtype) >= costs.LINE_BYTES:
+            found[read.slot] = costs.FETCHED_TERMS * step
+    return found
+
+
+def _fetch(p: NestProblem, _: Target, k: Chosen) -> Range:
+    return flags(bool(further(p.fused(k), k)), "no read goes side by side along the lanes and apart from term to term")
+
+
+def _usual_fetch(p: NestProblem, target: Target, k: Chosen) -> bool:
+    """Of long sums of what lies in no core's own cache: pages are left too soon for a core to see where it goes on."""
+    nest = p.fused(k)
+    axes, read = reduced(nest).axes, nbytes(input_reads(reduced(nest).body))
+    is_far = bool(axes) and axes[-1].extent >= costs.LONG_SUM and read > target.l2_bytes * target.threads
+    return is_far and bool(further(nest, k))
+
+
 def terms_of(reduction: Reduce) -> list[Reduce]:
     """The reduction of each term by itself: the body at every point of the reduced axes, in order."""
     points = itertools.product(*(range(a.extent) for a in reduction.axes))
@@ -251,4 +280,5 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
     Knob("parallel", FLAG, "threads share the tasks", _parallel, _is_worth_sharing),
     Knob("splits", NUMBER, "parts of the first reduced axis", _splits, _usual_splits),
     Knob("terms", FLAG, "the terms are written out", _terms, _usual_terms),
+    Knob("fetch", FLAG, "what later terms read is fetched", _fetch, _usual_fetch),
 )

@@ -17,7 +17,18 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Axis, Expr, Read, Reduce, Slot, rewrite
 from neoflow.loops import costs
 from neoflow.loops.knob import FLAG, MASK, Chosen, Knob, Range, flags
-from neoflow.loops.nest import Nest, flat, flat_address, input_read, input_reads, replaced, rounded, simplified
+from neoflow.loops.nest import (
+    Nest,
+    flat,
+    flat_address,
+    input_read,
+    input_reads,
+    is_data_dependent,
+    replaced,
+    rounded,
+    simplified,
+    stride,
+)
 from neoflow.loops.problem import Measures, Memo, NestProblem, nbytes
 from neoflow.partition.subgraph import Node, Subgraph
 from neoflow.target import Target
@@ -160,6 +171,63 @@ def alone(target: Target) -> Target:
     return replace(target, threads=1)
 
 
+def following(p: RowProblem, k: Chosen) -> tuple[dict[int, int], ...]:
+    """For each nest, of which inputs a row fetches what the next one reads there, and how many elements further that
+    lies: where the knob `fetch` says so."""
+    stored = nests(p, k)
+    found: tuple[dict[int, int], ...] = tuple({} for _ in stored)
+    for number, (nest, read) in _fetched(p, stored).items() if k["fetch"] else ():
+        found[nest][number] = _distance(read.indices[0], p.axes)
+    return found
+
+
+def _fetched(p: RowProblem, stored: tuple[RowNest, ...]) -> dict[int, tuple[int, Read]]:
+    """By the number of an input, the nest that fetches it, the last of those that go through all that a row has of it
+    once, and how it reads it."""
+    found: dict[int, tuple[int, Read]] = {}
+    for n, each in enumerate(stored):
+        nest = each.problem.nest
+        axes = (*nest.axes, *(nest.reduction.axes if nest.reduction is not None else ()))
+        reads = {r for e in nest.expressions for r in input_reads(e) if r.slot < p.first}
+        for read in reads:
+            is_alone = all(r is read or r.slot != read.slot for r in reads) and not is_data_dependent(read)
+            distance = _distance(read.indices[0], p.axes) if is_alone else 0
+            if distance and costs.points(axes) <= _span(read.indices[0], axes):
+                found[read.slot] = n, read
+    return found
+
+
+def _span(address: Expr, axes: tuple[Axis, ...]) -> int:
+    """Elements from the first one that an address goes to along some axes to the last one; 0 where that is not
+    known."""
+    steps = [stride(address, a) for a in axes]
+    if None in steps:
+        return 0
+    return 1 + sum(abs(step or 0) * (a.extent - 1) for step, a in zip(steps, axes, strict=True))
+
+
+def _distance(address: Expr, axes: tuple[Axis, ...]) -> int:
+    """How much further an address is in the next row, wherever that is; 0 where it is not one number."""
+    distance, rows = 0, 1
+    for axis in reversed([a for a in axes if a.extent > 1]):
+        step = stride(address, axis)
+        if step is None or step <= 0 or (distance and step != distance * rows):
+            return 0
+        distance, rows = distance or step, rows * axis.extent
+    return distance
+
+
+def _fetch(p: RowProblem, _: Target, k: Chosen) -> Range:
+    return flags(bool(_fetched(p, nests(p, k))), "no nest goes once through all that a row has of an input")
+
+
+def _usual_fetch(p: RowProblem, target: Target, k: Chosen) -> bool:
+    """Where a cache keeps it until then, beside what the row itself goes through."""
+    found = _fetched(p, nests(p, k))
+    each = nbytes(read for _, read in found.values()) / costs.points(p.axes)
+    return bool(found) and each <= costs.FETCHED_CACHE_SHARE * target.l2_bytes
+
+
 def _stored(p: RowProblem, _: Target, __: Chosen) -> Range:
     reason = f"a bit for each of the {len(p.optional)} nests that need not be stored"
     return Range(range(1 << len(p.optional)), reason)
@@ -197,4 +265,5 @@ STORED: Knob[RowProblem] = Knob("stored", MASK, "nests stored that need not be",
 KNOBS: tuple[Knob[RowProblem], ...] = (
     STORED,
     Knob("parallel", FLAG, "threads share the rows", _parallel, _is_worth_sharing),
+    Knob("fetch", FLAG, "a row fetches what the next one reads", _fetch, _usual_fetch),
 )

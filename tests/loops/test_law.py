@@ -299,7 +299,7 @@ def test_a_bug_in_a_lowering_is_no_illegal_schedule(monkeypatch):
     [case] = cases("x", [x + 1.0], {x: np.zeros(8, np.float32)})
     with pytest.raises(KeyError, match="a real bug"):
         codegen.lower(case.subgraph, default_schedule(case.subgraph, TWO), TWO, "f")
-    with pytest.raises(ScheduleError, match="lacks the knob 'unroll'"):
+    with pytest.raises(ScheduleError, match="lacks the knob 'residues'"):
         codegen.lower(case.subgraph, Schedule("map", (("fuse", 0),)), TWO, "f")
 
 

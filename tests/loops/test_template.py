@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,6 +29,8 @@ from neoflow.loops import (
     space,
 )
 from neoflow.loops.knob import INDEX, MASK, NUMBER, WORD
+from neoflow.loops.nest import input_reads
+from neoflow.loops.rows import following, nests
 from neoflow.loops.template import templates_of, usual_template
 from neoflow.nn import functional as F
 from neoflow.target import Target
@@ -53,6 +56,12 @@ def matmul(m=37, k=53, n=41):
 def softmax():
     x = nf.placeholder((70, 45), name="x")
     (found,) = subgraphs([F.softmax(x)], [x])
+    return found
+
+
+def by_windows():
+    x = nf.placeholder((70, 46), name="x")
+    (found,) = subgraphs([F.softmax(nf.compute((70, 45), lambda i, j: x[i, j] + x[i, j + 1]))], [x])
     return found
 
 
@@ -198,12 +207,15 @@ REFUSED = [
     (total, {"tile_rows": 2}, "no axis for rows"),
     (total, {"splits": 2, "parallel": False}, "by threads"),
     (total, {"lanes": 3}, "powers of two"),
+    (total, {"fetch": True}, "no read goes side by side along the lanes"),
     (plain, {"inner": 1}, "before the last of 2"),
+    (plain, {"residues": True}, "nothing depends on the remainder of a short division"),
     (plain, {"inner": -1, "turn": True}, "along an inner axis"),
     (plain, {"lanes": 64}, "up to two registers"),
     (plain, {"parallel": False, "chunks": 2}, "there is one"),
     (scatter, {"chunks": 99}, "whole vectors"),
     (softmax, {"stored": 8}, "need not be stored"),
+    (by_windows, {"fetch": True}, "no nest goes once through all that a row has of an input"),
 ]
 
 
@@ -244,6 +256,23 @@ def test_nests_of_a_row_are_judged_each():
     product_inside = (default_schedule(matmul(), TWO), *schedule.inner[1:])
     reason = legal(problem, Schedule("rows", schedule.knobs, product_inside), TWO).reason
     assert reason == "nest 0: template 'contraction' does not fit a nest of a row"
+
+
+def test_what_the_next_row_reads_is_fetched_where_it_is_read_last():
+    x, g = nf.placeholder((7, 5, 40), name="x"), nf.placeholder((7, 5, 40), name="g")
+    y = F.softmax(x)
+    (subgraph,) = subgraphs([y, *nf.vjp(y, [x], g)], [x, g])
+    schedule = default_schedule(subgraph, TWO)
+    found = following(problem_of(subgraph), schedule)
+    readers = [
+        {r.slot for e in n.problem.nest.expressions for r in input_reads(e)}
+        for n in nests(problem_of(subgraph), schedule)
+    ]
+    for number in range(len(subgraph.inputs)):
+        last = max(n for n, slots in enumerate(readers) if number in slots)
+        assert [n for n, by in enumerate(found) if number in by] == [last] and found[last][number] == 40
+    assert following(problem_of(subgraph), changed(schedule, fetch=False)) == ({},) * len(found)
+    assert not default_schedule(subgraph, replace(TWO, l2_bytes=1024))["fetch"]
 
 
 def test_what_a_row_kernel_stores_is_a_knob():

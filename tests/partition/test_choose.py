@@ -228,13 +228,22 @@ def test_rows_lie_along_memory():
     [
         (16, "a row has 16 elements: loops across rows are faster"),
         (64, None),
-        (20000, "what lies between the nodes exceeds 65536 bytes a row"),
+        (20000, None),
+        (80000, "what lies between the nodes exceeds 262144 bytes a row"),
     ],
 )
 def test_rows_are_neither_short_nor_large(width, sentence):
     x = nf.placeholder((8, width), name="x")
     found = reasons([softmax(x, (8, width))], ROW_KERNELS)
     assert found.get(f"e[8, {width}] with the kernel of top") == sentence
+
+
+def test_a_row_of_a_gpu_fits_its_shared_memory():
+    x = nf.placeholder((512, 20000), name="x")
+    outputs, subject = [softmax(x, (512, 20000))], "e[512, 20000] with the kernel of top"
+    assert subject not in reasons(outputs, ROW_KERNELS)
+    found = reasons(outputs, ROW_KERNELS, object_to=object_for_gpu)
+    assert found[subject] == "what lies between the nodes exceeds 65536 bytes a row"
 
 
 def test_every_rule_but_views_can_be_objected_to():

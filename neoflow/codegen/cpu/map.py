@@ -15,21 +15,36 @@ from neoflow.codegen.tir.phases import Phase, Phases
 from neoflow.expr.ir import Axis, Expr, Read
 from neoflow.loops.map import rows_of, turned_reads, written_out
 from neoflow.loops.nest import stride
-from neoflow.loops.schedule import Schedule
+from neoflow.loops.residues import Region, split
+from neoflow.loops.schedule import Schedule, schedule_of
 
 Value = emit.Value
 Env = dict[Axis, Value]
 
 
 def lower_map(frame: Frame, schedule: Schedule) -> Phases:
-    """One phase."""
+    """One phase, and others for points that are left at the ends of axes written out by their remainders."""
     whole = frame.nest
-    nest = written_out(whole, int(schedule["unroll"]))
-    outputs = frame.outputs * (len(nest.outputs) // len(whole.outputs))
-    frame = replace(frame, nest=nest, outputs=outputs, is_aligned=True)
+    regions = split(whole) if schedule["residues"] else (Region(whole),)
+    phases = [phase for n, region in enumerate(regions) for phase in _phases(frame, region, schedule, is_rest=n > 0)]
+    return Phases(tuple(phases))
+
+
+def _phases(frame: Frame, region: Region, schedule: Schedule, is_rest: bool) -> tuple[Phase, ...]:
+    """Of a region of the points. is_rest: whether they are few."""
+    nest = region.nest if is_rest else written_out(region.nest, int(schedule["unroll"]))
+    buffers = dict(zip((n for n, _, _ in frame.nest.outputs), frame.outputs, strict=True))
+    outputs = tuple(buffers[n] for n, _, _ in nest.outputs)
+    frame = replace(frame, nest=nest, outputs=outputs, is_aligned=True, together=region.together)
     if not nest.axes:
-        return Phases((Phase(1, lambda _: frame.write({})),))
-    return _Lowering(frame, schedule).phases()
+        return (Phase(1, lambda _: frame.write({})),)
+    if not region.has_last:
+        total = math.prod(a.extent for a in nest.axes)
+        return (Phase(total, lambda t: points(nest.axes, t, frame.write), bool(schedule["parallel"])),)
+    if is_rest:
+        few = {"inner": -1, "turn": False, "chunks": 1, "parts": 1, "vectors": 1}
+        schedule = schedule_of("map", {**dict(schedule.knobs), **few})
+    return _Lowering(frame, schedule).phases().phases
 
 
 @dataclass(frozen=True)

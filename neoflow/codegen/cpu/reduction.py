@@ -14,7 +14,7 @@ from neoflow.codegen.tir.frame import Frame, Strip, points
 from neoflow.codegen.tir.phases import Phase, Phases, Scratch
 from neoflow.codegen.tir.reducers import Reducer, State
 from neoflow.expr.ir import Axis
-from neoflow.loops.reduction import terms_of
+from neoflow.loops.reduction import further, terms_of
 from neoflow.loops.schedule import Schedule
 
 Value = emit.Value
@@ -34,7 +34,9 @@ class _Lowering:
     def __init__(self, frame: Frame, schedule: Schedule):
         reduction = frame.nest.reduction
         assert reduction is not None
-        self.frame, self.outputs, self.reduced = replace(frame, is_aligned=True), frame.nest.axes, reduction.axes
+        fetched = {**frame.further, **(further(frame.nest, schedule) if schedule["fetch"] else {})}
+        self.frame = replace(frame, is_aligned=True, further=fetched)
+        self.outputs, self.reduced = frame.nest.axes, reduction.axes
         self.lanes, self.unroll = int(schedule["lanes"]), int(schedule["unroll"])
         self.rows = int(schedule["tile_rows"])
         self.parallel, self.along_output = bool(schedule["parallel"]), schedule["lane"] == "output"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from neoflow.codegen.cpu.map import lower_map
 from neoflow.codegen.cpu.reduction import lower_reduction
@@ -10,7 +11,7 @@ from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Buffers, points
 from neoflow.codegen.tir.phases import Phase, Phases
 from neoflow.expr.ir import Axis
-from neoflow.loops.rows import RowProblem, nests
+from neoflow.loops.rows import RowProblem, following, nests
 from neoflow.loops.schedule import Schedule
 
 Value = emit.Value
@@ -24,11 +25,13 @@ def lower_rows(problem: RowProblem, schedule: Schedule, buffers: Buffers) -> Pha
     local = {s.number: emit.buffer(s.size + spare, s.dtype, f"row{s.number}", 64) for s in stored if not s.is_output}
     everything = {**buffers.inputs, **dict(zip(problem.outputs, buffers.outputs, strict=True)), **local}
 
+    fetched = following(problem, schedule)
+
     def row(env: dict[Axis, Value]) -> list:
-        statements: list = [emit.on_stack(b) for b in local.values()]
-        for nest, inner in zip(stored, schedule.inner, strict=True):
+        statements = [s for b in local.values() for s in emit.aligned_on_stack(b, buffers.target.vector_bytes)]
+        for nest, inner, further in zip(stored, schedule.inner, fetched, strict=True):
             inside = Buffers(buffers.target, everything, (everything[nest.number],), buffers.faults)
-            frame = inside.frame(nest.problem.fused(inner), env)
+            frame = replace(inside.frame(nest.problem.fused(inner), env), further=further)
             lowered = (lower_map if inner.template == "map" else lower_reduction)(frame, inner)
             assert not lowered.scratch, f"{inner}: a nest of a row is for one thread"
             statements += [s for phase in lowered.phases for s in phase.serial()]

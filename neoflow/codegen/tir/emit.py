@@ -18,6 +18,7 @@ from tvm.tirx.layout import S, TileLayout
 from neoflow.code import Fault
 from neoflow.codegen.tir.dialect import dialect
 from neoflow.errors import CodegenError
+from neoflow.loops.costs import LINE_BYTES
 
 Value: TypeAlias = Any
 """An expression of tirx, which has no types for a checker."""
@@ -70,6 +71,10 @@ def splat(value: float | int | bool, element: str, lanes: int = 1) -> Value:
     return scalar if lanes == 1 else tirx.Broadcast(scalar, lanes)
 
 
+_NEAR_BYTES = 1 << 13
+"""From which what is fetched is too far away for a first-level cache, which other rows go through meanwhile."""
+
+
 def widen(x: Value, lanes: int) -> Value:
     """`x` in every lane, when it is a scalar."""
     return tirx.Broadcast(x, lanes) if lanes > 1 and lanes_of(x) == 1 else x
@@ -117,10 +122,25 @@ def view(statements: list, source: tirx.Buffer, index: Value) -> tirx.Buffer:
     return found
 
 
-def prefetch(source: tirx.Buffer, index: Value, is_written: bool = False) -> ts.Stmt:
-    """What lies there is brought into the nearest cache, to be read or written; it may be outside of the buffer."""
+NEAREST, SECOND = 3, 2
+"""Caches that `prefetch` brings to."""
+
+
+def prefetch(source: tirx.Buffer, index: Value, is_written: bool = False, cache: int = NEAREST) -> ts.Stmt:
+    """What lies there is brought into a cache, to be read or written; it may be outside of the buffer."""
     place, write = tirx.address_of(load(source, index)), integer(int(is_written))
-    return ts.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch.p0", place, write, integer(3), integer(1)))
+    return ts.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch.p0", place, write, integer(cache), integer(1)))
+
+
+def fetched(source: tirx.Buffer, index: Value, distance: int) -> list:
+    """What lies so many elements behind neighbours that are read here, a line at a time; of what does not lie side by
+    side nothing."""
+    if not isinstance(index, tirx.Ramp) or int(index.stride.value) != 1:
+        return []
+    each = tvm.DataType(str(source.ty.dtype)).bits // 8
+    cache = NEAREST if distance * each <= _NEAR_BYTES else SECOND
+    places = range(distance, distance + lanes_of(index), max(1, LINE_BYTES // each))
+    return [prefetch(source, index.base + integer(n), cache=cache) for n in places]
 
 
 def masked_load(statements: list, source: tirx.Buffer, index: Value, mask: Value) -> Value:
@@ -303,6 +323,16 @@ def digits(statements: list, flat: Value, extents: Sequence[int]) -> list[Value]
 def on_stack(target: tirx.Buffer) -> ts.Stmt:
     """Allocation in the frame: LLVM keeps it in registers where every index is a constant."""
     return ts.AllocBuffer(target, {"disable_lower_builtin": tirx.IntImm("int32", 1)})
+
+
+def aligned_on_stack(target: tirx.Buffer, nbytes: int) -> list:
+    """The same at a multiple of so many bytes, a power of two: of an array of vectors, which LLVM aligns to their
+    size, where TVM has arrays of elements begin at a multiple of 16 bytes."""
+    element = tvm.DataType(str(target.ty.dtype))
+    lanes = nbytes * 8 // element.bits
+    count = -(-math.prod(int(n) for n in target.ty.shape) // lanes)
+    whole = tirx.decl_buffer((count,), f"{element}x{lanes}", target.name, data_alignment=nbytes)
+    return [on_stack(whole), ts.DeclBuffer(target, data=whole.data)]
 
 
 def nbytes(target: tirx.Buffer) -> int:

@@ -20,7 +20,7 @@ from neoflow.code import Fault
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.dialect import dialect
 from neoflow.codegen.tir.functions import apply_function, constant_of, divide_index
-from neoflow.codegen.tir.strided import Within, is_near, near_load, repeated, repeated_load
+from neoflow.codegen.tir.strided import Within, first_lanes, is_near, near_load, repeated, repeated_load
 from neoflow.errors import CodegenError
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
@@ -55,6 +55,7 @@ class Evaluator:
     checks of data-dependent indices go; without it there may be none.  instead: by value number, the element that is
     loaded where a read is not needed, if it is not the first.  is_aligned: whether the start is a multiple of the lanes
     also where the dialect does not ask for it.  starts: by value number, the element that indices from data count from.
+    further: by value number, how many elements behind neighbours that are loaded others are fetched, for later.
     """
 
     def __init__(
@@ -69,9 +70,10 @@ class Evaluator:
         instead: Mapping[int, Value] | None = None,
         is_aligned: bool = False,
         starts: Mapping[int, Value] | None = None,
+        further: Mapping[int, int] | None = None,
     ):
         self._faults, self._instead, self._is_aligned = faults, instead or {}, is_aligned
-        self._starts = starts or {}
+        self._starts, self._further = starts or {}, further or {}
         self.statements: list = []
         self._buffers = buffers
         self._env = env
@@ -282,6 +284,8 @@ class Evaluator:
             address = _plus(address, self._starts[read.slot])
         if dialect().any_address and is_near(address):
             return from_storage(near_load(self.statements, buffer, address, self._within(read, guard)), read.dtype)
+        if read.slot in self._further:
+            self.statements += emit.fetched(buffer, address, self._further[read.slot])
         if self._mask is not None and not self._is_invariant(read):
             guard = self._both(guard, self._mask)
         instead = self._instead.get(read.slot, emit.integer(0))
@@ -289,7 +293,7 @@ class Evaluator:
 
     def _within(self, read: Read, guard: Guard) -> Within:
         """Which lanes of a read are there."""
-        there = self._lanes if self._mask is None else _count(self._mask)
+        there = self._lanes if self._mask is None else first_lanes(self._mask)
         if guard is None and there is not None:
             return Within(there)
         return Within(self._lanes, math.prod(read.source.shape))
@@ -354,14 +358,6 @@ class Evaluator:
                 position = tirx.Cast("int32", wide)
             address = _plus(_times(address, extent), position)
         return address
-
-
-def _count(mask: Value) -> int | None:
-    """How many lanes a mask of the first ones has; None for any other."""
-    match mask:
-        case tirx.LT(a=tirx.Ramp(base=tirx.IntImm(value=0)), b=tirx.Broadcast(value=tirx.IntImm(value=count))):
-            return int(count)
-    return None
 
 
 def _named(value: int | None) -> str:

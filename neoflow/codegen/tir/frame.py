@@ -9,6 +9,7 @@ from tvm import tirx
 
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.evaluate import Evaluator
+from neoflow.codegen.tir.strided import interleaved_stores
 from neoflow.expr.ir import Axis, Expr
 from neoflow.loops.nest import Nest
 from neoflow.target import Target
@@ -33,6 +34,10 @@ class Frame:
     """whether vectors begin at multiples of their lanes"""
     starts: dict[int, Value] = field(default_factory=dict)
     """where in an input that is the element is which indices from data count from, if not its first"""
+    together: int = 1
+    """outputs that lie interleaved, element by element, along the lanes: each so many of them in their order"""
+    further: dict[int, int] = field(default_factory=dict)
+    """by value number, how many elements behind neighbours that are read others are fetched"""
 
     def evaluator(
         self,
@@ -42,7 +47,7 @@ class Frame:
         given: dict[Expr, Value] | None = None,
         mask: Value | None = None,
     ) -> Evaluator:
-        known, rest = {**self.outer, **env}, (self.faults, self.instead, self.is_aligned, self.starts)
+        known, rest = {**self.outer, **env}, (self.faults, self.instead, self.is_aligned, self.starts, self.further)
         return Evaluator(self.inputs, known, lane_axis, lanes, given, mask, *rest)
 
     def write(
@@ -63,14 +68,23 @@ class Frame:
         if self.nest.anchor is not None and result is not None:
             given[self.nest.anchor] = result
         ev = self.evaluator(env, lane_axis, lanes, given, mask)
-        stores = []
-        for (_, address, value), target in zip(self.nest.outputs, self.outputs, strict=True):
-            stored = ev.stored(value, value.dtype)
-            stored = emit.bind(ev.statements, stored)
+        stores: list = []
+        written = list(zip(self.nest.outputs, self.outputs, strict=True))
+        for n in range(0, len(written), self.together):
+            (_, address, _), target = written[n]
+            values = [
+                emit.bind(ev.statements, ev.stored(value, value.dtype))
+                for (_, _, value), _ in written[n : n + self.together]
+            ]
             index = ev.index(address)
-            stores.append(
-                emit.store(target, index, stored) if mask is None else emit.masked_store(target, index, stored, mask)
-            )
+            if len(values) > 1 and lanes > 1:
+                stores += interleaved_stores(ev.statements, target, index, values, mask)
+            elif len(values) > 1:
+                stores += [emit.store(target, index + emit.integer(k), v) for k, v in enumerate(values)]
+            elif mask is None:
+                stores.append(emit.store(target, index, values[0]))
+            else:
+                stores.append(emit.masked_store(target, index, values[0], mask))
         return ev.statements + stores
 
 

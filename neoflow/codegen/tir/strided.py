@@ -1,8 +1,9 @@
-"""Vectors of elements that lie apart, or several times the same, from whole loads and one shuffle.
+"""Vectors of elements that lie apart, or several times the same: whole loads or stores, and one shuffle for each.
 
     a[2 i], i in [0, 16)         two loads of 16 neighbours, of which every second one is kept
     a[15 - i]                    one load, turned around
     a[(i + 1) // 2]              9 neighbours in two loads of 8, each kept twice
+    a[2 i], a[2 i + 1] = b, c    two stores of 16 neighbours, each of two halves in turns
 
 An address a lane costs a load and an insertion a lane instead.
 """
@@ -104,19 +105,56 @@ def _kept(statements: list, source: tirx.Buffer, first: Value, kept: Sequence[in
     while 2 * width <= min(span, len(kept)):
         width *= 2
     starts = [*range(0, span - width, width), span - width]
-    pieces = []
-    for start in starts:
-        index = emit.ramp(first + emit.integer(start), 1, width)
-        if size is None:
-            pieces.append(emit.held(statements, emit.load(source, index)))
-            continue
-        place, before = emit.ramp(emit.integer(0), 1, width), emit.integer(-start) - first
-        behind = emit.integer(size - start) - first
-        inside = tirx.And(place >= emit.widen(before, width), place < emit.widen(behind, width))
-        pieces.append(emit.held(statements, emit.masked_load(statements, source, index, inside)))
+    indices = [emit.ramp(first + emit.integer(start), 1, width) for start in starts]
+    pieces = emit.Registers(len(starts), str(source.ty.dtype), width, "piece")
+    statements += pieces.allocate()
+    whole = [pieces.put(n, emit.load(source, index)) for n, index in enumerate(indices)]
+    if size is None:
+        statements += whole
+    else:  # at the first and last elements alone: all others pay for a comparison of two numbers
+        edge: list = []
+        for n, (start, index) in enumerate(zip(starts, indices, strict=True)):
+            place, before = emit.ramp(emit.integer(0), 1, width), emit.integer(-start) - first
+            behind = emit.integer(size - start) - first
+            inside = tirx.And(place >= emit.widen(before, width), place < emit.widen(behind, width))
+            edge.append(pieces.put(n, emit.masked_load(edge, source, index, inside)))
+        all_inside = tirx.And(first >= emit.integer(0), first <= emit.integer(size - span))
+        statements += emit.when(all_inside, whole, edge)
     lanes = []
     for place in kept:
         piece = min(place // width, len(starts) - 1)
         lanes.append(emit.integer(piece * width + place - starts[piece]))
-    doubled = pieces * -(-len(lanes) // (width * len(pieces)))  # TVM: no more lanes than the pieces have
+    doubled = [pieces.get(n) for n in range(len(starts))] * -(
+        -len(lanes) // (width * len(starts))
+    )  # TVM: no more lanes than the pieces have
     return tirx.Shuffle(doubled, lanes)
+
+
+def first_lanes(mask: Value) -> int | None:
+    """How many lanes a mask of the first ones has; None for any other."""
+    match mask:
+        case tirx.LT(a=tirx.Ramp(base=tirx.IntImm(value=0)), b=tirx.Broadcast(value=tirx.IntImm(value=count))):
+            return int(count)
+    return None
+
+
+def interleaved_stores(
+    statements: list, target: tirx.Buffer, address: Value, values: Sequence[Value], mask: Value | None
+) -> list:
+    """Stores of vectors the lanes of which lie in turns: vector n has target[address + n], and the address goes over
+    the others from lane to lane. mask: the lanes that are there, the first ones."""
+    lanes, apart = emit.lanes_of(values[0]), len(values)
+    there = lanes if mask is None else first_lanes(mask)
+    assert there is not None and isinstance(address, tirx.Ramp) and int(address.stride.value) == apart
+    out: list = []
+    for first in range(0, there * apart, lanes):
+        places = range(first, first + lanes)
+        order = [emit.integer(place % apart * lanes + place // apart) for place in places]
+        piece = emit.bind(statements, tirx.Shuffle(list(values), order))
+        index, left = emit.ramp(address.base + emit.integer(first), 1, lanes), there * apart - first
+        if left >= lanes:
+            out.append(emit.store(target, index, piece))
+        else:
+            exists = emit.ramp(emit.integer(0), 1, lanes) < emit.splat(left, "int32", lanes)
+            out.append(emit.masked_store(target, index, piece, exists))
+    return out
