@@ -104,7 +104,7 @@ def _usual_last_n(p: NestProblem, _: Target, k: Chosen) -> int:
 
 
 def _usual_last_k(p: NestProblem, target: Target, k: Chosen) -> int:
-    """That with which tiles are best read in place; of packed ones, that with which panels are best packed."""
+    """That with which tiles are best read in place; of packed ones, that which packs panels in whole squares."""
 
     def choose() -> int:
         usual = usual_last_k(sided(p, k), element_of(p))
@@ -113,7 +113,7 @@ def _usual_last_k(p: NestProblem, target: Target, k: Chosen) -> int:
         if not tried["pack"]:
             return usual
         parts = [sides(p, {**given, "last_k": n}).turned_part(int(tried["lanes"])) for n in range(len(sided(p, k).k))]
-        return usual if parts[usual] == max(parts) else parts.index(max(parts))
+        return parts.index(1.0) if 1.0 in parts and parts[usual] < 1.0 else usual
 
     return p.memo.once(("last k", target, *(k[name] for name in ("fuse", "split", "side", "last_n"))), choose)
 
