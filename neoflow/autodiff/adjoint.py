@@ -14,6 +14,7 @@ Source: NeoFlow, section 4.2.
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from neoflow.autodiff import rules, slices
@@ -39,7 +40,7 @@ from neoflow.expr.ir import (
     rewrite,
     substitute,
 )
-from neoflow.expr.locality import memory_order
+from neoflow.expr.locality import memory_order, stays_inside
 from neoflow.expr.memo import remembered
 from neoflow.expr.normal import conjunction, normal_form, opened
 from neoflow.expr.recipe import Name, Recipe, derived, stand_ins
@@ -49,6 +50,10 @@ from neoflow.expr.traits import is_exact
 
 _BORDER, _REUSE = 1.5, 16
 """Points that share a place are summed first where they are so many and gathering visits so many times all points."""
+_FAR, _ONCE = 1 << 18, 4
+"""Elements of an operand, about those of a core's second-level cache, from which it had better be read once and in its
+own order, where sums of what shares a place are fewer than these; so many times fewer, where one gathered sum reads it.
+1.1 to 1.8 times as fast for 256 and 512 channels of 3x3, stride 2, 1.3 without strides."""
 _MAX_PATHS = 16
 """Paths through selects to one expression that are told apart: nested selects that share their branches have as many as
 there are ways through them."""
@@ -199,7 +204,7 @@ def _term(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...], targets
 
     Of a read at constant indices it is that of the slice which is read, see `slices`. Else the cheapest of: gathering,
     by residue classes or not; storing sums over the axes the read does not use and gathering these, where windows are
-    few and most places near a border; scattering, where the index is data.
+    few and most places near a border, or an operand is large; scattering, where the index is data.
     """
     source = tensor_of(read)
     name = _d(source)
@@ -217,14 +222,26 @@ def _term(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...], targets
     split, visits = split_by_residue(solution, targets, e, guards, name)
     others = math.prod(a.extent for a in domain if all(a not in i.free for i in read.indices))
     is_sparse = visits > (_BORDER if others >= _REUSE else _SPARSE) * points
-    if is_sparse and not solution.matches:
-        e, over = _summed_first(read, e, guards, domain)
-        guards, solution = (), solve(read.indices, targets, over, IDENTS)
+    places = points // others * (1 if split is not None else _ONCE)
+    is_near = others >= _REUSE and _has_windows(read) and _largest(e) >= max(places, _FAR)
+    if (is_sparse or is_near) and not solution.matches:
+        e, over, guards = _summed_before_guards(read, e, guards, domain)
+        solution = solve(read.indices, targets, over, IDENTS)
         split, _ = split_by_residue(solution, targets, e, guards, name)
     if split is not None:
         return split
     gathered = gather(solution, e, guards)
     return define(source.shape, targets, gathered, name) if isinstance(gathered, Reduce) else gathered
+
+
+def _has_windows(read: Read) -> bool:
+    """Whether several points of an operand meet in an index."""
+    return any(len(i.free) > 1 for i in read.indices)
+
+
+def _largest(e: Expr) -> int:
+    """Elements of the largest tensor that is read."""
+    return max((math.prod(n.source.shape) for n in postorder(e) if isinstance(n, Read)), default=0)
 
 
 def cotangent_of_reads(root: Expr, seed: Expr) -> dict[tuple[Read, Guards], Expr]:
@@ -292,6 +309,24 @@ def _summed_first(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...])
         e = Reduce("sum", others, e)
     stored = define(tuple(a.extent for a in over), over, e, _d(tensor_of(read), "_terms"))
     return Read(stored, over), over
+
+
+def _summed_before_guards(
+    read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...]
+) -> tuple[Read, tuple[Axis, ...], Guards]:
+    """The same, and the guards that it is still read under: all where it can be computed everywhere, a plain sum.
+
+    What is read lies at the end of it as in the source where that is at the end there, too: for vectors of both.
+    """
+    tail = [
+        i for i in itertools.takewhile(lambda i: isinstance(i, Axis), reversed(read.indices)) if isinstance(i, Axis)
+    ]
+    last = frozenset(tail)
+    domain = (*(a for a in domain if a not in last), *reversed(tail))
+    used = frozenset[Axis]().union(*(i.free for i in read.indices))
+    if not all(c.free <= used for c in guards) or not stays_inside(e):
+        return *_summed_first(read, e, guards, domain), ()
+    return *_summed_first(read, e, (), domain), guards
 
 
 def _cotangent_of_scattered(body: Scatter, g: Tensor) -> dict[Tensor, Tensor]:

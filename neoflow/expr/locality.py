@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from neoflow.expr import affine
 from neoflow.expr.ir import Axis, Expr, Read, postorder
 
 Place = tuple[tuple[int, ...], tuple[Expr, ...]]
@@ -42,3 +43,10 @@ def memory_order(axes: Iterable[Axis], expressions: Sequence[Expr], places: Iter
                 steps[a] = max(steps.get(a, 0), step)
             step *= extent
     return tuple(sorted(axes, key=lambda a: -steps.get(a, 0)))
+
+
+def stays_inside(e: Expr) -> bool:
+    """Whether everything an expression reads is there, whatever conditions it stands under."""
+    reads = [n for n in postorder(e) if isinstance(n, Read)]
+    inside = [(affine.bounds(i), n) for r in reads for i, n in zip(r.indices, r.source.shape, strict=True)]
+    return all(low >= 0 and high < n for (low, high), n in inside)

@@ -11,13 +11,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import build
 from neoflow.expr.deep import Walk, run
-from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, Select, Slot, postorder, same, substitute
+from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, Select, Slot, same, substitute
 from neoflow.expr.limits import excess
-from neoflow.expr.locality import axes_met
+from neoflow.expr.locality import axes_met, stays_inside
 from neoflow.expr.memo import remembered
 from neoflow.expr.normal import is_normal
 from neoflow.expr.recipe import stand_ins
@@ -87,7 +86,7 @@ def _core(definition: Definition, summed: frozenset[Axis]) -> Core | None:
     factors = run(linear.core(body.body))
     if not factors or _is_same(factors, tuple(operands(body.body))):
         return None
-    if linear.is_guarded and not all(map(_stays_inside, factors)):
+    if linear.is_guarded and not all(map(stays_inside, factors)):
         return None
     met, inputs = axes_met(factors), stand_ins(definition)
     axes = tuple(a for a in met if a not in summed)
@@ -110,13 +109,6 @@ def _sum(
     shape = tuple(a.extent for a in axes)
     own: dict[Expr, Expr] = {a: Axis(n, a.extent) for n, a in enumerate((*axes, *summed))}
     return build(shape, substitute(Reduce("sum", summed, product(factors)), own), inputs, name)
-
-
-def _stays_inside(e: Expr) -> bool:
-    """Whether everything an expression reads is there, whatever conditions it stands under."""
-    reads = [n for n in postorder(e) if isinstance(n, Read)]
-    inside = [(affine.bounds(i), n) for r in reads for i, n in zip(r.indices, r.source.shape, strict=True)]
-    return all(low >= 0 and high < n for (low, high), n in inside)
 
 
 def _choices(body: Reduce) -> list[frozenset[Axis]]:

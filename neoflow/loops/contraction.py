@@ -103,9 +103,19 @@ def _usual_last_n(p: NestProblem, _: Target, k: Chosen) -> int:
     return p.memo.once(key, lambda: usual_last_n(sided(p, k), p.fused(k).outputs[0][1]))
 
 
-def _usual_last_k(p: NestProblem, _: Target, k: Chosen) -> int:
-    key = ("last k", k["fuse"], k["split"], k["side"])
-    return p.memo.once(key, lambda: usual_last_k(sided(p, k), element_of(p)))
+def _usual_last_k(p: NestProblem, target: Target, k: Chosen) -> int:
+    """That with which tiles are best read in place; of packed ones, that which packs panels in whole squares."""
+
+    def choose() -> int:
+        usual = usual_last_k(sided(p, k), element_of(p))
+        given = {name: k[name] for name in ("fuse", "split", "side", "last_n")}
+        tried = completed(KNOBS[: KNOBS.index(operands.PACK) + 1], p, target, {**given, "last_k": usual, "vectors": 2})
+        if not tried["pack"]:
+            return usual
+        parts = [sides(p, {**given, "last_k": n}).turned_part(int(tried["lanes"])) for n in range(len(sided(p, k).k))]
+        return parts.index(1.0) if 1.0 in parts and parts[usual] < 1.0 else usual
+
+    return p.memo.once(("last k", target, *(k[name] for name in ("fuse", "split", "side", "last_n"))), choose)
 
 
 # --- the register tile

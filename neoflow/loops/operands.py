@@ -96,10 +96,23 @@ def lies_packed(p: NestProblem, k: Chosen) -> bool:
     return any(stride(read.indices[0], a) == block for a in s.c.k)
 
 
+def _is_used_seldom(p: NestProblem, k: Chosen) -> bool:
+    """Whether a few tiles of packed rows go over the side with N, and this, read in place, is in another page at each
+    point of the innermost K, but few of its lines share their places in a cache."""
+    s = sides(p, k)
+    read = s.in_place(int(k["lanes"]))
+    if read is None or not k["pack"] or not costs.USED_ONCE < pieces(p, k).tiles <= costs.USED_SELDOM:
+        return False
+    step = abs(stride(read.indices[0], s.c.k[-1]) or 0) * dt.itemsize(s.element)
+    return step >= costs.SET_BYTES and step % costs.SET_BYTES != 0
+
+
 def _usual_pack_panels(p: NestProblem, _: Target, k: Chosen) -> bool:
     if lies_packed(p, k):
         return False
     if pieces(p, k).tiles <= costs.USED_ONCE and sides(p, k).in_place(int(k["lanes"])) is not None:
+        return False
+    if _is_used_seldom(p, k):
         return False
     return k["order"] == "panels" or not is_kept(p, k)
 
@@ -186,6 +199,8 @@ def _usual_prefetch(p: NestProblem, target: Target, k: Chosen) -> int:
     s, width = sides(p, k), int(k["lanes"]) * int(k["vectors"])
     if k["pack_panels"] and dt.itemsize(s.element) * size(s.c.k) * width > costs.LONG_PANEL_BYTES:
         return costs.FETCHED_AHEAD
+    if not k["pack_panels"] and _is_used_seldom(p, k) and s.right_read is not None:
+        return costs.FETCHED_FAR if nbytes([s.right_read]) > target.l2_bytes * target.threads else 1
     if k["pack"] or s.left_read is None:
         return 1
     address, each = s.left_read.indices[0], dt.itemsize(s.element)

@@ -18,6 +18,8 @@ from neoflow.loops.nest import Nest, input_reads, is_data_dependent, is_index, s
 
 MOST_FACTORS, LEAST_RESULTS = 6, 16
 """Factors of a product that are divided among two sides, and results for which a register tile is worth its loops."""
+ONE_VECTOR, NEAR_K = 8, 64
+"""Points of N that leave registers free for what steps of K share, and of K whose operands of a tile all stay near."""
 
 
 def size(axes: tuple[Axis, ...]) -> int:
@@ -116,14 +118,18 @@ def _by_stride(axes: tuple[Axis, ...], address: Expr) -> list[int]:
 def usual_last_k(c: Contraction, element: str) -> int:
     """A K axis along which the rows of a tile, read in place, do not overlap, by its place in the nest.
 
-    LLVM would share what neighbouring steps both read and run out of registers.
+    LLVM would share what neighbouring steps both read and run out of registers, but for a tile of one vector a row,
+    whose rows then lie in few lines. Of a short K it is the longest such axis: fewer and longer loops.
     """
-    read = direct_read(c.left, element)
-    if read is not None:
-        free = [n for n, a in enumerate(c.k) if not any(overlap(read, a, row) for row in c.m)]
-        if free:
-            return free[-1]
-    return len(c.k) - 1
+    read, last = direct_read(c.left, element), len(c.k) - 1
+    if read is None:
+        return last
+    if size(c.n) <= ONE_VECTOR:
+        return next((n for n, a in enumerate(c.k) if stride(read.indices[0], a) == 1), last)
+    free = [n for n, a in enumerate(c.k) if not any(overlap(read, a, row) for row in c.m)]
+    if size(c.k) <= NEAR_K and free:
+        return max(free, key=lambda n: (c.k[n].extent, n))
+    return free[-1] if free else last
 
 
 def overlap(read: Read, a: Axis, b: Axis) -> bool:

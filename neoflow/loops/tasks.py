@@ -90,8 +90,15 @@ def _panels(p: NestProblem, _: Target, k: Chosen) -> Range:
     return up_to(pieces(p, k).panels, f"there are {pieces(p, k).panels} panels")
 
 
-def _usual_panels(p: NestProblem, _: Target, k: Chosen) -> int:
-    return 1 if k["order"] == "panels" else pieces(p, k).panels
+def _usual_panels(p: NestProblem, target: Target, k: Chosen) -> int:
+    """One for a task that owns panels, but for so many that finding each takes as long as summing a short K."""
+    cut = pieces(p, k)
+    if k["order"] != "panels":
+        return cut.panels
+    if cut.k > costs.SHORT_K:
+        return 1
+    enough = costs.GROUPS_A_TASK * wanted_tasks(target, k)
+    return max(1, min(cut.panels, cut.batch * cut.panels * int(k["splits"]) // enough))
 
 
 def _inner(_: NestProblem, __: Target, k: Chosen) -> Range:

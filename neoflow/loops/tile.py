@@ -147,14 +147,18 @@ class Sides:
         read, last = self.left_read, self.c.k[-1]
         return read is not None and any(overlap(read, last, row) for row in self.c.m)
 
-    def right_run(self, lanes: int) -> int:
-        """Points of the longest square that is turned where the side with N is packed; 1 where none is."""
+    def turned_part(self, lanes: int) -> float:
+        """The part of the side with N that is packed in squares which are turned; 0 where there are none."""
         read = direct_read(self.right_joined.side, self.element)
         if read is None:
-            return 1
+            return 0.0
         axes = [a for a in self.right_joined.axes if is_turnable(read, self.c.n[-1], a)]
-        longest = max((block_lanes(a, self.chunk(lanes)) for a in axes), default=1)
-        return longest if longest >= costs.LEAST_TURNED else 1
+        longest, axis = max(
+            ((block_lanes(a, self.chunk(lanes)), a) for a in axes), default=(1, None), key=lambda f: f[0]
+        )
+        if axis is None or longest < costs.LEAST_TURNED:
+            return 0.0
+        return 1 - axis.extent % longest / axis.extent
 
     def is_usually_turned(self, tile_rows: int) -> bool:
         """Whether the outputs lie along M, not N, and the lines of a tile there are long enough."""
@@ -276,7 +280,8 @@ def _panel_cycles(s: Sides, lanes: int) -> float:
     work, chunk = s.work[1], s.chunk(lanes)
     if s.right_is_contiguous and chunk > 1:
         return (costs.PACK_CHUNK + work) / chunk
-    return costs.PACK_TURNED if s.right_run(lanes) > 1 else costs.PACK_ELEMENT + work
+    turned = s.turned_part(lanes)
+    return turned * costs.PACK_TURNED + (1 - turned) * (costs.PACK_ELEMENT + work)
 
 
 def _row_cycles(s: Sides, target: Target, tile_rows: int) -> float:

@@ -72,11 +72,8 @@ GPU_ROWS, GPU_LONG_ROW = 256, 1 << 12
 
 MAX_ROW_BYTES, GPU_ROW_BYTES = 1 << 18, 1 << 16
 """What lies between the nodes of one row: a quarter of a core's own cache, so that planes of 112 x 112 go through
-pooling and its adjoint once, 1.3 times as fast as in two kernels; of a GPU what its shared memory holds."""
-
-MAX_TURNED_BYTES = 1 << 18
-"""The same where rows are no leading dimensions: they are streams of memory that is written anyway, and with what is
-read beside it stay in the second cache."""
+pooling and its adjoint once, 1.3 times as fast as in two kernels; of a GPU what its shared memory holds. Rows that are no
+leading dimensions are streams of memory that is written anyway: they stay in the second cache with what is read."""
 
 MANY = 2
 """So many times `LONGEST` are the most operations of a kernel whose results are all short."""
@@ -356,8 +353,7 @@ def _row_is_scattered(facts: Facts, state: Kernels, merge: Merge) -> str | None:
 
 
 def _row_is_large(facts: Facts, state: Kernels, merge: Merge, most: int = MAX_ROW_BYTES) -> str | None:
-    members, most = state.merged(merge).members, min(most, MAX_TURNED_BYTES) if merge.turns else most
-    between = sum(m.nbytes for m in members) // state.row_count(merge)
+    between = sum(m.nbytes for m in state.merged(merge).members) // state.row_count(merge)
     return f"what lies between the nodes exceeds {most} bytes a row" if between > most else None
 
 

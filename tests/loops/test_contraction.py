@@ -1,0 +1,85 @@
+"""What the `contraction` template chooses without a search for a convolution's operands; without a compiler."""
+
+import neoflow as nf
+from neoflow.loops import default_schedule, problem_of
+from neoflow.loops.tile import sides
+from neoflow.nn import functional as F
+from neoflow.target import Target
+from tests.loops.programs import subgraphs
+
+TARGET = Target("cpu", "x86-64-v4", 2, 64, 1 << 20, 1)
+
+
+def contraction(root, inputs):
+    """The largest contraction of a program, its schedule and its sides in the order of their loops."""
+    found = []
+    for s in subgraphs([root], inputs):
+        schedule = default_schedule(s, TARGET)
+        if schedule.template == "contraction":
+            found.append((schedule, sides(problem_of(s), schedule)))
+    return max(found, key=lambda f: f[1].c.flops)
+
+
+def convolution(batch, channels, filters, size, groups=1):
+    x = nf.placeholder((batch, channels, size, size), name="x")
+    w = nf.placeholder((filters, channels // groups, 3, 3), name="w")
+    return x, w, F.conv2d(x, w, padding=1, groups=groups)
+
+
+def gradient(y, wanted, others):
+    g = nf.placeholder(y.shape, name="g")
+    (d,) = nf.vjp(y, [wanted], g)
+    return contraction(d, [*others, g])
+
+
+def test_weights_that_are_packed_are_packed_in_whole_squares():
+    """Along all of their channels and taps: nine taps alone are one square of eight, and one by itself."""
+    x, w, y = convolution(1, 512, 512, 7)
+    schedule, s = contraction(y, [x, w])
+    assert schedule["pack"] and schedule["turn"]
+    assert [a.extent for a in s.c.k] == [512, 3, 3] and s.turned_part(16) == 1
+    assert [a.extent for a in s.right_joined.axes] == [4608]
+
+
+def test_rows_that_are_read_in_place_keep_the_axis_that_suits_them():
+    x, w, y = convolution(1, 128, 128, 28)
+    schedule, s = contraction(y, [x, w])
+    assert not schedule["pack"] and s.c.k[-1].extent == 128 and s.turned_part(16) == 8 / 9
+
+
+def test_a_panel_of_few_points_is_not_a_task():
+    x, w, y = convolution(16, 128, 128, 56, groups=32)
+    schedule, s = contraction(y, [x, w])
+    assert schedule["order"] == "panels" and 500 < schedule["panels"] < 600
+    assert s.c.k[-1].extent == 4, "the channels of a group, which are more than taps of a row"
+
+
+def test_a_panel_of_many_points_is_one():
+    x, w, y = convolution(16, 256, 256, 14)
+    schedule, _ = contraction(y, [x, w])
+    assert schedule["order"] != "panels" or schedule["panels"] == 1
+
+
+def test_few_results_are_summed_along_memory():
+    x, w, y = convolution(16, 128, 128, 56, groups=32)
+    _, s = gradient(y, w, [x])
+    assert s.left_read is not None and s.c.k[-1].extent == 56
+
+
+def test_large_weights_that_few_tiles_use_are_read_in_place_and_fetched_ahead():
+    x, w, y = convolution(1, 512, 512, 7)
+    schedule, s = gradient(y, x, [w])
+    assert [a.extent for a in s.c.n] == [4608]
+    assert not schedule["pack_panels"] and schedule["prefetch"] == 16
+
+
+def test_but_not_where_all_of_their_lines_share_a_place_in_the_cache():
+    a, b = nf.placeholder((512, 49), name="a"), nf.placeholder((512, 2048), name="b")
+    schedule, _ = contraction(nf.expr("y[n,m] = sum(a[k,m] * b[k,n])", a=a, b=b), [a, b])
+    assert schedule["pack_panels"]
+
+
+def test_nor_where_they_are_near():
+    a, b = nf.placeholder((200, 49), name="a"), nf.placeholder((200, 1040), name="b")
+    schedule, _ = contraction(nf.expr("y[n,m] = sum(a[k,m] * b[k,n])", a=a, b=b), [a, b])
+    assert schedule["prefetch"] == 1
