@@ -72,8 +72,8 @@ GPU_ROWS, GPU_LONG_ROW = 256, 1 << 12
 
 MAX_ROW_BYTES, GPU_ROW_BYTES = 1 << 18, 1 << 16
 """What lies between the nodes of one row: a quarter of a core's own cache, so that planes of 112 x 112 go through
-pooling and its adjoint once, 1.3 times as fast as in two kernels; of a GPU what its shared memory holds. Rows that are no
-leading dimensions are streams of memory that is written anyway: they stay in the second cache with what is read."""
+pooling and its adjoint once, 1.3 times as fast as in two kernels; of a GPU what its shared memory holds. Rows that are
+no leading dimensions are streams of memory that is written anyway, and stay in that cache with what is read."""
 
 MANY = 2
 """So many times `LONGEST` are the most operations of a kernel whose results are all short."""
