@@ -120,6 +120,10 @@ def test_the_operator_in_the_readme():
     rng = np.random.default_rng(0)
     feeds = {t: rng.random(t.shape, np.float32) for t in (names["x"], names["w"])}
     np.testing.assert_array_equal(*nf.evaluate([first, names["y"]], feeds))
+    exec(compile(blocks[2], "README.md", "exec"), names)
+    feeds = {t: rng.random(t.shape, np.float32) for t in (names["rows"], names["u"])}
+    h, last = nf.evaluate([names["h"], names["last"]], feeds)
+    np.testing.assert_allclose(h[-1], last, rtol=1e-5)
 
 
 @pytest.mark.tvm
@@ -127,7 +131,7 @@ def test_the_network_in_the_readme(monkeypatch, tmp_path):
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     monkeypatch.chdir(tmp_path)
     names: dict = {"nf": importlib.import_module("neoflow")}
-    exec(compile(blocks[2], "README.md", "exec"), names)
+    exec(compile(blocks[3], "README.md", "exec"), names)
     assert (names["predicted"] == names["digits"].test.labels).mean() > 0.9
     assert names["history"].best and (tmp_path / "run.html").stat().st_size > 10_000
 
@@ -137,7 +141,7 @@ def test_the_program_for_a_gpu_in_the_readme(monkeypatch):
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     emulated(monkeypatch, checked=False)
     names: dict = {}
-    exec(compile(blocks[3], "README.md", "exec"), names)
+    exec(compile(blocks[4], "README.md", "exec"), names)
     np.testing.assert_allclose(names["value"], np.full((64, 32), np.tanh(2.56)), rtol=1e-5)
 
 
@@ -148,7 +152,7 @@ def test_the_model_of_onnx_in_the_readme(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     names: dict = {}
-    exec(compile(blocks[5], "README.md", "exec"), names)
+    exec(compile(blocks[6], "README.md", "exec"), names)
     assert names["values"].shape == (8, 16, 32, 32) and names["gradients"][0].shape == (16, 3, 3, 3)
     assert [n.op_type for n in onnx.load("model.onnx").graph.node] == ["Conv", "Relu"]
 
