@@ -174,7 +174,7 @@ def test_the_readme_begins_inside_pytorch_as_its_page_does():
 def test_the_operator_inside_pytorch_in_the_readme():
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     names: dict = {}
-    exec(compile(blocks[4], "README.md", "exec"), names)
+    exec(compile(blocks[5], "README.md", "exec"), names)
     assert names["w"].grad.shape == (32, 16, 3)
 
 
