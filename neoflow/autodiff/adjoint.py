@@ -322,7 +322,7 @@ def _summed_before_guards(
         i for i in itertools.takewhile(lambda i: isinstance(i, Axis), reversed(read.indices)) if isinstance(i, Axis)
     ]
     last = frozenset(tail)
-    domain = (*(a for a in domain if a not in last), *reversed(tail))
+    domain = (*(a for a in domain if a not in last), *dict.fromkeys(reversed(tail)))
     used = frozenset[Axis]().union(*(i.free for i in read.indices))
     if not all(c.free <= used for c in guards) or not stays_inside(e):
         return *_summed_first(read, e, guards, domain), ()

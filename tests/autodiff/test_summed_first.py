@@ -84,3 +84,11 @@ def test_it_is_the_gradient(monkeypatch, shape, kernel, how):
         u = rng.standard_normal(shape)
         (there,) = evaluate([y], {x: u, w: weights}, "float64")
         assert np.sum(found * u) == pytest.approx(np.sum(cotangent * there), rel=1e-10)
+
+
+def test_a_diagonal_is_summed_over_each_of_its_points_once():
+    """An axis that stands in two indices of the read is one axis of the sums."""
+    x, w = nf.placeholder((4, 4), name="x"), nf.placeholder((4, 6, 50), name="w")
+    i, j, k = nf.axis(4, "i"), nf.axis(6, "j"), nf.axis(50, "k")
+    y = nf.sum(nf.select(x[i, i] > 0.5, x[i, i] * w[i, j, k], 0.0), axis=[i, j, k])
+    nf.check_grad(nf.compute((), lambda: y, name="y"), [x, w])
