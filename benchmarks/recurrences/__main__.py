@@ -20,7 +20,7 @@ from benchmarks.recurrences.cases import KINDS, STEPS, rows
 from benchmarks.results import write
 from benchmarks.rows.cases import Row
 from benchmarks.rows.contest import NAMES, Crew, Measured, Setting, append, read
-from benchmarks.rows.tables import WRONG, mean, speed
+from benchmarks.rows.tables import mean, speed
 from benchmarks.rows.worker import DEFAULT
 from neoflow.contest.contenders import OURS, PEERS
 from neoflow.report.machine import processor
@@ -31,6 +31,8 @@ TABLE = "benchmarks.recurrences"
 WANTED = 2.0
 """The geometric mean of the best peer's time over ours."""
 ROUNDS = 3
+WRONG = 5e-2
+"""Of the largest entry: more is no rounding. PyTorch's own CTC is 6e-3 from the others after 1024 steps."""
 OTHERS = tuple(p.name for p in PEERS)
 Assemble = Callable[[Setting], Crew]
 

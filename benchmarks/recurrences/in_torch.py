@@ -89,7 +89,8 @@ def rwkv(step, x, mix_k, mix_v, mix_r, wk, wv, wr, wo, decay, bonus):
 def soft_dtw_step(gamma, state, row):
     two, one = state
     near = torch.stack([two[:, :-1], one[:, :-1], one[:, 1:]])
-    soft = -gamma * torch.logsumexp(-near / gamma, 0)
+    least = near.detach().amin(0)  # torch.logsumexp loses digits here, a little in every step of its gradient
+    soft = least - gamma * torch.exp((least - near) / gamma).sum(0).log()
     return (one, F.pad(row[0] + soft, (1, 0), value=FAR)), None
 
 
