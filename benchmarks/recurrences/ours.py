@@ -89,11 +89,10 @@ def soft_dtw(x, y, gamma):
     Cuturi and Blondel, Soft-DTW, 2017, algorithm 1.
     """
     t, batch, _ = x.shape
-    cost = nf.sum((x[:, None] - y[None]) ** 2, axis=3)
-    column = nf.compute((2 * t - 1, t), lambda k, i: nf.minimum(nf.maximum(k - i, 0), t - 1))
-    rows = nf.expr(
-        "c[k,b,i] = select(k >= i and k - i < t, cost[i,column[k,i],b], far)", cost=cost, column=column, t=t, far=FAR
-    )
+    cost = nf.expr("cost[i,j,b] = sum[d]((x[i,b,d] - y[j,b,d]) ** 2)", x=x, y=y)
+    given = {"cost": cost, "t": t, "far": FAR}
+    diagonals = "c[k,b,i] = select(k >= i and k - i < t, cost[i,k-i,b], far)"
+    rows = nf.expr(diagonals, extents={"k": 2 * t - 1}, **given)
 
     def step(state, row):
         two, one = state
