@@ -19,6 +19,7 @@ LEAST_FLOPS = 50e6
 @dataclass(frozen=True)
 class Row:
     """form: of the operator. shapes: of its inputs, float32; ids: below what the last one's integers are, instead.
+    scales: what the standard normal numbers of each are multiplied by; 1 where there are none.
 
     options: sizes that the form takes. wrt: inputs whose gradients are computed, with_value: and the value beside them.
     cotangents: shapes of the outputs, where there are gradients; they are inputs too, after the others. kind:
@@ -28,12 +29,13 @@ class Row:
     name: str
     form: str
     shapes: tuple[Shape, ...]
-    options: Mapping[str, int | str] = field(default_factory=dict)
+    options: Mapping[str, int | float | str] = field(default_factory=dict)
     wrt: tuple[int, ...] = ()
     cotangents: tuple[Shape, ...] = ()
     with_value: bool = True
     kind: str = "contraction"
     ids: int = 0
+    scales: tuple[float, ...] = ()
 
     @property
     def dtypes(self) -> tuple[str, ...]:

@@ -37,7 +37,8 @@ CACHES = "caches"
 @dataclass(frozen=True)
 class Setting:
     """tune: seconds of a search. rounding: of the algorithms it may choose. rounds of blocks of so many seconds each.
-    patience: seconds that a contender may take beyond the search, to its first result."""
+    patience: seconds that a contender may take beyond the search, to its first result. table: the package that has the
+    rows and their forms."""
 
     tune: float = 20.0
     rounding: float = 16.0
@@ -45,13 +46,15 @@ class Setting:
     block: float = 0.1
     patience: float = 180.0
     dry: bool = False
+    table: str = "benchmarks.rows"
 
 
 @dataclass(frozen=True)
 class Measured:
     """What became of a row. seconds: of a call, the median over rounds, by contender. ratios: the median over rounds of
     neoflow's time over a contender's. errors: from PyTorch's results, of their largest entry. missing: why a contender
-    is not there. told: by the worker of neoflow. foreign: the share of the machine that other work took."""
+    is not there. told: by the worker of neoflow. foreign: the share of the machine that other work took. first: seconds
+    to a contender's first result, all that it compiles included."""
 
     name: str
     date: str
@@ -61,6 +64,7 @@ class Measured:
     missing: Mapping[str, str] = field(default_factory=dict)
     told: Mapping[str, Any] = field(default_factory=dict)
     foreign: float = 0.0
+    first: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def ours(self) -> str:
@@ -119,12 +123,14 @@ class Crew:
         """Never raises for a contender that fails: the row says so."""
         missing: dict[str, str] = {}
         told: dict[str, Any] = {}
+        first: dict[str, float] = {}
         for contender in self._contenders:
             try:
                 ready = self._computed(row, contender)
             except WorkerFailure as failure:
                 missing[contender.name] = str(failure)
                 continue
+            first[contender.name] = ready["first"]
             if not contender.is_peer:
                 told = ready
         errors = _errors(self._folder, self._workers)
@@ -138,7 +144,7 @@ class Crew:
         own = blocks.get(NAMES[TUNED], blocks.get(NAMES[DEFAULT], []))
         ratios = {n: _median_ratio(own, times) for n, times in blocks.items() if own}
         date = datetime.date.today().isoformat()
-        return Measured(row.name, date, seconds, ratios, errors, missing, told, round(foreign, 3))
+        return Measured(row.name, date, seconds, ratios, errors, missing, told, round(foreign, 3), first)
 
     def _computed(self, row: Row, contender: Contender) -> dict[str, Any]:
         """What a worker says of a row that it has computed once; its results are in a file of its name."""
@@ -146,7 +152,11 @@ class Crew:
             raise WorkerFailure(self._library)
         setting = self._setting
         request = {"row": row.name, "kind": contender.kind, "dry": setting.dry, "tune": setting.tune}
-        request |= {"rounding": setting.rounding, "results": str(_results(self._folder, contender.name))}
+        request |= {
+            "table": setting.table,
+            "rounding": setting.rounding,
+            "results": str(_results(self._folder, contender.name)),
+        }
         _results(self._folder, contender.name).unlink(missing_ok=True)
         if contender.name in self._workers:
             try:

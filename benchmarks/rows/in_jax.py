@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -83,7 +83,12 @@ FORMS: dict[str, Callable[..., Any]] = {
 }
 
 
-def prepared(row: Row, arrays: Sequence[np.ndarray], is_compiled: bool = True) -> Run:
+def prepared(
+    row: Row,
+    arrays: Sequence[np.ndarray],
+    is_compiled: bool = True,
+    forms: Mapping[str, Callable[..., Any]] = FORMS,
+) -> Run:
     """What a call computes, all of it done on return."""
     held = [jax.device_put(a) for a in arrays]
 
@@ -93,7 +98,7 @@ def prepared(row: Row, arrays: Sequence[np.ndarray], is_compiled: bool = True) -
         def values(*chosen: Array) -> tuple[Array, ...]:
             for n, a in zip(row.wrt, chosen, strict=True):
                 given[n] = a
-            made = FORMS[row.form](*given, **row.options)
+            made = forms[row.form](*given, **row.options)
             return made if isinstance(made, tuple) else (made,)
 
         if not row.wrt:

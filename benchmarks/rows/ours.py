@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import reduce
 
 import neoflow as nf
@@ -64,12 +64,12 @@ FORMS: dict[str, Form] = {
 }
 
 
-def program(row: Row) -> tuple[list[nf.Tensor], list[nf.Tensor], list[nf.Tensor]]:
+def program(row: Row, forms: Mapping[str, Form] = FORMS) -> tuple[list[nf.Tensor], list[nf.Tensor], list[nf.Tensor]]:
     """Roots, all inputs of the row, and the values of the form alone."""
     shapes = (*row.shapes, *row.cotangents)
     inputs = [nf.placeholder(s, d, name=f"x{n}") for n, (s, d) in enumerate(zip(shapes, row.dtypes, strict=True))]
     given = inputs[: len(row.shapes)]
-    made = FORMS[row.form](*given, **row.options)
+    made = forms[row.form](*given, **row.options)
     values = list(made) if isinstance(made, tuple) else [made]
     wrt, pulled = [given[n] for n in row.wrt], []
     for value, cotangent in zip(values, inputs[len(given) :], strict=False):

@@ -3,8 +3,8 @@
     python -m benchmarks.rows.worker REQUEST
 
 REQUEST and all that follows are JSON, a line each: questions on standard input, answers on standard output. A question
-with a row is a request as well. What it computes it leaves in a file, for the errors. The contender "neoflow" runs two
-functions: by default schedules, and by those of a search.
+with a row is a request as well, which names the package that has the row and its forms. What it computes it leaves in a
+file, for the errors. The contender "neoflow" runs two functions: by default schedules, and by those of a search.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.rows.arrays import draw
-from benchmarks.rows.cases import Row, rows
+from benchmarks.rows.cases import Row
 
 SETTLE = 0.02
 """Seconds of calls before a block: caches and threads are another contender's at first."""
@@ -37,7 +37,6 @@ Calls = dict[str, Callable[[], Sequence[Any]]]
 
 def neoflow(row: Row, arrays: Sequence[np.ndarray], request: dict[str, Any]) -> tuple[Calls, dict[str, Any]]:
     """Both functions, and what is known of the row: operations, bytes, floor, what the search did."""
-    from benchmarks.rows import ours
     from benchmarks.timing import aligned
     from neoflow.expr.count import count_ops
     from neoflow.expr.tensor import topological
@@ -46,11 +45,14 @@ def neoflow(row: Row, arrays: Sequence[np.ndarray], request: dict[str, Any]) -> 
     from neoflow.pipeline import bind, compile_program
     from neoflow.tune import Limits
 
-    roots, everything, values = ours.program(row)
+    roots, everything, values = importlib.import_module(f"{request['table']}.ours").program(row)
     reached = set(topological(roots))
     inputs = [t for t in everything if t in reached]
     given = [aligned(a) for a, t in zip(arrays, everything, strict=True) if t in reached]
+    compile_program([everything[0] + everything[0]], [everything[0]])  # what a first compilation loads is no part
+    begun = time.perf_counter()
     default = compile_program(roots, inputs)
+    compiling = time.perf_counter() - begun
     functions = {DEFAULT: bind(default)}
     calls: Calls = {DEFAULT: lambda: functions[DEFAULT](*given)}
     computed = count_ops(list(optimize(make_graph(roots, inputs)).outputs)).flops
@@ -64,6 +66,7 @@ def neoflow(row: Row, arrays: Sequence[np.ndarray], request: dict[str, Any]) -> 
         "floor": roofs.seconds(computed, nbytes),
         "peak": roofs.gflops * 1e9,
         "kernels": len(default.calls),
+        "compile": compiling,
     }
     if request["tune"]:
         found = compile_program(roots, inputs, tune=Limits(seconds=request["tune"], rounding=request["rounding"]))
@@ -89,7 +92,7 @@ def _told(choice: Any) -> dict[str, Any]:
 def peer(row: Row, arrays: Sequence[np.ndarray], request: dict[str, Any]) -> tuple[Calls, dict[str, Any]]:
     """A row in another framework."""
     name, is_compiled = PEERS[request["kind"]]
-    module = importlib.import_module(f"benchmarks.rows.{name}")
+    module = importlib.import_module(f"{request['table']}.{name}")
     run = module.prepared(row, arrays, is_compiled)
     return {DEFAULT: run}, {"version": sys.modules[module.NAME].__version__}
 
@@ -115,7 +118,8 @@ def block(run: Callable[[], object], seconds: float) -> dict[str, float]:
 
 def computed(request: dict[str, Any]) -> tuple[Calls, dict[str, Any]]:
     """What to call for a row, and what is known of it, after a first call of each. Raises whatever a framework does."""
-    (row,) = [r for r in rows(request["dry"]) if r.name == request["row"]]
+    rows = importlib.import_module(f"{request['table']}.cases").rows(request["dry"])
+    (row,) = [r for r in rows if r.name == request["row"]]
     arrays, start = draw(row), time.perf_counter()
     calls, told = (neoflow if request["kind"] == "neoflow" else peer)(row, arrays, request)
     found = {f"{name}/{n}": sampled(v) for name, run in calls.items() for n, v in enumerate(run())}

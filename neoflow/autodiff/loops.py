@@ -4,7 +4,7 @@
                                        dw = sum[t](dw[t])
 
 Its steps read what the forward ones had: what is carried, sums and inner runs are kept of each, what follows from these
-element by element is computed again.
+element by element is computed again. Of a sum that leads to one thing alone, h = tanh(x @ w), that is kept instead.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ def contributions_of(
     for c in carried:
         found.setdefault(c, full(c.shape, 0.0, c.dtype, f"d_{c.name}"))
     forward = set(topological([*r.then, *(s.of for s in rows)]))
+    remembered = _last_of_each(list(found.values()), forward, r)
     kept: dict[Tensor, Placeholder] = {}
 
     def instead(t: Tensor) -> Tensor | None:
-        if t not in forward or not _is_kept(t, r):
+        if t not in remembered:
             return None
         if t not in kept:
             kept[t] = Placeholder(t.shape, t.dtype, t.name, t.where)
@@ -90,3 +91,35 @@ def _is_kept(t: Tensor, r: Recurrence) -> bool:
     """Whether the backward steps read it as it was, and do not compute it again."""
     is_sum = isinstance(t, Compute) and t.definition.has_reduction
     return is_sum or isinstance(t, Looped) or any(t is then for then in r.then if t.inputs)
+
+
+def _last_of_each(roots: Sequence[Tensor], forward: Collection[Tensor], r: Recurrence) -> set[Tensor]:
+    """What is kept of the forward steps for `roots`: in the place of what only one tensor follows from, which is no
+    larger, that tensor."""
+    kept = {t for t in topological(list(roots)) if t in forward and _is_kept(t, r)}
+    free = {*roots, *r.then}
+    while True:
+        readers = _readers(roots, kept)
+        better: dict[Tensor, Tensor] = {}
+        for t in kept:
+            if t not in free and len(found := readers.get(t, set())) == 1:
+                (only,) = found
+                if only in forward and only not in roots and only.nbytes <= t.nbytes:
+                    better[t] = only
+        if not better:
+            return kept
+        kept = kept.difference(better) | set(better.values())
+
+
+def _readers(roots: Sequence[Tensor], kept: Collection[Tensor]) -> dict[Tensor, set[Tensor]]:
+    """What reads each tensor that the roots need where those kept are there."""
+    readers: dict[Tensor, set[Tensor]] = {}
+    left, seen = list(roots), set(roots)
+    while left:
+        t = left.pop()
+        for i in () if t in kept else t.inputs:
+            readers.setdefault(i, set()).add(t)
+            if i not in seen:
+                seen.add(i)
+                left.append(i)
+    return readers

@@ -3,6 +3,7 @@
     before    z[t] = x[t] @ w,  h[t+1] = f(h[t], z[t])      ->    z = x @ w of all steps, then the steps
     after     y[t] = h[t] @ v,  which no step reads         ->    the steps, then y = h @ v of all steps
     a sum     dw = sum[t](dw[t]),  dw[t] = a[t] @ b[t]      ->    one contraction, which sums over the steps too
+    grown     y[t, i, j] = h[t, i] * z[t, j]                ->    the steps, then y of all steps
 
 What is carried and leads to nothing goes. What follows element by element stays where it is: outside it would go
 through memory.
@@ -10,12 +11,13 @@ through memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from neoflow.expr.batched import batched
-from neoflow.expr.close import build
-from neoflow.expr.ir import Axis, Binder, Expr, Read, Reduce, rewrite
+from neoflow.expr.close import build, define
+from neoflow.expr.dsl import unnamed_axes
+from neoflow.expr.ir import Apply, Axis, Binder, Expr, Read, Reduce, Scatter, rewrite
 from neoflow.expr.recurrence import Last, Looped, Recurrence, Run, Stacked, runs_of
 from neoflow.expr.replace import replaced
 from neoflow.expr.shape.rearrange import broadcast_to
@@ -99,10 +101,11 @@ class _Split:
         if of in self.going or not of.inputs:
             return None
         private = [t for t in topological([of]) if t not in self.going and t.inputs]
-        if not any(_is_sum(t) for t in private) or any(isinstance(t, Looped) for t in private):
-            return None
-
         fixed, carried = set(r.fixed), set(r.carried)
+        edges = {i for t in private for i in t.inputs if i in self.going or i in carried or self._is_slice(i)}
+        is_worth = any(_is_sum(t) for t in private) or _grows(of, edges)
+        if not is_worth or any(isinstance(t, Looped) for t in private):
+            return None
 
         def instead(t: Tensor) -> Tensor | None:
             if (t in self.going or t in carried or self._is_slice(t)) and t not in fixed:
@@ -193,22 +196,29 @@ def _is_sum(t: Tensor) -> bool:
 
 def merged(t: Compute) -> Compute | None:
     """s[i] = sum[t](v[t, i]),  v[t, i] = sum[k](f(t, i, k))    ->    s[i] = sum[t, k](f(t, i, k))
+       s[i] = sum[t](v[t, i]),  v[t, i] = a[t, i] + b[t, i]     ->    s[i] = sum[t](a[t, i]) + sum[t](b[t, i])
 
-    None where t is no such sum.
+    Both where they lead to one contraction instead of a tensor of all steps; None where t is no such sum.
     """
     (v,) = t.inputs
     match t.definition.body:
         case Reduce(op="sum", axes=(a,), body=Read(indices=(first, *rest))) if first is a:
-            is_plain = len(rest) == len(t.shape) and all(i is x for i, x in zip(rest, t.definition.axes, strict=True))
+            is_plain = _are_in_order(rest, t.definition.axes)
         case _:
             return None
-    if not is_plain or not isinstance(v, Compute):
+    if not is_plain or not isinstance(v, Compute) or isinstance(v.definition.body, Scatter):
         return None
-    body = v.definition.body
-    if not isinstance(body, Reduce) or body.op != "sum":
+    body, axes = v.definition.body, tuple[Axis, ...]()
+    if isinstance(body, Apply) and body.fn == "add":
+        return _of_terms(t, v, body)
+    if not v.definition.has_reduction and _grows(v, v.inputs):
+        inner = body
+    elif isinstance(body, Reduce) and body.op == "sum":
+        inner, axes = body.body, body.axes
+    else:
         return None
     rank = len(v.shape)
-    moved = {Axis(0, v.shape[0]): Axis(rank + len(v.definition.reduction_axes), v.shape[0])}
+    moved = {Axis(0, v.shape[0]): Axis(rank + len(axes), v.shape[0])}
     moved |= {Axis(n, e): Axis(n - 1, e) for n, e in enumerate(v.shape) if n}
 
     def rule(e: Expr) -> Expr | None:
@@ -216,6 +226,41 @@ def merged(t: Compute) -> Compute | None:
             return e
         return moved.get(e) if isinstance(e, Axis) else None
 
-    inner = rewrite(body.body, rule)
+    inner = rewrite(inner, rule)
     first = moved[Axis(0, v.shape[0])]
-    return build(t.shape, Reduce("sum", (first, *body.axes), inner), v.inputs, t.name)
+    return build(t.shape, Reduce("sum", (first, *axes), inner), v.inputs, t.name)
+
+
+def _of_terms(t: Compute, v: Compute, body: Apply) -> Compute | None:
+    """The sum of the sums over steps of what v adds up, where each is one contraction."""
+    parts: list[Compute] = []
+    for e in _terms(body):
+        if not isinstance(e, Read) or not _are_in_order(e.indices, v.definition.axes):
+            return None
+        part = merged(t.over((v.inputs[e.slot],)))
+        if part is None:
+            return None
+        parts.append(part)
+    axes = unnamed_axes(t.shape, t.where)
+    total: Expr = Read(parts[0], axes)
+    for part in parts[1:]:
+        total = Apply("add", (total, Read(part, axes)))
+    return define(t.shape, axes, total, t.name, t.where)
+
+
+def _grows(t: Tensor, inputs: Iterable[Tensor]) -> bool:
+    """Whether it has more elements than what it follows from, as a product of two vectors has."""
+    return t.size > sum(i.size for i in inputs)
+
+
+def _terms(e: Expr) -> Iterator[Expr]:
+    """What is added up."""
+    if isinstance(e, Apply) and e.fn == "add":
+        for arg in e.args:
+            yield from _terms(arg)
+    else:
+        yield e
+
+
+def _are_in_order(indices: Sequence[Expr], axes: Sequence[Axis]) -> bool:
+    return len(indices) == len(axes) and all(i is a for i, a in zip(indices, axes, strict=True))

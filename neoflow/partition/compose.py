@@ -8,6 +8,7 @@
         x[t]         the slice of a turn           a view that moves through x
         h[t]         what is carried               a view that moves through a ring: of two places, or, where every
         h[t + 1]     what it is then               turn's is kept, of one more than there are turns
+        h[t - 1]     what h was a turn ago         a view one place behind in the same ring
         y[t]         what is kept of every turn    a view that moves through a stack
         w            what is fixed                 a view that stays; what follows from it alone is done before
 
@@ -182,13 +183,14 @@ class _Composer:
         inside = {t for c in body.calls for t in c.outputs}
         read = dict.fromkeys(t for c in body.calls for t in c.inputs if t not in inside)
         inputs = [*(c.outputs[0] for c in first), *(t for t in read if t not in body.own)]
-        memory = (*body.rings.values(), *body.stacks.values())
+        memory = (*dict.fromkeys(body.rings.values()), *body.stacks.values())
         self.calls.append(
             LoopCall(body.calls, run.recurrence.steps, motions, tuple(inputs), memory, f"loop {body.name}")
         )
         for t in self.graph.order:
             if isinstance(t, Looped) and t.run is run:
-                self.stand_for(t, *body.place(t))
+                base, offset = body.place(t)
+                self.stand_for(t, self.known(base), offset)
 
     def copied(self, t: Tensor, view: View) -> KernelCall:
         call = copy_of(t)
@@ -263,46 +265,74 @@ class _Body:
         back = r.is_reversed
         for s in self.slices:
             self.motions[s] = Motion(-s.size if back else s.size, r.steps)
-        after = {id(t): n for n, t in enumerate(r.then) if t.inputs}
-        before = {id(t): n for n, t in enumerate(r.carried)}
-        long = {m for t in kept for m in (after.get(id(t)), before.get(id(t))) if m is not None}
+        count = len(r.carried)
+        before = {id(self.bound[c]): n for n, c in enumerate(r.carried)}
+        after = {id(t): n for n, t in reversed([*enumerate(roots[:count])]) if t.inputs}
+        made = roots[count:]
+        lags = self._lags(roots[:count])
+        long = {lags[n][0] for t in made for n in (before.get(id(t)), after.get(id(t))) if n is not None}
         self.rings: dict[int, Tensor] = {}
         self.first: dict[int, tuple[Tensor, int]] = {}
-        self.kept_at: dict[Tensor, tuple[Tensor, int]] = {}
         self.last: dict[int, int] = {}
+        deepest = {m: max(lag for of, lag in lags if of == m) for m, _ in lags}
         targets: list[tuple[Tensor, View, Motion]] = []
-        for n, c in enumerate(r.carried):
-            places, own = r.steps + 1 if n in long else 2, self.bound[c]
-            ring = self.rings[n] = Placeholder((places, *c.shape), c.dtype, f"{c.name} carried", c.where)
-            if n in long:
-                start, step = (r.steps * c.size, -c.size) if back else (0, c.size)
+        at: dict[int, tuple[int, int]] = {}
+        """by number, from which element on a stack of it, and of what it is then, begins in a long ring"""
+        for n, (of, lag) in sorted(enumerate(lags), key=lambda a: a[1][1]):
+            c, own, deep = r.carried[n], self.bound[r.carried[n]], deepest[of]
+            places = deep + (r.steps + 1 if of in long else 2)
+            if n == of:
+                self.rings[n] = Placeholder((places, *c.shape), c.dtype, f"{c.name} carried", c.where)
+            ring = self.rings[n] = self.rings[of]
+            ahead = deep - lag
+            if of in long:
+                step = -c.size if back else c.size
+                start = (r.steps + lag) * c.size if back else ahead * c.size
                 self.views[own], self.motions[own] = View(ring, start), Motion(step, places)
-                targets.append((roots[n], View(ring, start + step, True), Motion(step, places)))
+                target = View(ring, start + step, True), Motion(step, places)
                 self.last[n] = start + r.steps * step
+                at[n] = ((lag + 1) * c.size, lag * c.size) if back else (start, start + step)
             else:
-                start = 0
-                self.views[own], self.motions[own] = View(ring, 0), Motion(c.size, 2)
-                targets.append((roots[n], View(ring, 0, True), Motion(c.size, 2, 1)))
-                self.last[n] = c.size * (r.steps % 2)
+                start = ahead * c.size
+                self.views[own], self.motions[own] = View(ring, 0), Motion(c.size, places, ahead)
+                target = View(ring, 0, True), Motion(c.size, places, ahead + 1)
+                self.last[n] = c.size * ((r.steps + ahead) % places)
+            if n == of:
+                targets.append((roots[n], *target))
             self.first[n] = (self.run.inputs[n], start)
         self.stacks: dict[Tensor, Tensor] = {}
+        self.kept_at: dict[Tensor, tuple[Tensor, int]] = {}
         by_root: dict[Tensor, Tensor] = {}
-        for t, made in zip(kept, roots[len(r.carried) :], strict=True):
-            known = before.get(id(t), after.get(id(t)))
+        for t, root in zip(kept, made, strict=True):
+            known = before.get(id(root), after.get(id(root)))
             if known is not None:
-                is_then = id(t) not in before
-                self.kept_at[t] = self.rings[known], t.size * (is_then != back)
-                continue
-            if made in by_root:
-                self.kept_at[t] = by_root[made], 0
-                continue
-            stack = self.stacks[t] = by_root[made] = Placeholder(
-                (r.steps, *t.shape), t.dtype, f"{t.name} stacked", t.where
-            )
-            start, step = ((r.steps - 1) * t.size, -t.size) if back else (0, t.size)
-            targets.append((made, View(stack, start, True), Motion(step, r.steps)))
-            self.kept_at[t] = stack, 0
+                self.kept_at[t] = self.rings[known], at[known][id(root) not in before]
+            elif root in self.slices:
+                self.kept_at[t] = self.slices[root], 0
+            elif root in by_root:
+                self.kept_at[t] = by_root[root], 0
+            else:
+                stack = self.stacks[t] = by_root[root] = Placeholder(
+                    (r.steps, *t.shape), t.dtype, f"{t.name} stacked", t.where
+                )
+                start, step = ((r.steps - 1) * t.size, -t.size) if back else (0, t.size)
+                targets.append((root, View(stack, start, True), Motion(step, r.steps)))
+                self.kept_at[t] = stack, 0
         self._write(calls, targets)
+
+    def _lags(self, then: Sequence[Tensor]) -> list[tuple[int, int]]:
+        """By number of what is carried: which one it was how many steps ago, (itself, 0) for most.
+
+        h, g = f(h, g), h    ->    g is h of one step ago: one ring holds both
+        """
+        before = {self.bound[c]: n for n, c in enumerate(self.recurrence.carried)}
+        was = {n: before[t] for n, t in enumerate(then) if t in before}
+        found = {n: (n, 0) for n in range(len(then)) if n not in was}
+        while ready := [n for n in was if n not in found and was[n] in found]:
+            for n in ready:
+                of, lag = found[was[n]]
+                found[n] = (n, 0) if (of, lag + 1) in found.values() else (of, lag + 1)
+        return [found.get(n, (n, 0)) for n in range(len(then))]
 
     def _write(self, calls: list[Call], targets: Sequence[tuple[Tensor, View, Motion]]) -> None:
         """Let each target be written where it is to lie: by its kernel, or by a copy."""

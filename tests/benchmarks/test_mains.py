@@ -24,6 +24,7 @@ WITH_OPTIONS = (
     "gradients",
     "models.__main__",
     "operators",
+    "recurrences.__main__",
     "runtime",
     "steps.__main__",
     "torch_operator",

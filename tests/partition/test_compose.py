@@ -105,6 +105,76 @@ def test_a_loop_among_the_outputs_and_updates():
     assert f()[0].tolist() == [0, 64, 128]
 
 
+def others(kind, old, new):
+    """What is carried on of four tensors, of which the first is computed anew."""
+    a, b, c, d = old
+    return {
+        "one after the other": (new, a, b, c),
+        "two of one": (new, a, a, b),
+        "two of one, and one after the second": (new, a, a, c),
+        "in a circle": (new, c, d, b),
+        "still": (new, b, a, d),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["one after the other", "two of one, and one after the second"])
+def test_what_is_carried_from_one_place_to_the_next(kind, counts=(3,), reverses=(True,)):
+    for count in counts:
+        for reverse in reverses:
+            passed_on(kind, count, reverse)
+
+
+def passed_on(kind, count, reverse):
+    x = nf.placeholder((count, 3), name="x")
+    first = [nf.placeholder((3,), name=name) for name in "abcd"]
+
+    def step(old, row):
+        new = nf.tanh(old[0] + 0.5 * old[1] * old[3] - 0.25 * old[2] + row)
+        return others(kind, old, new), (old[3], new)
+
+    last, rows = nf.scan(step, tuple(first), x, reverse=reverse)
+    loss = sum(nf.sum((n + 2) * t * t) for n, t in enumerate((*last, *rows)))
+    rng = np.random.default_rng(count)
+    feeds = {t: rng.standard_normal(t.shape).astype(np.float32) for t in (x, *first)}
+    for outputs in ([*last], [*last, *rows], [loss, *nf.grad(loss, [x, *first])]):
+        for got, want in zip(run(outputs, feeds), nf.evaluate(outputs, feeds, "float64"), strict=True):
+            np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5, err_msg=f"{kind} {count} {reverse}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["two of one", "one after the other", "in a circle", "still"])
+def test_all_ways_to_carry_on(kind):
+    for count in (1, 2, 3, 4, 5, 8):
+        for reverse in (False, True):
+            passed_on(kind, count, reverse)
+
+
+def test_what_was_a_step_ago_is_not_copied():
+    x = nf.placeholder((9,), "int64", name="x")
+    f = nf.expr("f[t] = f[t-1] + f[t-2] + x[t] given f[-1] = 1, f[-2] = 0", x=x)
+    plan = nf.compile([f], inputs=[x]).plan
+    assert [loop.count for loop in plan.loops] == [1]
+
+
+def test_a_row_that_a_step_gives_as_it_was_is_not_copied():
+    x, c = nf.placeholder((9, 4), name="x"), nf.placeholder((9, 4), name="c")
+    last, _ = nf.scan(lambda old, row: (nf.tanh(old) + row, None), nf.zeros((4,)), x)
+    f = nf.compile(nf.vjp(last, [x], c[0]), inputs=[x, c])
+    feeds = {t: np.random.default_rng(n).standard_normal(t.shape).astype(np.float32) for n, t in enumerate((x, c))}
+    assert [loop.count for loop in f.plan.loops] == [1, 1]
+    (got,), (want,) = f(*feeds.values()), nf.evaluate(nf.vjp(last, [x], c[0]), feeds, "float64")
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_rows_of_an_input_are_an_output_as_they_were():
+    x, a = nf.placeholder((3, 4), name="x"), nf.placeholder((4,), name="a")
+    last, ys = nf.scan(lambda old, row: (old * 0.5 + row, (row * 1.0, old + 0.0, row)), a, x)
+    feeds = {t: np.random.default_rng(n).standard_normal(t.shape).astype(np.float32) for n, t in enumerate((x, a))}
+    outputs = [last, *ys]
+    for got, want in zip(run(outputs, feeds), nf.evaluate(outputs, feeds), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
 def test_a_packaged_recurrence(tmp_path):
     x, w, u, last, ys = network(6)
     f = nf.compile([last, ys], inputs=[x])

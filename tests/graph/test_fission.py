@@ -1,0 +1,66 @@
+"""What leaves the steps of recurrences: gradients of what is fixed are contractions over all steps."""
+
+import numpy as np
+import pytest
+
+import neoflow as nf
+from neoflow.expr.recurrence import Looped, runs_of
+from neoflow.graph import make_graph
+from neoflow.graph.fission import split_steps
+
+STEPS = 7
+
+
+def used_twice(h, w, x):
+    return nf.tanh(nf.tanh(h @ w + x) @ w)
+
+
+def of_vectors(h, w, x):
+    return nf.tanh(nf.einsum("i,ij->j", h, w) + x)
+
+
+def scaled(h, w, x):
+    return nf.tanh(h * w[0] + x) + nf.einsum("i,ij->j", x, w)
+
+
+def gradients(step, batch):
+    x = nf.placeholder((STEPS, *batch, 4), name="x")
+    w, first = nf.placeholder((4, 4), name="w"), nf.placeholder((*batch, 4), name="first")
+    last, _ = nf.scan(lambda h, row: (step(h, w, row), None), first, x)
+    return [x, w, first], nf.grad(nf.sum(last * last), [x, w, first])
+
+
+@pytest.mark.parametrize(("step", "batch"), [(used_twice, (3,)), (of_vectors, ()), (scaled, ())])
+def test_no_gradient_of_a_weight_is_kept_of_every_step(step, batch):
+    inputs, outputs = gradients(step, batch)
+    split = split_steps(make_graph(outputs, inputs)).graph
+    shapes = {t.shape for t in split.order if t not in inputs}
+    assert (STEPS, 4, 4) not in shapes and (4, 4) in shapes
+    feeds = {t: np.random.default_rng(n).standard_normal(t.shape) for n, t in enumerate(inputs)}
+    for a, b in zip(*(nf.evaluate(list(g), feeds, "float64") for g in (split.outputs, outputs)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.tvm
+def test_they_are_so_when_compiled():
+    inputs, outputs = gradients(used_twice, (3,))
+    feeds = {t: np.random.default_rng(n).standard_normal(t.shape).astype(np.float32) for n, t in enumerate(inputs)}
+    got = nf.compile(outputs, inputs)(*feeds.values())
+    for a, b in zip(got, nf.evaluate(outputs, feeds, "float64"), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_what_grows_out_of_a_step_is_made_of_all_steps():
+    x, h = nf.placeholder((STEPS, 4), name="x"), nf.placeholder((4,), name="h")
+    _, ys = nf.scan(lambda old, row: (nf.tanh(old + row), old[:, None] * row[None, :]), h, x)
+    found = split_steps(make_graph([ys], [x, h]))
+    assert not any(isinstance(t, Looped) and t.shape == (STEPS, 4, 4) for t in found.graph.order)
+    assert found.moved == (f"after: mul[4, 4] of {STEPS} steps",)
+
+
+def test_of_a_sum_that_leads_to_one_thing_that_is_kept():
+    """d tanh(z) is 1 - tanh(z)^2, so that z is not needed again."""
+    inputs, outputs = gradients(lambda h, w, x: nf.tanh(h @ w + 0.5) * nf.sigmoid(x), (3,))
+    forward, backward = runs_of(make_graph(outputs, inputs).order)
+    kept = {t.of.name for t in backward.inputs if isinstance(t, Looped) and t.run is forward}
+    assert "tanh" in kept and not {"einsum", "matmul"} & kept, kept
