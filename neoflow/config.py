@@ -18,6 +18,7 @@ class Config:
     NEOFLOW_TRACEBACK: `full` leaves the frames of neoflow in tracebacks (default: short).
     NEOFLOW_CUDA_COMPILER: `nvrtc` or `nvcc` (default: the first of them that is installed).
     NEOFLOW_WITHOUT: transformations that are left out, by the names of `pipeline.OPTIONAL`, with commas between them.
+    NEOFLOW_WITH: transformations that are done only where they are asked for, `pipeline.ASKED`, with commas likewise.
     """
 
     cache_dir: Path
@@ -26,6 +27,7 @@ class Config:
     check: bool
     cuda_compiler: str
     without: frozenset[str] = frozenset()
+    asked: frozenset[str] = frozenset()
 
 
 FLAGS = (
@@ -35,6 +37,7 @@ FLAGS = (
     "NEOFLOW_CUDA_COMPILER",
     "NEOFLOW_THREADS",
     "NEOFLOW_TRACEBACK",
+    "NEOFLOW_WITH",
     "NEOFLOW_WITHOUT",
 )
 
@@ -82,5 +85,10 @@ def load() -> Config:
         threads(),
         check == "1",
         compiler,
-        frozenset(n.strip() for n in os.environ.get("NEOFLOW_WITHOUT", "").split(",") if n.strip()),
+        _names("NEOFLOW_WITHOUT"),
+        _names("NEOFLOW_WITH"),
     )
+
+
+def _names(flag: str) -> frozenset[str]:
+    return frozenset(n.strip() for n in os.environ.get(flag, "").split(",") if n.strip())

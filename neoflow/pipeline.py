@@ -42,6 +42,7 @@ from neoflow.kernel import Kernel
 from neoflow.layouts import lay_out
 from neoflow.loops import Schedule, problem_of
 from neoflow.loops.gpu.estimate import estimate
+from neoflow.mapping import reroll
 from neoflow.measure import Measurer
 from neoflow.measure.fleet import Fleet
 from neoflow.measure.here import Here
@@ -228,6 +229,22 @@ def _left_out() -> frozenset[str]:
     return without
 
 
+MAPPING = "mapping"
+ASKED = (MAPPING,)
+"""What `NEOFLOW_WITH` may name."""
+
+
+def _mapped(graph: Graph, trace: Trace, settings: config.Config) -> Graph:
+    """The graph with recurrences that are written out as loops, where that is asked for. Raises `ConfigError`."""
+    if unknown := sorted(settings.asked.difference(ASKED)):
+        raise ConfigError(
+            f"NEOFLOW_WITH: there is no transformation {unknown[0]!r} to ask for; there is {', '.join(ASKED)}"
+        )
+    if MAPPING not in settings.asked:
+        return graph
+    return trace.run(MAPPING, partial(reroll, graph), lambda m: m.summary, str, _size(graph), is_asked_for=True).graph
+
+
 def _rewritten(graph: Graph, trace: Trace, precision: str, without: frozenset[str]) -> Graph:
     """The graph after all passes. What is narrow is chosen when every contraction is there to be seen, and before sums
     become chains."""
@@ -317,6 +334,7 @@ def _compiled(
     written = trace.run(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
     )
+    source = _mapped(written, trace, settings)
     choosing = None
     if tuning.knows_algorithms(machine, limits, settings.cache_dir):
         choosing = partial(
@@ -325,7 +343,7 @@ def _compiled(
     may_last = None
     if given is None and memory is None and limits is None and PREPARED not in settings.without:
         may_last = tuning.unmeasured(machine, settings.cache_dir)
-    graph, divided = _divided(written, trace, machine, precision, choosing, may_last)
+    graph, divided = _divided(source, trace, machine, precision, choosing, may_last)
     if limits is not None and limits.seconds is not None:
         limits = replace(limits, seconds=max(tuning.LEAST, limits.seconds - (time.monotonic() - begun)))
     calls, in_place = trace.run(

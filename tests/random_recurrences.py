@@ -81,12 +81,12 @@ class _Maker:
                 return nf.nn.functional.softmax(a, axis=1)
 
 
-def draw(seed: int, depth: int = 1) -> Drawn:
-    """A recurrence of a seed."""
+def draw(seed: int, depth: int = 1, lengths: tuple[int, int] = (1, 6)) -> Drawn:
+    """A recurrence of a seed; its steps are of that range."""
     rng = np.random.default_rng(seed)
     make = _Maker(rng)
     shape = (make.batch, make.width)
-    length, reverse = int(rng.integers(1, 6)), bool(rng.integers(2))
+    length, reverse = int(rng.integers(*lengths)), bool(rng.integers(2))
     weights = [make.given((make.width, make.width), nf.parameter) for _ in range(2)]
     vectors = [make.given((make.width,)) for _ in range(2)]
     init = [make.given(shape) for _ in range(int(rng.integers(1, 4)))]

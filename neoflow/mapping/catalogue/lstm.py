@@ -1,0 +1,43 @@
+"""LSTM, a product a gate; with two biases, as libraries have it, with one, or none.
+
+Source: Hochreiter and Schmidhuber, 1997; Gers et al., 2000.
+"""
+
+from __future__ import annotations
+
+from neoflow.expr.dsl import sigmoid, tanh
+from neoflow.expr.shape.join import concat
+from neoflow.expr.tensor import Tensor
+from neoflow.mapping.pattern import Pattern
+from neoflow.nn import functional as F
+
+GATES = "ifgo"
+HOLES = {"x": "BI", "h": "BH", "c": "BH"} | {f"w{g}": "HI" for g in GATES} | {f"u{g}": "HH" for g in GATES}
+BIASES = ("", "b", "ba")
+"""First letters of the names of the biases: none, one, two."""
+
+
+def cell(x: Tensor, h: Tensor, c: Tensor, **p: Tensor) -> tuple[Tensor, Tensor]:
+    """(h', c'); the weights of gate g are wg and ug, its biases bg, added to the product with x, and ag."""
+    pre = {g: F.linear(x, p[f"w{g}"], p.get(f"b{g}")) + F.linear(h, p[f"u{g}"], p.get(f"a{g}")) for g in GATES}
+    new = sigmoid(pre["f"]) * c + sigmoid(pre["i"]) * tanh(pre["g"])
+    return sigmoid(pre["o"]) * tanh(new), new
+
+
+def joined(x: Tensor, h: Tensor, c: Tensor, **p: Tensor) -> tuple[Tensor, Tensor]:
+    """The same by one product of all gates with x and one with h."""
+
+    def beside(letter: str) -> Tensor | None:
+        return concat([p[f"{letter}{g}"] for g in GATES]) if f"{letter}i" in p else None
+
+    wx, wh = concat([p[f"w{g}"] for g in GATES]), concat([p[f"u{g}"] for g in GATES])
+    return F.lstm_cell(x, h, c, wx, wh, beside("b"), beside("a"), gates=GATES)
+
+
+def _pattern(biases: str) -> Pattern:
+    holes = HOLES | {f"{b}{g}": "H" for b in biases for g in GATES}
+    name = f"LSTM, {len(biases)} biases" if biases else "LSTM"
+    return Pattern(name, holes, cell, {"h": 0, "c": 1}, joined)
+
+
+PATTERNS = tuple(map(_pattern, BIASES))
