@@ -21,15 +21,9 @@ Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Ru
 
 
 def _rules(file: Path | None) -> Rules:
-    from neoflow.errors import ConfigError
-    from neoflow.superopt import read_rules, standard
+    from neoflow.superopt import rules_in, standard
 
-    if file is None:
-        return standard()
-    try:
-        return read_rules(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is no file of rules: {error}") from error
+    return standard() if file is None else rules_in(file)
 
 
 def _chosen(rules: Rules, names: list[str] | None) -> list[Rule]:

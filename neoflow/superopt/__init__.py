@@ -7,7 +7,8 @@ proved one is a rewrite of graphs (`substitution`).
 
 forms (whole numbers over symbols), places (sets of their values) · body (the grammar of families), erase (`family`),
 concrete (back) · term · sums (inlined), text (of these), agree (compared) · prove, derive (the third tier), hunt ·
-properties, known (rules that follow from them) · rule, read, stored · rewrite · sites (where rules apply), pieces of graphs and how they are split, search
+properties, known (rules that follow from them) · rule, read, stored · rewrite · sites (where rules
+apply), pieces of graphs and how they are split, search
 """
 
 from neoflow.superopt.body import Family
@@ -22,7 +23,7 @@ from neoflow.superopt.read import read_rules
 from neoflow.superopt.rewrite import Substitution, rewritten, substitution
 from neoflow.superopt.rule import Rule, Rules, rules_of
 from neoflow.superopt.search import Cost, Limits, Move, Optimized, Search
-from neoflow.superopt.stored import proved, standard
+from neoflow.superopt.stored import proved, rules_in, standard
 from neoflow.superopt.term import Application, Term, Variable, apply, variables
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "read_rules",
     "rewritten",
     "rules_about",
+    "rules_in",
     "rules_of",
     "standard",
     "substitution",

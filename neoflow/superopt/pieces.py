@@ -44,15 +44,14 @@ def cut_out(graph: Graph, at: Collection[int]) -> Piece:
     needed = {t.uid for t in graph.roots} | {i.uid for t in nodes if t.uid not in inside for i in t.inputs}
     given = tuple(t for t in own if t.uid in needed)
     fed = [i for i in graph.inputs if any(i in t.inputs for t in own)]
-    inputs = (*fed, *(p for p, _ in read))
-    return Piece(Graph(inputs, tuple(made[t.uid] for t in given), ()), tuple(read), given)
+    return Piece(Graph((*fed, *(p for p, _ in read)), tuple(made[t.uid] for t in given), ()), tuple(read), given)
 
 
 def put_back(
     graph: Graph, pieces: Sequence[tuple[Piece, Graph]], homes: Mapping[int, int] | None = None
 ) -> tuple[Graph, dict[int, int]]:
-    """The graph with other graphs in the place of pieces of it, which share no compute; and a number of each compute, by
-    uid: what `homes` says of it, or else, where that is not given, the number of the piece that it is of."""
+    """The graph with other graphs in the place of pieces of it, which share no compute; and a number of each compute,
+    by uid: what `homes` says of it, or else, where that is not given, the number of the piece that it is of."""
     if len(pieces) == 1 and not pieces[0][0].given:
         return pieces[0][1], {t.uid: 0 for t in pieces[0][1].nodes} if homes is None else {}
     whose = {t.uid: n for n, (piece, _) in enumerate(pieces) for t in piece.given}

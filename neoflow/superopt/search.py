@@ -1,7 +1,7 @@
 """The search for a faster equal graph: rules one after the other, what is worse at first among them.
 
     queue <- the graph;  best <- the graph
-    take the cheapest of the queue; for each place of a rule in it, the graph after it:
+    take the cheapest of the queue; for each site of a rule in it, the graph after it:
         cheaper than the best: it is the best;  below alpha times the best, and new: into the queue
 
 A graph of more operators than `split` is searched in pieces, and again around what was cut. Source: Jia et al.,
@@ -21,23 +21,24 @@ from dataclasses import dataclass, replace
 from neoflow.errors import GraphError
 from neoflow.expr.tensor import Compute, structural_hash
 from neoflow.graph import CANONICALIZE, Derivation, Editor, Graph, Step, run
+from neoflow.graph.rewrite import Site
 from neoflow.superopt.pieces import cut_out, put_back
 from neoflow.superopt.rewrite import Substitution
 from neoflow.superopt.rule import Rule
-from neoflow.superopt.sites import Place, Sites
+from neoflow.superopt.sites import Sites
 from neoflow.superopt.split import split
 from neoflow.trace import tick
 
 KNOWN = 100_000
-"""Computes whose places are remembered."""
+"""Computes whose sites are remembered."""
 AT_FIRST = 0.7
 """Share of the time for pieces; the rest is for what lies around the cuts."""
 
 
 @dataclass(frozen=True, order=True)
 class Cost:
-    """What a graph is thought to take; of equal seconds fewer kernels are cheaper, then fewer bytes. peak: bytes of what
-    is there at once."""
+    """What a graph is thought to take; of equal seconds fewer kernels are cheaper, then fewer bytes. peak: bytes of
+    what is there at once."""
 
     seconds: float
     kernels: int = 0
@@ -49,9 +50,9 @@ class Cost:
 
 @dataclass(frozen=True)
 class Limits:
-    """seconds: of the search. graphs: that are costed, of each piece. alpha: how much worse than the best a graph may be
-    and be gone on from. split: operators of a piece. kernels, peak: beyond them a graph costs without end. seed: of the
-    order in which places are tried, which counts where a limit ends the search.
+    """seconds: of the search. graphs: that are costed, of each piece. alpha: how much worse than the best a graph may
+    be and be gone on from. split: operators of a piece. kernels, peak: beyond them a graph costs without end. seed: of
+    the order in which sites are tried, which counts where a limit ends the search.
     """
 
     seconds: float | None = None
@@ -101,8 +102,8 @@ class Move:
 
 @dataclass(frozen=True)
 class Optimized:
-    """The best graph that was found for one, and what it is thought to take. graphs: that were costed; sites: computes at
-    which places were looked for."""
+    """The best graph that was found for one, and what it is thought to take. graphs: that were costed; sites: computes
+    at which sites were looked for."""
 
     written: Graph
     graph: Graph
@@ -189,12 +190,12 @@ class Search:
             _, _, here = heapq.heappop(queue)
             if not self._is_near(here.cost, best.cost):
                 continue
-            for place in self._places(here.graph):
+            for site in self._sites(here.graph):
                 tick()
                 if time.monotonic() > until:
                     stopped = "the time is up"
                     break
-                new, derivations = applied(here.graph, place)
+                new, derivations = applied(here.graph, site)
                 if (key := structural_hash(new.roots, leaves)) in seen:
                     continue
                 seen.add(key)
@@ -217,8 +218,8 @@ class Search:
     def _is_near(self, cost: Cost, best: Cost) -> bool:
         return cost.seconds <= self.limits.alpha * best.seconds
 
-    def _places(self, graph: Graph) -> list[Place]:
-        """All places in a graph, in an order that follows from the seed."""
+    def _sites(self, graph: Graph) -> list[Site]:
+        """All sites in a graph, in an order that follows from the seed."""
         editor = Editor(graph.roots, graph.order)
         found = [p for t in graph.nodes for p in self.sites.at(editor, t)]
         self.chance.shuffle(found)
@@ -228,9 +229,9 @@ class Search:
     # --------------------------------------------------------------------------------------------------- of all pieces
 
     def in_pieces(self, graph: Graph, before: Cost, moves: list[Move]) -> tuple[Graph, Cost, str, int]:
-        """The pieces of a large graph one after the other, then what lies around the cuts. What is cheaper alone and not
-        in its place stays what it was."""
-        weights = Counter(t.uid for p in self._places(graph) for t in p.match.tensors[1:])
+        """The pieces of a large graph one after the other, then what lies around the cuts. What is cheaper alone and
+        not in its place stays what it was."""
+        weights = Counter(t.uid for p in self._sites(graph) for t in p.match.tensors[1:])
         parts = split(graph.nodes, weights, self.limits.split)
         pieces = [cut_out(graph, part) for part in parts]
         chosen = [(piece, piece.graph) for piece in pieces]
@@ -254,21 +255,21 @@ class Search:
         return best, cost, next((r for r in (*reasons, stopped) if r is not EXHAUSTED), EXHAUSTED), len(parts)
 
     def around(self, graph: Graph, cost: Cost, homes: dict[int, int], moves: list[Move]) -> tuple[Graph, Cost, str]:
-        """What places of rules need that lie in several pieces, each with what is near it.
+        """What sites of rules need that lie in several pieces, each with what is near it.
 
         homes: the piece of each compute, by uid."""
         tried: set[tuple[str, ...]] = set()
         is_changed = True
         while is_changed:
             is_changed = False
-            for place in self._places(graph):
+            for site in self._sites(graph):
                 if time.monotonic() > self.until:
                     return graph, cost, "the time is up"
-                if len({homes[t.uid] for t in place.match.tensors}) < 2:
+                if len({homes[t.uid] for t in site.match.tensors}) < 2:
                     continue
-                at = near(graph.nodes, place.match.tensors, self.limits.split)
+                at = near(graph.nodes, site.match.tensors, self.limits.split)
                 piece = cut_out(graph, at)
-                key = (place.rewrite.name, *map(str, at)) if not piece.given else (_key(piece.graph),)
+                key = (site.rewrite.name, *map(str, at)) if not piece.given else (_key(piece.graph),)
                 if not at or key in tried:
                     continue
                 tried.add(key)
@@ -302,7 +303,8 @@ def _key(graph: Graph) -> str:
 
 
 def near(nodes: Sequence[Compute], tensors: Sequence[Compute], most: int) -> tuple[int, ...]:
-    """Numbers of at most so many computes around some of them, convex; none where those alone need more between them."""
+    """Numbers of at most so many computes around some of them, convex; none where those alone need more between
+    them."""
     number = {t.uid: n for n, t in enumerate(nodes)}
     reads = [[number[i.uid] for i in t.inputs if i.uid in number] for t in nodes]
     readers: list[list[int]] = [[] for _ in nodes]
@@ -331,12 +333,12 @@ def _reach(some: set[int], edges: Sequence[Sequence[int]]) -> set[int]:
     return found
 
 
-def applied(graph: Graph, place: Place) -> tuple[Graph, tuple[Derivation, ...]]:
+def applied(graph: Graph, site: Site) -> tuple[Graph, tuple[Derivation, ...]]:
     """The graph after a rule, in canonical form again, and what was done."""
     editor = Editor(graph.roots, graph.order)
-    at = tuple(map(editor.number, place.match.tensors))
-    step = Step(place.rewrite, at, place.match.tensors[0].name, place.reason)
-    editor.replace(place.rewrite.apply(editor, place.match))
+    at = tuple(map(editor.number, site.match.tensors))
+    step = Step(site.rewrite, at, site.match.tensors[0].name, site.reason)
+    editor.replace(site.rewrite.apply(editor, site.match))
     new, after = run(graph.with_roots(editor.finish()), CANONICALIZE)
     first = Derivation((step,), (), "one rule was applied")
     return new, (first, replace(after, refused=())) if after.steps else (first,)

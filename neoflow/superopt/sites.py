@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from neoflow.expr.tensor import Compute
 from neoflow.graph import Editor, Match
+from neoflow.graph.rewrite import Site
 from neoflow.superopt import places
 from neoflow.superopt.body import Family
 from neoflow.superopt.forms import Form, name
@@ -19,15 +20,6 @@ from neoflow.superopt.term import Application, Term, Variable, applications, par
 
 ORDERS = 8
 """Orders of arguments of one source: three operators that do not mind have as many."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """A substitution that is legal at a compute; match: of the graph it was found in."""
-
-    rewrite: Substitution
-    match: Match
-    reason: str
 
 
 def both_ways(rules: Iterable[Rule]) -> tuple[Rule, ...]:
@@ -102,20 +94,20 @@ def _met(term: Term) -> list[str]:
 
 
 class Sites:
-    """Finds the places of rules. What is known of a compute stays while it and all that it needs stay: after a
+    """Finds where rules are legal. What is known of a compute stays while it and all that it needs stay: after a
     substitution only what follows from it is looked at again."""
 
     def __init__(self, rules: Iterable[Rule]):
         self.rules = both_ways(rules)
-        self._known: dict[int, tuple[Compute, tuple[Place, ...]]] = {}
+        self._known: dict[int, tuple[Compute, tuple[Site, ...]]] = {}
         self._sizes: dict[tuple[str, tuple[tuple[str, int], ...]], tuple[tuple[str, int], ...] | None] = {}
         self.looked_at = 0
 
-    def at(self, editor: Editor, t: Compute) -> tuple[Place, ...]:
-        """Every place at a compute of an editor in which nothing was replaced yet."""
+    def at(self, editor: Editor, t: Compute) -> tuple[Site, ...]:
+        """Every site at a compute of an editor in which nothing was replaced yet."""
         if t.uid not in self._known:
             self.looked_at += 1
-            self._known[t.uid] = t, tuple(p for rule in self.rules if (p := self._place(editor, t, rule)) is not None)
+            self._known[t.uid] = t, tuple(p for rule in self.rules if (p := self._site(editor, t, rule)) is not None)
         return self._known[t.uid][1]
 
     def forget(self, least: int) -> None:
@@ -123,7 +115,7 @@ class Sites:
         for uid in list(self._known)[: max(0, len(self._known) - least)]:
             del self._known[uid]
 
-    def _place(self, editor: Editor, t: Compute, rule: Rule) -> Place | None:
+    def _site(self, editor: Editor, t: Compute, rule: Rule) -> Site | None:
         found = bound(rule, editor, t, {})
         if found is None:
             return None
@@ -132,7 +124,7 @@ class Sites:
             return None
         rewrite, match = Substitution(rule.name, rule, given), Match(found.computes)
         verdict = rewrite.legal(editor, match)
-        return Place(rewrite, match, verdict.reason) if verdict.ok else None
+        return Site(rewrite, match, verdict.reason) if verdict.ok else None
 
     def _given(self, rule: Rule, sizes: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...] | None:
         """What the guards say of sizes that a source leaves open; None where they leave a choice."""
@@ -145,9 +137,7 @@ class Sites:
         return self._sizes[key]
 
 
-def _determined(
-    statement: Statement, sizes: Mapping[str, int], left: list[str]
-) -> tuple[tuple[str, int], ...] | None:
+def _determined(statement: Statement, sizes: Mapping[str, int], left: list[str]) -> tuple[tuple[str, int], ...] | None:
     here = statement.assumed() & places.all_of(_is(s, n) for s, n in sizes.items())
     found = places.one_of(here)
     if found is None or any(s not in found for s in left):

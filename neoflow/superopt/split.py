@@ -1,4 +1,4 @@
-"""Large graphs in pieces: by cuts of vertices that break the fewest places of rules.
+"""Large graphs in pieces: by cuts of vertices that break the fewest sites of rules.
 
 Source: Jia et al., Optimizing DNN Computation with Relaxed Graph Substitutions (MetaFlow), 2019, section 5.2.
 """
@@ -22,7 +22,7 @@ def split(nodes: Sequence[Compute], weights: Mapping[int, int], most: int) -> li
     """Numbers of computes in pieces of `most` at the most, each after what it reads: convex, and all of a piece behind
     what it reads of pieces before it.
 
-    weights: of each compute, by uid, how many places of rules use it as an inner one; to read it across costs one more.
+    weights: of each compute, by uid, how many sites of rules use it as an inner one; to read it across costs one more.
     """
     number = {t.uid: n for n, t in enumerate(nodes)}
     reads = [[number[i.uid] for i in t.inputs if i.uid in number] for t in nodes]
