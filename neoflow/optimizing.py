@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,6 +12,7 @@ from functools import partial
 from neoflow.errors import ConfigError, GraphError, shown
 from neoflow.expr.tensor import Tensor, structural_hash
 from neoflow.graph import Graph, optimize
+from neoflow.graph.cost import is_worth
 from neoflow.partition import RULES, Partition, cost_of, object_for_gpu, object_to, partition
 from neoflow.roofs import Roofs
 from neoflow.superopt import Cost, Family, Limits, Optimized, Rule, Search, family, rules_about, standard
@@ -77,12 +79,24 @@ class Optimizer:
         left = None if self.until is None else max(0.0, self.until - now)
         rules = (*self.rules, *own_rules(graph, math.inf if left is None else now + ABOUT * left))
         left = None if self.until is None else max(0.0, self.until - time.monotonic())
-        self.found[key] = Search(rules, self.cost, replace(self.limits, seconds=left)).run(graph)
+        found = Search(rules, self.cost, replace(self.limits, seconds=left)).run(graph)
+        self.found[key] = found if not found.moves or self.is_sure(graph, found.graph) else found.refused()
         return self.found[key]
+
+    def is_sure(self, before: Graph, after: Graph) -> bool:
+        """Whether kernels that take the place of others take clearly less by the estimate: smaller differences say
+        nothing."""
+        kernels = [Counter(c.subgraph for c in self._cut(g).calls) for g in (before, after)]
+        gone, new = kernels[0] - kernels[1], kernels[1] - kernels[0]
+        seconds = (sum(n * cost_of(s).seconds(self.roofs) for s, n in some.items()) for some in (gone, new))
+        return is_worth(*seconds)
+
+    def _cut(self, graph: Graph) -> Partition:
+        return self.divide(optimize(graph, self.without))
 
     def cost(self, graph: Graph) -> Cost:
         """Of the kernels that a graph becomes."""
-        cut = self.divide(optimize(graph, self.without))
+        cut = self._cut(graph)
         seconds = sum(cost_of(c.subgraph).seconds(self.roofs) for c in cut.calls)
         return Cost(seconds, len(cut.calls), peak_bytes(graph, cut))
 

@@ -30,6 +30,17 @@ def test_an_optimizer_of_kernels():
     assert names and not list(own_rules(graph, 0.0))
 
 
+def test_what_is_too_little_to_be_sure_of():
+    """Only the kernels that differ are compared; of equal ones nothing is gained."""
+    graph = canonicalize(make_graph([SUM], [X, Z]))
+    found = Optimizer(Limits(graphs=80), partition, STATED)(graph)
+    assert Optimizer(Limits(), partition, STATED).is_sure(graph, found.graph)
+    assert not Optimizer(Limits(), partition, STATED).is_sure(found.graph, graph)
+    left = found.refused()
+    assert left.graph is graph and left.after == left.before and not left.steps
+    assert left.stopped.endswith("the best that was found, is too little to be sure of")
+
+
 def test_seconds():
     assert seconds_of(None) is None and seconds_of(2) == 2.0
     for wrong in (True, -1, "a", float("nan")):

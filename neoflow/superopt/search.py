@@ -121,6 +121,12 @@ class Optimized:
             graph = move.replay(graph)
         return graph
 
+    def refused(self) -> Optimized:
+        """The graph as it was: what was found is too little to be sure of."""
+        gain = f"{self.before.seconds * 1e6:.6g} to {self.after.seconds * 1e6:.6g} us"
+        reason = f"{self.stopped}; from {gain}, the best that was found, is too little to be sure of"
+        return replace(self, graph=self.written, after=self.before, moves=(), stopped=reason)
+
     @property
     def steps(self) -> tuple[Step, ...]:
         return tuple(s for move in self.moves for s in move.steps)
