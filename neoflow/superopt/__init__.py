@@ -8,13 +8,14 @@ proved one is a rewrite of graphs (`substitution`).
 forms (whole numbers over symbols), places (sets of their values) · body (the grammar of families), erase (`family`),
 concrete (back) · term · sums (inlined), text (of these), agree (compared) · prove, derive (the third tier), hunt ·
 properties, known (rules that follow from them) · rule, read, stored · rewrite · sites (where rules
-apply), pieces of graphs and how they are split, search
+apply), pieces of graphs and how they are split, search · prints, generate
 """
 
 from neoflow.superopt.body import Family
 from neoflow.superopt.derive import derive
 from neoflow.superopt.erase import family
 from neoflow.superopt.forms import Form, form, name
+from neoflow.superopt.generate import Generated, generate
 from neoflow.superopt.hunt import Counterexample, hunt
 from neoflow.superopt.known import rules_about
 from neoflow.superopt.properties import Property, properties
@@ -32,6 +33,7 @@ __all__ = [
     "Counterexample",
     "Family",
     "Form",
+    "Generated",
     "Limits",
     "Move",
     "Optimized",
@@ -48,6 +50,7 @@ __all__ = [
     "derive",
     "family",
     "form",
+    "generate",
     "hunt",
     "name",
     "properties",
