@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -178,8 +179,10 @@ class Trainer:
             with compiling(self._show or reporter(self.progress), name):
                 limits = self.tune if name == "step" else None
                 asked = (program.outputs, program.inputs, program.updates)
-                memory, optimize = (self.memory, self.optimize) if name == "step" else (None, None)
-                found = self.compile(*asked, self.target, self.precision, limits, memory, optimize)
+                memory = self.memory if name == "step" else None
+                is_optimized = self.optimize is not None and name == "step"
+                compile = partial(self.compile, optimize=self.optimize) if is_optimized else partial(self.compile)
+                found = compile(*asked, self.target, self.precision, limits, memory)
             self.functions[name] = found
             if memory is not None:
                 (self._show or reporter(self.progress)).line(found.explain("memory").partition("\n")[0])
