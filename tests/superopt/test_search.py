@@ -206,7 +206,7 @@ def test_a_cut_is_where_it_breaks_least():
     assert split(graph.nodes, dear, len(graph.nodes) - 1)[0] != first
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_random_graphs_keep_their_values(count):
     """Whole and in pieces, forward and through gradients."""
     chance, steps = random.Random(3), 0
