@@ -18,6 +18,7 @@ COMMANDS = (
     "bench",
     "build",
     "explain",
+    "optimize",
     "compare",
     "models",
     "doctor",

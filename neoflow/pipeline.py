@@ -48,6 +48,7 @@ from neoflow.measure.fleet import Fleet
 from neoflow.measure.here import Here
 from neoflow.measure.measurer import Pool
 from neoflow.nn.form import unkept
+from neoflow.optimizing import Optimizer, optimizer_for
 from neoflow.partition import (
     RULES,
     KernelCall,
@@ -76,7 +77,7 @@ class Compiled:
     """What a compilation made: the plan, its distinct kernels by their number in the plan, and the record of stages.
 
     written: the graph before any pass. modules: where the code of each kernel is. built: kernels that were compiled
-    now; cached: kernels that came from the cache. precision: as it was asked for.
+    now; cached: kernels that came from the cache. precision: as it was asked for. optimizer: what found faster graphs.
     """
 
     written: Graph
@@ -91,6 +92,7 @@ class Compiled:
     cached: int
     trace: Trace
     precision: str = "fp32"
+    optimizer: Optimizer | None = None
 
     def __repr__(self) -> str:
         return f"<Compiled {len(self.graph.nodes)} computes: {len(self.calls)} calls of {len(self.kernels)} kernels>"
@@ -163,15 +165,16 @@ def stages(
     precision: str = "fp32",
     algorithms: Callable[[Graph], tuning.Algorithms] | None = None,
     may_last: Callable[[Subgraph], bool] | None = None,
+    optimizer: Optimizer | None = None,
 ) -> tuple[Graph, Partition]:
     """The rewriting stages: from the graph as written to its division into kernels, for a CPU unless said otherwise.
 
     algorithms: chooses what contractions are computed by; None: directly. may_last: which kernels may read parameters
-    that are packed once for all calls, see `layouts.lay_out`.
+    that are packed once for all calls, see `layouts.lay_out`. optimizer: finds a faster equal graph.
     """
     choose = object_to if target is None or target.device == "cpu" else object_for_gpu
-    without = _left_out()
-    graph = _rewritten(graph, trace, precision, without)
+    without = left_out()
+    graph = _rewritten(graph, trace, precision, without, optimizer)
     if algorithms is not None:
         choosing = partial(algorithms, graph)
         graph = trace.run("algorithms", choosing, lambda a: a.summary, str, _size(graph), is_asked_for=True).graph
@@ -191,13 +194,14 @@ def stages(
     return graph, kernels
 
 
-def _divided(
+def divided(
     graph: Graph,
     trace: Trace,
     target: Target,
     precision: str,
     algorithms: Callable[[Graph], tuning.Algorithms] | None,
     may_last: Callable[[Subgraph], bool] | None,
+    optimizer: Optimizer | None = None,
 ) -> tuple[Graph, Partition]:
     """The rewriting stages of a program, or of each of its parts where there are recurrences: what a body does not
     change may always be packed once."""
@@ -205,22 +209,22 @@ def _divided(
 
     def divide(may: Callable[[Subgraph], bool] | None, part: Graph) -> tuple[Graph, Partition]:
         parts.append(Trace(clock=trace.clock))
-        return stages(part, parts[-1], target, precision, algorithms, may)
+        return stages(part, parts[-1], target, precision, algorithms, may, optimizer)
 
     if not runs_of(graph.order):
-        return stages(graph, trace, target, precision, algorithms, may_last)
+        return stages(graph, trace, target, precision, algorithms, may_last, optimizer)
     result = compose(graph, partial(divide, may_last), partial(divide, may_last or (lambda _: True)))
     trace.take(parts)
     return result
 
 
-LAYOUTS, PREPARED = "layouts", "prepared"
+LAYOUTS, PREPARED, OPTIMIZE = "layouts", "prepared", "optimize"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
 OPTIONAL = (*OPTIONAL_REWRITES, LAYOUTS, *sorted(RULE_NAMES), PREPARED)
 """What `NEOFLOW_WITHOUT` may name: passes, their rewrites, layouts, rules of fusion, and what is prepared."""
 
 
-def _left_out() -> frozenset[str]:
+def left_out() -> frozenset[str]:
     """The transformations that are not to be done. Raises `ConfigError`."""
     without = config.load().without
     if unknown := sorted(without.difference(OPTIONAL)):
@@ -229,6 +233,7 @@ def _left_out() -> frozenset[str]:
     return without
 
 
+<<<<<<< HEAD
 MAPPING = "mapping"
 ASKED = (MAPPING,)
 """What `NEOFLOW_WITH` may name."""
@@ -248,6 +253,13 @@ def _mapped(graph: Graph, trace: Trace, settings: config.Config) -> Graph:
 def _rewritten(graph: Graph, trace: Trace, precision: str, without: frozenset[str]) -> Graph:
     """The graph after all passes. What is narrow is chosen when every contraction is there to be seen, and before sums
     become chains."""
+=======
+def _rewritten(
+    graph: Graph, trace: Trace, precision: str, without: frozenset[str], optimizer: Optimizer | None = None
+) -> Graph:
+    """The graph after all passes. Rules are looked for in the canonical graph, before anything becomes special. What is
+    narrow is chosen when every contraction is there to be seen, and before sums become chains."""
+>>>>>>> supersearch
     for row in PASSES:
         if (left := row.without(without)) is not None:
             rewriting = partial(run, graph, left)
@@ -255,6 +267,10 @@ def _rewritten(graph: Graph, trace: Trace, precision: str, without: frozenset[st
         if row is CANONICALIZE:
             evaluating = partial(_constants, graph)
             graph, _ = trace.run("constants", evaluating, _constants_summary, _constants_text, _size(graph))
+            if optimizer is not None:
+                searching = partial(optimizer, graph)
+                found = trace.run(OPTIMIZE, searching, lambda o: o.summary, str, _size(graph), is_asked_for=True)
+                graph = found.graph
         if row is HOIST and precision in MIXED:
             mixing = partial(mix, graph, precision)
             graph = trace.run("precision", mixing, lambda m: m.summary, Mixed.__str__, _size(graph)).graph
@@ -304,16 +320,20 @@ def compile_program(
     tune: float | Limits | None = None,
     fleet: str | None = None,
     memory: str | int | None = None,
+    optimize: float | None = None,
 ) -> Compiled:
     """Run every stage and build what the cache lacks. fleet: whose machines measure for a search, see
-    `measure.fleet`. memory: see `compile`."""
+    `measure.fleet`. memory, optimize: see `compile`."""
     pool: Callable[[Target], Pool] = Here if fleet is None else partial(Fleet, address=fleet)
     machine, limits = resolve_target(target), tuning.limits_of(tune)
     limit = None if memory is None else bytes_of(memory)
     check_precision(precision, target)
+    optimizer = optimizer_for(machine, optimize, left_out())
     begun = time.monotonic()
     with tuning.measuring(machine, limits, pool) as measurer:
-        return _compiled(outputs, inputs, updates, machine, precision, limits, measurer, begun, limit)
+        return _compiled(
+            outputs, inputs, updates, machine, precision, limits, measurer, begun, limit, optimizer=optimizer
+        )
 
 
 def _compiled(
@@ -327,6 +347,7 @@ def _compiled(
     begun: float,
     memory: int | None = None,
     given: Mapping[str, Schedule] | None = None,
+    optimizer: Optimizer | None = None,
 ) -> Compiled:
     """begun: when the seconds of the limits did (`time.monotonic`). memory: bytes that there are. given: schedules
     of subgraphs, by digest. With either of them nothing is prepared: every call runs all kernels."""
@@ -343,21 +364,25 @@ def _compiled(
     may_last = None
     if given is None and memory is None and limits is None and PREPARED not in settings.without:
         may_last = tuning.unmeasured(machine, settings.cache_dir)
+<<<<<<< HEAD
     graph, divided = _divided(source, trace, machine, precision, choosing, may_last)
+=======
+    graph, parts = divided(written, trace, machine, precision, choosing, may_last, optimizer)
+>>>>>>> supersearch
     if limits is not None and limits.seconds is not None:
         limits = replace(limits, seconds=max(tuning.LEAST, limits.seconds - (time.monotonic() - begun)))
     calls, in_place = trace.run(
         "order",
-        lambda: order_calls(graph, divided),
+        lambda: order_calls(graph, parts),
         lambda r: f"{len(r[1])} of {len(graph.updates)} updates in place",
         lambda r: "\n".join(c.name for c in r[0]),
-        f"{len(divided.calls)} kernel calls",
+        f"{len(parts.calls)} kernel calls",
     )
     prepared = 0
     if machine.device == "cpu" and PREPARED not in settings.without and given is None and memory is None:
         calls, prepared = trace.run(
             PREPARED,
-            lambda: prepared_first(graph, calls, divided.views),
+            lambda: prepared_first(graph, calls, parts.views),
             lambda r: f"{r[1]} of {len(r[0])} kernel calls run when parameters have changed",
             lambda r: "\n".join(c.name for c in r[0][: r[1]]) or "nothing follows from parameters alone that stay",
             f"{len(calls)} kernel calls",
@@ -384,7 +409,7 @@ def _compiled(
         distinct,
     )
     codes = {k.subgraph.digest: m.codes[k.key] for k, m in zip(kernels, modules, strict=True)}
-    program = Program(graph, calls, in_place, divided.views, codes, machine.threads, prepared, loops)
+    program = Program(graph, calls, in_place, parts.views, codes, machine.threads, prepared, loops)
     if memory is not None:
         program = trace.run(
             "memory", lambda: fit(program, memory, stated(machine)), str, Fitted.to_text, f"{len(calls)} kernel calls"
@@ -396,9 +421,9 @@ def _compiled(
         of=f"{len(program.calls)} kernel calls",
     )
     cached = sum(1 for m in modules if m.library) - built
-    return Compiled(
-        written, graph, program.calls, plan, kernels, modules, machine, tuned, built, max(0, cached), trace, precision
-    )
+    cached = max(0, cached)
+    made = (program.calls, plan, kernels, modules, machine, tuned, built, cached)
+    return Compiled(written, graph, *made, trace, precision, optimizer)
 
 
 def _whole(c: Compiled) -> Compiled:
@@ -408,9 +433,9 @@ def _whole(c: Compiled) -> Compiled:
         return c
     schedules = {k.subgraph.digest: k.schedule for k in c.kernels}
     g = c.written
-    return _compiled(
-        g.outputs, g.inputs, dict(g.updates), c.target, c.precision, None, None, time.monotonic(), given=schedules
-    )
+    updates: dict[Tensor, Tensor] = dict(g.updates)
+    asked = (g.outputs, g.inputs, updates, c.target, c.precision)
+    return _compiled(*asked, None, None, time.monotonic(), given=schedules, optimizer=c.optimizer)
 
 
 def _code_summary(modules: Sequence[Module], built: int, target: Target) -> str:
@@ -494,6 +519,7 @@ def compile(
     precision: str = "fp32",
     tune: float | Limits | None = None,
     memory: str | int | None = None,
+    optimize: float | None = None,
 ) -> Function:
     """Compile a program: `f = nf.compile([loss], inputs=[x, labels], updates={w: w - 0.1 * dw})`.
 
@@ -505,12 +531,14 @@ def compile(
     seconds or within `nf.tune.Limits`; None: the best that were found before on this machine, defaults for the rest.
     memory: the most bytes that a call may take, of parameters, inputs, outputs and all in between: 2147483648, "2GiB".
     What there is no room to keep is computed again where it is read, by the same kernels, so that every bit stays;
-    `f.explain("memory")` has what, and its price. Raises `GraphError`, `CodegenError`, `ConfigError`.
+    `f.explain("memory")` has what, and its price. optimize: search for so many seconds for a faster equal graph, by
+    rules that are proved (`neoflow rules list`); sums may be rounded otherwise; `f.explain("optimize")` has the graph
+    before and after, and what it is thought to gain. Raises `GraphError`, `CodegenError`, `ConfigError`.
     """
     roots = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     given = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     with shown("program") if tune is not None else nullcontext():
-        compiled = compile_program(roots, given, updates, target, precision, tune, memory=memory)
+        compiled = compile_program(roots, given, updates, target, precision, tune, memory=memory, optimize=optimize)
     if updates:
         _warn_of_unkept([*roots, *updates.values()], updates)
     return bind(compiled)
@@ -533,7 +561,7 @@ def mixed_precision(tensors: Tensor | Sequence[Tensor], precision: str) -> Tenso
     check_precision(precision, None)
     if precision in MIXED:
         fed = [t for t in topological(roots) if isinstance(t, Placeholder) and not isinstance(t, Parameter)]
-        roots = list(_rewritten(make_graph(roots, fed), Trace(), precision, _left_out()).outputs)
+        roots = list(_rewritten(make_graph(roots, fed), Trace(), precision, left_out()).outputs)
     return roots[0] if isinstance(tensors, Tensor) else roots
 
 

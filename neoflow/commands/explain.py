@@ -13,6 +13,7 @@ from neoflow.commands.options import (
     Memory,
     Mode,
     ModelName,
+    Optimize,
     PrecisionName,
     TargetName,
     Threads,
@@ -40,6 +41,7 @@ def explain(
     target: TargetName = "cpu",
     precision: PrecisionName = "fp32",
     memory: Memory = None,
+    optimize: Optimize = None,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -47,7 +49,8 @@ def explain(
     from neoflow.report.stages import explain as run
 
     use_threads(threads)
-    stages = run(model, batch, mode.value, stage, format.value if format else None, target, precision, memory)
+    code = format.value if format else None
+    stages = run(model, batch, mode.value, stage, code, target, precision, memory, optimize)
     if as_json:
         print_json({"model": model, "mode": mode.value, "stages": [asdict(s) for s in stages]})
     else:

@@ -31,6 +31,10 @@ Memory = Annotated[
         help="Let a step take no more, of everything: 2GiB, 500MB; what is not kept is computed again.",
     ),
 ]
+Optimize = Annotated[
+    float | None,
+    typer.Option("--optimize", min=0.0, metavar="SECONDS", help="Search for a faster equal graph first, for so long."),
+]
 Fleet = Annotated[
     str | None,
     typer.Option(

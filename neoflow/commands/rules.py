@@ -21,15 +21,9 @@ Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Ru
 
 
 def _rules(file: Path | None) -> Rules:
-    from neoflow.errors import ConfigError
-    from neoflow.superopt import read_rules, standard
+    from neoflow.superopt import rules_in, standard
 
-    if file is None:
-        return standard()
-    try:
-        return read_rules(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is no file of rules: {error}") from error
+    return standard() if file is None else rules_in(file)
 
 
 def _chosen(rules: Rules, names: list[str] | None) -> list[Rule]:
@@ -74,6 +68,34 @@ def show(
         print_json({**_entry(rule), "operators": operators})
     else:
         print(rules_of([rule]).to_text(), end="")
+
+
+@app.command()
+def generate(
+    output: Annotated[Path, typer.Argument(metavar="FILE", help="Where the rules are written.")],
+    count: Annotated[int, typer.Option("--count", min=1, max=4, help="Operators of a graph, at most.")] = 2,
+    names: Annotated[
+        list[str] | None, typer.Option("--operator", metavar="NAME", help="Of the file; several times. Default: all.")
+    ] = None,
+    file: RulesFile = None,
+    seconds: Annotated[float, typer.Option(min=0.0, help="For making graphs, and again for proofs.")] = 60.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the values that fingerprints are taken of.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Generate rules: of all graphs of a few operators of a file those that are equal, proved."""
+    from neoflow.errors import ConfigError
+    from neoflow.superopt import generate, rules_of
+
+    operators = {f.name: f for f in _rules(file).operators}
+    for name in names or ():
+        if name not in operators:
+            raise ConfigError(f"there is no operator {name}; there are {', '.join(operators)}")
+    found = generate([operators[n] for n in names or operators], count, seconds, seed)
+    output.write_text(rules_of(found.rules).to_text(), encoding="utf-8")
+    if as_json:
+        print_json({k: v for k, v in vars(found).items() if k != "rules"} | {"proved": len(found.rules)})
+    else:
+        print(found)
 
 
 @app.command()

@@ -38,9 +38,10 @@ def explain(
     target: str = "cpu",
     precision: str = "fp32",
     memory: str | None = None,
+    optimize: float | None = None,
 ) -> list[Stage]:
     """The stages of a step (SGD) or of inference; of one `stage` only when given; `format` adds the generated code,
-    also to one stage. target, memory: as `nf.compile` takes them; no such device need be here.
+    also to one stage. target, memory, optimize: as `nf.compile` takes them; no such device need be here.
 
     Raises `ConfigError` for a stage there is not.
     """
@@ -60,9 +61,13 @@ def explain(
             lambda g: print_program(topological(g)),
         )
         updates = sgd_updates(model, gradients)
-        compiled = compile_program([model.loss], model.inputs, updates, target, precision, memory=memory)
+        compiled = compile_program(
+            [model.loss], model.inputs, updates, target, precision, memory=memory, optimize=optimize
+        )
     else:
-        compiled = compile_program([model.scores], [model.x], target=target, precision=precision, memory=memory)
+        compiled = compile_program(
+            [model.scores], [model.x], target=target, precision=precision, memory=memory, optimize=optimize
+        )
     trace.records += compiled.trace.records
     # What prints each stage; nothing is printed that is not asked for.
     found: dict[str, tuple[str, Callable[[], str], float | None]] = {

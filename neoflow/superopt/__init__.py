@@ -7,13 +7,15 @@ proved one is a rewrite of graphs (`substitution`).
 
 forms (whole numbers over symbols), places (sets of their values) · body (the grammar of families), erase (`family`),
 concrete (back) · term · sums (inlined), text (of these), agree (compared) · prove, derive (the third tier), hunt ·
-properties, known (rules that follow from them) · rule, read, stored · rewrite
+properties, known (rules that follow from them) · rule, read, stored · rewrite · sites (where rules
+apply), pieces of graphs and how they are split, search · prints, generate
 """
 
 from neoflow.superopt.body import Family
 from neoflow.superopt.derive import derive
 from neoflow.superopt.erase import family
 from neoflow.superopt.forms import Form, form, name
+from neoflow.superopt.generate import Generated, generate
 from neoflow.superopt.hunt import Counterexample, hunt
 from neoflow.superopt.known import rules_about
 from neoflow.superopt.properties import Property, properties
@@ -21,18 +23,25 @@ from neoflow.superopt.prove import Proof, Statement, prove, weakest
 from neoflow.superopt.read import read_rules
 from neoflow.superopt.rewrite import Substitution, rewritten, substitution
 from neoflow.superopt.rule import Rule, Rules, rules_of
-from neoflow.superopt.stored import proved, standard
+from neoflow.superopt.search import Cost, Limits, Move, Optimized, Search
+from neoflow.superopt.stored import proved, rules_in, standard
 from neoflow.superopt.term import Application, Term, Variable, apply, variables
 
 __all__ = [
     "Application",
+    "Cost",
     "Counterexample",
     "Family",
     "Form",
+    "Generated",
+    "Limits",
+    "Move",
+    "Optimized",
     "Proof",
     "Property",
     "Rule",
     "Rules",
+    "Search",
     "Statement",
     "Substitution",
     "Term",
@@ -41,6 +50,7 @@ __all__ = [
     "derive",
     "family",
     "form",
+    "generate",
     "hunt",
     "name",
     "properties",
@@ -49,6 +59,7 @@ __all__ = [
     "read_rules",
     "rewritten",
     "rules_about",
+    "rules_in",
     "rules_of",
     "standard",
     "substitution",

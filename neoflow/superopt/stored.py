@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from neoflow.errors import ConfigError
 from neoflow.superopt.derive import derive
 from neoflow.superopt.hunt import hunt
 from neoflow.superopt.prove import Proof, prove
@@ -19,6 +20,14 @@ STANDARD = Path(__file__).with_name("standard.txt")
 def standard() -> Rules:
     """The rules of `STANDARD`, with the proofs that were found when the file was written."""
     return read_rules(STANDARD.read_text(encoding="utf-8"))
+
+
+def rules_in(file: Path) -> Rules:
+    """The rules of a file. Raises `ConfigError` where it is none, `TextError`."""
+    try:
+        return read_rules(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is no file of rules: {error}") from error
 
 
 def proved(rule: Rule, seed: int = 0, count: int = 12) -> Rule | Verdict:

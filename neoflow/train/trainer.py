@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -17,6 +18,7 @@ from neoflow.expr.tensor import Parameter, Placeholder, Tensor
 from neoflow.nn.form import inference
 from neoflow.nn.optim import SGD, Optimizer
 from neoflow.nn.summary import Summary, summary
+from neoflow.optimizing import seconds_of
 from neoflow.recompute import bytes_of
 from neoflow.runtime.files import refuse_unwritable
 from neoflow.runtime.function import Function
@@ -59,6 +61,7 @@ class Trainer:
     pin: a file that the schedules are written to when a run ends; where it is there they are read from it, and a run
     repeats to the bit.
     memory: the most bytes that a step may take, or "2GiB", see `nf.compile`; what that costs is said before it runs.
+    optimize: seconds of a search for a faster step of the same values but for rounding, see `nf.compile`.
     seed: for the first values of parameters that have none yet. checkpoint: a folder; written to after every epoch, at
     Ctrl-C and at the end, and every `checkpoint_every` steps where given. progress: False shows nothing.
     A batch may have fewer samples than the inputs have room for, the last of an epoch say: sums over samples, so the
@@ -91,6 +94,7 @@ class Trainer:
         tune_share: float = SHARE,
         pin: str | os.PathLike | None = None,
         memory: str | int | None = None,
+        optimize: float | None = None,
     ):
         if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
             raise ConfigError(f"a step accumulates at least 1 batch, not {accumulate!r}")
@@ -104,7 +108,7 @@ class Trainer:
         self.target, self.seed, self.progress, self.accumulate = target, seed, progress, accumulate
         self.precision = pipeline.check_precision(precision, target)
         limits = limits_of(tune)
-        self.memory = None if memory is None else bytes_of(memory)
+        self.memory, self.optimize = None if memory is None else bytes_of(memory), seconds_of(optimize)
         self.kernels, self.tune = Kernels(mode, tune_share, limits, pin, seed), limits if mode == "static" else None
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         if checkpoint_every is not None and (checkpoint_every < 1 or checkpoint is None):
@@ -176,7 +180,9 @@ class Trainer:
                 limits = self.tune if name == "step" else None
                 asked = (program.outputs, program.inputs, program.updates)
                 memory = self.memory if name == "step" else None
-                found = self.compile(*asked, self.target, self.precision, limits, memory)
+                is_optimized = self.optimize is not None and name == "step"
+                compile = partial(self.compile, optimize=self.optimize) if is_optimized else partial(self.compile)
+                found = compile(*asked, self.target, self.precision, limits, memory)
             self.functions[name] = found
             if memory is not None:
                 (self._show or reporter(self.progress)).line(found.explain("memory").partition("\n")[0])

@@ -27,6 +27,19 @@ def test_show_and_prove(run, tmp_path):
     assert json.loads(out)["operators"]["add"] == "add(a[M, N], b[M, N]) [i<M, j<N] = a[i, j] + b[i, j]"
 
 
+def test_generate(run, tmp_path):
+    file = tmp_path / "generated.txt"
+    some = ["--operator", "transpose", "--operator", "add", "--operator", "relu"]
+    status, out, _ = run("rules", "generate", str(file), *some)
+    assert status == 0 and "up to names" in out and out.endswith("refused: all graphs were made\n")
+    status, again, _ = run("rules", "generate", str(file), *some, "--json")
+    assert json.loads(again)["proved"] > 3
+    status, out, _ = run("rules", "list", "--file", str(file))
+    assert status == 0 and "transpose(transpose(x0)) = x0" in out
+    status, _, err = run("rules", "generate", str(file), "--operator", "absent")
+    assert status == 1 and "there is no operator absent; there are add, mul," in err
+
+
 WRONG = """neoflow rules 1
 operator transpose(a[M, N]) [i<N, j<M] = a[j, i]
 

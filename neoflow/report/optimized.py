@@ -1,0 +1,37 @@
+"""A model's faster equal graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from neoflow.graph import make_graph
+from neoflow.models import build_model
+from neoflow.optimizing import optimizer_for
+from neoflow.pipeline import divided, left_out, resolve_target
+from neoflow.superopt import Optimized, rules_in
+from neoflow.trace import Trace
+from neoflow.train.step import program
+
+
+def optimized(
+    name: str,
+    batch: int | None = None,
+    mode: str = "train",
+    seconds: float = 60.0,
+    seed: int = 0,
+    rules: Path | None = None,
+    target: str = "cpu",
+) -> tuple[Optimized, ...]:
+    """What a search of so many seconds finds for a step (SGD) or for inference: for each part of a
+    program that has recurrences.
+
+    rules: a file of proved ones, besides those that come along. Raises `ConfigError`, `TextError`.
+    """
+    model = build_model(name, batch)
+    asked = program(model) if mode == "train" else ([model.scores], [model.x], None)
+    more = () if rules is None else rules_in(rules).rules
+    device = resolve_target(target)
+    optimizer = optimizer_for(device, seconds, left_out(), more, seed)
+    assert optimizer is not None
+    divided(make_graph(*asked), Trace(), device, "fp32", None, None, optimizer)
+    return tuple(optimizer.found.values())

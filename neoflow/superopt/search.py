@@ -1,0 +1,350 @@
+"""The search for a faster equal graph: rules one after the other, what is worse at first among them.
+
+    queue <- the graph;  best <- the graph
+    take the cheapest of the queue; for each site of a rule in it, the graph after it:
+        cheaper than the best: it is the best;  below alpha times the best, and new: into the queue
+
+A graph of more operators than `split` is searched in pieces, and again around what was cut. Source: Jia et al.,
+Optimizing DNN Computation with Relaxed Graph Substitutions (MetaFlow), 2019, sections 5.1 and 5.2.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from neoflow.errors import GraphError
+from neoflow.expr.tensor import Compute, structural_hash
+from neoflow.graph import CANONICALIZE, Derivation, Editor, Graph, Step, run
+from neoflow.graph.rewrite import Site
+from neoflow.superopt.pieces import cut_out, put_back
+from neoflow.superopt.rewrite import Substitution
+from neoflow.superopt.rule import Rule
+from neoflow.superopt.sites import Sites
+from neoflow.superopt.split import split
+from neoflow.trace import tick
+
+KNOWN = 100_000
+"""Computes whose sites are remembered."""
+AT_FIRST = 0.7
+"""Share of the time for pieces; the rest is for what lies around the cuts."""
+
+
+@dataclass(frozen=True, order=True)
+class Cost:
+    """What a graph is thought to take; of equal seconds fewer kernels are cheaper, then fewer bytes. peak: bytes of
+    what is there at once."""
+
+    seconds: float
+    kernels: int = 0
+    peak: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.seconds * 1e6:.4g} us, {self.kernels} kernels, {self.peak} bytes at once"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """seconds: of the search. graphs: that are costed, of each piece. alpha: how much worse than the best a graph may
+    be and be gone on from. split: operators of a piece. kernels, peak: beyond them a graph costs without end. seed: of
+    the order in which sites are tried, which counts where a limit ends the search.
+    """
+
+    seconds: float | None = None
+    graphs: int = 2000
+    alpha: float = 1.05
+    split: int = 30
+    kernels: int | None = None
+    peak: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.alpha >= 1 or self.graphs < 1 or self.split < 2:
+            raise GraphError(
+                f"a search has an alpha of 1 at least, a graph and pieces of two operators, not {self.alpha}, "
+                f"{self.graphs} and {self.split}"
+            )
+
+    def allow(self, cost: Cost) -> bool:
+        """Whether a graph of this cost may be there at all."""
+        return (self.kernels is None or cost.kernels <= self.kernels) and (self.peak is None or cost.peak <= self.peak)
+
+
+@dataclass(frozen=True)
+class Move:
+    """What was done to pieces of a graph at once: the numbers of their computes in `nodes`, and derivations one after
+    the other."""
+
+    pieces: tuple[tuple[tuple[int, ...], tuple[Derivation, ...]], ...]
+
+    def replay(self, graph: Graph) -> Graph:
+        """The same on an equal graph."""
+        changed = []
+        for at, derivations in self.pieces:
+            piece = cut_out(graph, at)
+            new = piece.graph
+            for derivation in derivations:
+                new = derivation.replay(new)
+            changed.append((piece, new))
+        return put_back(graph, changed)[0]
+
+    @property
+    def steps(self) -> Iterator[Step]:
+        """The rules that were applied; what brings a graph into its canonical form again is not told."""
+        derivations = (d for _, found in self.pieces for d in found)
+        return (s for d in derivations for s in d.steps if isinstance(s.rewrite, Substitution))
+
+
+@dataclass(frozen=True)
+class Optimized:
+    """The best graph that was found for one, and what it is thought to take. graphs: that were costed; sites: computes
+    at which sites were looked for."""
+
+    written: Graph
+    graph: Graph
+    before: Cost
+    after: Cost
+    moves: tuple[Move, ...]
+    graphs: int
+    sites: int
+    pieces: int
+    stopped: str
+
+    def replay(self, graph: Graph) -> Graph:
+        """All of it again on an equal graph, each rule judged again. Raises `GraphError` where one does not fit."""
+        for move in self.moves:
+            graph = move.replay(graph)
+        return graph
+
+    def refused(self) -> Optimized:
+        """The graph as it was: what was found is too little to be sure of."""
+        gain = f"{self.before.seconds * 1e6:.6g} to {self.after.seconds * 1e6:.6g} us"
+        reason = f"{self.stopped}; from {gain}, the best that was found, is too little to be sure of"
+        return replace(self, graph=self.written, after=self.before, moves=(), stopped=reason)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(s for move in self.moves for s in move.steps)
+
+    @property
+    def summary(self) -> str:
+        gain = self.before.seconds / self.after.seconds if self.after.seconds else 1.0
+        return (
+            f"{len(self.steps)} rules applied, by the estimate {self.before.seconds * 1e6:.4g} to "
+            f"{self.after.seconds * 1e6:.4g} us ({gain:.2f}x), {self.graphs} graphs costed: {self.stopped}"
+        )
+
+    def __str__(self) -> str:
+        lines = [f"before: {self.before}", str(self.written), "", f"after: {self.after}", str(self.graph), ""]
+        for n, step in enumerate(self.steps):
+            lines += [f"{n}. {step}", f"   {step.rewrite.drawing}"]
+        return "\n".join([*lines, f"stopped: {self.stopped}"])
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The best of one piece."""
+
+    graph: Graph
+    cost: Cost
+    derivations: tuple[Derivation, ...]
+    stopped: str
+
+
+EXHAUSTED = "nothing is left to try"
+
+
+class Search:
+    """One search; its `cost` and its rules stay the same."""
+
+    def __init__(self, rules: Iterable[Rule], cost: Callable[[Graph], Cost], limits: Limits | None = None):
+        self.limits = limits or Limits()
+        self.until = math.inf if self.limits.seconds is None else time.monotonic() + self.limits.seconds
+        self.sites, self.cost, self.graphs = Sites(rules), cost, 0
+        self.known: dict[str, _Found] = {}
+        self.chance = random.Random(self.limits.seed)
+
+    def run(self, graph: Graph) -> Optimized:
+        """The best graph found for a graph in canonical form."""
+        before = self.cost(graph)
+        moves: list[Move] = []
+        if len(graph.nodes) <= self.limits.split:
+            found = self.alone(graph, self.until)
+            best, after, stopped, count = found.graph, found.cost, found.stopped, 1
+            if found.derivations:
+                moves.append(Move(((tuple(range(len(graph.nodes))), found.derivations),)))
+        else:
+            best, after, stopped, count = self.in_pieces(graph, before, moves)
+        return Optimized(graph, best, before, after, tuple(moves), self.graphs, self.sites.looked_at, count, stopped)
+
+    # ------------------------------------------------------------------------------------------------------ of a piece
+
+    def alone(self, graph: Graph, until: float) -> _Found:
+        """The best that is found for a graph of few operators."""
+        leaves = tuple(dict.fromkeys([*graph.inputs, *graph.parameters]))
+        cost = self._allowed(graph)
+        best = _Found(graph, cost, (), EXHAUSTED)
+        queue: list[tuple[Cost, int, _Found]] = [(cost, 0, best)]
+        seen = {structural_hash(graph.roots, leaves)}
+        stopped, count = EXHAUSTED, 0
+        while queue and stopped is EXHAUSTED:
+            _, _, here = heapq.heappop(queue)
+            if not self._is_near(here.cost, best.cost):
+                continue
+            for site in self._sites(here.graph):
+                tick()
+                if time.monotonic() > until:
+                    stopped = "the time is up"
+                    break
+                new, derivations = applied(here.graph, site)
+                if (key := structural_hash(new.roots, leaves)) in seen:
+                    continue
+                seen.add(key)
+                if count == self.limits.graphs:
+                    stopped = f"the limit of {count} graphs"
+                    break
+                count += 1
+                made = _Found(new, self._allowed(new), (*here.derivations, *derivations), EXHAUSTED)
+                if made.cost < best.cost:
+                    best = made
+                if self._is_near(made.cost, best.cost):
+                    heapq.heappush(queue, (made.cost, count, made))
+        return replace(best, stopped=stopped)
+
+    def _allowed(self, graph: Graph) -> Cost:
+        self.graphs += 1
+        cost = self.cost(graph)
+        return cost if self.limits.allow(cost) else replace(cost, seconds=math.inf)
+
+    def _is_near(self, cost: Cost, best: Cost) -> bool:
+        return cost.seconds <= self.limits.alpha * best.seconds
+
+    def _sites(self, graph: Graph) -> list[Site]:
+        """All sites in a graph, in an order that follows from the seed."""
+        editor = Editor(graph.roots, graph.order)
+        found = [p for t in graph.nodes for p in self.sites.at(editor, t)]
+        self.chance.shuffle(found)
+        self.sites.forget(KNOWN)
+        return found
+
+    # --------------------------------------------------------------------------------------------------- of all pieces
+
+    def in_pieces(self, graph: Graph, before: Cost, moves: list[Move]) -> tuple[Graph, Cost, str, int]:
+        """The pieces of a large graph one after the other, then what lies around the cuts. What is cheaper alone and
+        not in its place stays what it was."""
+        weights = Counter(t.uid for p in self._sites(graph) for t in p.match.tensors[1:])
+        parts = split(graph.nodes, weights, self.limits.split)
+        pieces = [cut_out(graph, part) for part in parts]
+        chosen = [(piece, piece.graph) for piece in pieces]
+        done: list[tuple[tuple[int, ...], tuple[Derivation, ...]]] = []
+        best, cost, reasons = graph, before, list[str]()
+        for n, (part, piece) in enumerate(zip(parts, pieces, strict=True)):
+            left = self.until - (now := time.monotonic())
+            found = self.again(piece.graph, now + AT_FIRST * left / (len(parts) - n))
+            reasons.append(found.stopped)
+            if not found.derivations:
+                continue
+            tried = [*chosen[:n], (piece, found.graph), *chosen[n + 1 :]]
+            whole, _ = put_back(graph, tried)
+            if (whole_cost := self._allowed(whole)) < cost:
+                best, cost, chosen = whole, whole_cost, tried
+                done.append((tuple(part), found.derivations))
+        if done:
+            moves.append(Move(tuple(done)))
+        best, homes = put_back(graph, chosen)
+        best, cost, stopped = self.around(best, cost, homes, moves)
+        return best, cost, next((r for r in (*reasons, stopped) if r is not EXHAUSTED), EXHAUSTED), len(parts)
+
+    def around(self, graph: Graph, cost: Cost, homes: dict[int, int], moves: list[Move]) -> tuple[Graph, Cost, str]:
+        """What sites of rules need that lie in several pieces, each with what is near it.
+
+        homes: the piece of each compute, by uid."""
+        tried: set[tuple[str, ...]] = set()
+        is_changed = True
+        while is_changed:
+            is_changed = False
+            for site in self._sites(graph):
+                if time.monotonic() > self.until:
+                    return graph, cost, "the time is up"
+                if len({homes[t.uid] for t in site.match.tensors}) < 2:
+                    continue
+                at = near(graph.nodes, site.match.tensors, self.limits.split)
+                piece = cut_out(graph, at)
+                key = (site.rewrite.name, *map(str, at)) if not piece.given else (_key(piece.graph),)
+                if not at or key in tried:
+                    continue
+                tried.add(key)
+                found = self.again(piece.graph, self.until)
+                if not found.derivations:
+                    continue
+                whole, own = put_back(graph, [(piece, found.graph)], homes)
+                if (whole_cost := self._allowed(whole)) < cost:
+                    moves.append(Move(((at, found.derivations),)))
+                    number = 1 + max(homes.values())
+                    inside = {t.uid for t in whole.nodes} - own.keys()
+                    graph, cost, homes = whole, whole_cost, {**own, **dict.fromkeys(inside, number)}
+                    is_changed = True
+                    break
+        return graph, cost, EXHAUSTED
+
+    def again(self, graph: Graph, until: float) -> _Found:
+        """`alone`, or what it found for an equal graph."""
+        key = _key(graph)
+        if key not in self.known:
+            self.known[key] = self.alone(graph, until)
+            return self.known[key]
+        found = self.known[key]
+        for derivation in found.derivations:
+            graph = derivation.replay(graph)
+        return replace(found, graph=graph)
+
+
+def _key(graph: Graph) -> str:
+    return structural_hash(graph.roots, graph.inputs)
+
+
+def near(nodes: Sequence[Compute], tensors: Sequence[Compute], most: int) -> tuple[int, ...]:
+    """Numbers of at most so many computes around some of them, convex; none where those alone need more between
+    them."""
+    number = {t.uid: n for n, t in enumerate(nodes)}
+    reads = [[number[i.uid] for i in t.inputs if i.uid in number] for t in nodes]
+    readers: list[list[int]] = [[] for _ in nodes]
+    for n, sources in enumerate(reads):
+        for r in sources:
+            readers[r].append(n)
+    kept: set[int] = set()
+    found = _convex({number[t.uid] for t in tensors}, reads, readers)
+    while len(found) <= most and found != kept:
+        kept = found
+        found = _convex(kept.union(*(reads[n] for n in kept), *(readers[n] for n in kept)), reads, readers)
+    return tuple(sorted(kept))
+
+
+def _convex(some: set[int], reads: Sequence[Sequence[int]], readers: Sequence[Sequence[int]]) -> set[int]:
+    """These, and all on a way from one to another."""
+    return _reach(some, reads) & _reach(some, readers)
+
+
+def _reach(some: set[int], edges: Sequence[Sequence[int]]) -> set[int]:
+    found, stack = set(some), list(some)
+    while stack:
+        new = [n for n in edges[stack.pop()] if n not in found]
+        found.update(new)
+        stack += new
+    return found
+
+
+def applied(graph: Graph, site: Site) -> tuple[Graph, tuple[Derivation, ...]]:
+    """The graph after a rule, in canonical form again, and what was done."""
+    editor = Editor(graph.roots, graph.order)
+    at = tuple(map(editor.number, site.match.tensors))
+    step = Step(site.rewrite, at, site.match.tensors[0].name, site.reason)
+    editor.replace(site.rewrite.apply(editor, site.match))
+    new, after = run(graph.with_roots(editor.finish()), CANONICALIZE)
+    first = Derivation((step,), (), "one rule was applied")
+    return new, (first, replace(after, refused=())) if after.steps else (first,)

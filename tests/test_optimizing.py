@@ -1,0 +1,85 @@
+"""`optimize=`: a faster equal graph in the place of the one that was written, and what is said of it."""
+
+import numpy as np
+import pytest
+
+import neoflow as nf
+from neoflow import pipeline
+from neoflow.graph import canonicalize, make_graph
+from neoflow.optimizing import Optimizer, own_rules, seconds_of
+from neoflow.partition import partition
+from neoflow.roofs import STATED
+from neoflow.superopt import Limits
+
+X, Z = (nf.placeholder((32, 64), name=n) for n in "xz")
+V, W = (nf.parameter((64, 48), init=np.linspace(s, 1, 64 * 48).reshape(64, 48), name="w") for s in (-1, 0))
+SUM = X @ V + Z @ V + X @ W + Z @ W
+"""(x + z) (v + w)"""
+
+
+def test_an_optimizer_of_kernels():
+    graph = canonicalize(make_graph([SUM], [X, Z]))
+    optimizer = Optimizer(Limits(graphs=80), partition, STATED)
+    found = optimizer(graph)
+    assert len(graph.nodes) == 7 and len(found.graph.nodes) == 3
+    assert found.after.seconds < found.before.seconds / 2 and found.after.kernels <= found.before.kernels
+    assert 0 < found.after.peak <= found.before.peak
+    again = optimizer(canonicalize(make_graph([SUM], [X, Z])))
+    assert again.graph.digest == found.graph.digest and again.graphs == found.graphs
+    names = {r.name.rpartition("_passes_")[0].partition("_")[0] for r in own_rules(graph, 1e18)}
+    assert names and not list(own_rules(graph, 0.0))
+
+
+def test_what_is_too_little_to_be_sure_of():
+    """Only the kernels that differ are compared; of equal ones nothing is gained."""
+    graph = canonicalize(make_graph([SUM], [X, Z]))
+    found = Optimizer(Limits(graphs=80), partition, STATED)(graph)
+    assert Optimizer(Limits(), partition, STATED).is_sure(graph, found.graph)
+    assert not Optimizer(Limits(), partition, STATED).is_sure(found.graph, graph)
+    left = found.refused()
+    assert left.graph is graph and left.after == left.before and not left.steps
+    assert left.stopped.endswith("the best that was found, is too little to be sure of")
+
+
+def test_seconds():
+    assert seconds_of(None) is None and seconds_of(2) == 2.0
+    for wrong in (True, -1, "a", float("nan")):
+        with pytest.raises(nf.ConfigError, match="optimize is seconds, 0 at least, or None, not"):
+            seconds_of(wrong)
+
+
+@pytest.mark.tvm
+def test_a_compiled_program():
+    """The same values but for rounding; explained; off without being asked for."""
+    arrays = [np.random.default_rng(n).standard_normal((32, 64)).astype(np.float32) for n in range(2)]
+    plain, fast = nf.compile(SUM, [X, Z]), nf.compile(SUM, [X, Z], optimize=20)
+    np.testing.assert_allclose(fast(*arrays), plain(*arrays), rtol=1e-4, atol=1e-3)
+    text = fast.explain("optimize")
+    assert "before: " in text and "after: " in text and "matmul_of_add_back at" in text and "stopped: " in text
+    with pytest.raises(nf.ConfigError, match="there is no stage 'optimize'"):
+        plain.explain("optimize")
+    whole = pipeline._whole(fast.compiled)
+    assert whole.graph.digest == fast.compiled.graph.digest
+
+
+@pytest.mark.tvm
+def test_a_trainer():
+    """Losses of a step are those of the step as it is written."""
+    target = nf.placeholder((32, 48), name="t")
+    chance = np.random.default_rng(0)
+    batches = [tuple(chance.standard_normal(t.shape).astype(np.float32) for t in (X, Z, target)) for _ in range(3)]
+    losses = []
+    for optimize in (None, 3.0):
+        v, w = (nf.parameter((64, 48), init=np.linspace(s, 1, 64 * 48).reshape(64, 48) / 64, name="w") for s in (-1, 0))
+        y = X @ v + Z @ v + X @ w + Z @ w
+        loss = nf.mean((y - target) ** 2)
+        trainer = nf.Trainer(loss, [v, w], inputs=[X, Z, target], progress=False, optimize=optimize)
+        losses.append([r.values["loss"] for r in _steps(trainer, batches)])
+        assert (optimize is None) != ("optimize" in trainer.step_function().explain())
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+
+
+def _steps(trainer, batches):
+    found = []
+    trainer.fit(batches, on_step=found.append)
+    return found
