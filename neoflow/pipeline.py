@@ -233,7 +233,6 @@ def left_out() -> frozenset[str]:
     return without
 
 
-<<<<<<< HEAD
 MAPPING = "mapping"
 ASKED = (MAPPING,)
 """What `NEOFLOW_WITH` may name."""
@@ -250,16 +249,11 @@ def _mapped(graph: Graph, trace: Trace, settings: config.Config) -> Graph:
     return trace.run(MAPPING, partial(reroll, graph), lambda m: m.summary, str, _size(graph), is_asked_for=True).graph
 
 
-def _rewritten(graph: Graph, trace: Trace, precision: str, without: frozenset[str]) -> Graph:
-    """The graph after all passes. What is narrow is chosen when every contraction is there to be seen, and before sums
-    become chains."""
-=======
 def _rewritten(
     graph: Graph, trace: Trace, precision: str, without: frozenset[str], optimizer: Optimizer | None = None
 ) -> Graph:
     """The graph after all passes. Rules are looked for in the canonical graph, before anything becomes special. What is
     narrow is chosen when every contraction is there to be seen, and before sums become chains."""
->>>>>>> supersearch
     for row in PASSES:
         if (left := row.without(without)) is not None:
             rewriting = partial(run, graph, left)
@@ -364,11 +358,7 @@ def _compiled(
     may_last = None
     if given is None and memory is None and limits is None and PREPARED not in settings.without:
         may_last = tuning.unmeasured(machine, settings.cache_dir)
-<<<<<<< HEAD
-    graph, divided = _divided(source, trace, machine, precision, choosing, may_last)
-=======
-    graph, parts = divided(written, trace, machine, precision, choosing, may_last, optimizer)
->>>>>>> supersearch
+    graph, parts = divided(source, trace, machine, precision, choosing, may_last, optimizer)
     if limits is not None and limits.seconds is not None:
         limits = replace(limits, seconds=max(tuning.LEAST, limits.seconds - (time.monotonic() - begun)))
     calls, in_place = trace.run(
