@@ -49,7 +49,7 @@ class Machine:
         self.asked = []
 
     def __call__(self, subgraph, target, schedules, deadline=None):
-        self.asked += schedules
+        self.asked += [(subgraph.digest, s) for s in schedules]
         usual = default_schedule(subgraph, target)
         times = [2e-3 if s == usual else 1e-3 + 1e-9 * (crc32(s.to_json().encode()) % 100_000) for s in schedules]
         return [Trial(s, "ok", t) for s, t in zip(schedules, times, strict=True)]

@@ -75,8 +75,8 @@ def test_other_rows_short_ones_and_contractions_stay_apart():
     assert reasons(parts) == ["a row has 16 elements: loops across rows are faster", too_few]
     _, parts = divided(*program((1, 2, P, P)))
     assert reasons(parts)[0] == "threads would share 2 rows of 64 elements"
-    _, parts = divided(*program((1, 8, 128, 128)))
-    assert "what lies between the nodes exceeds 65536 bytes a row" in reasons(parts)[0]
+    _, parts = divided(*program((1, 8, 256, 256)))
+    assert "what lies between the nodes exceeds 262144 bytes a row" in reasons(parts)[0]
     w, k = nf.placeholder((C, C), name="w"), nf.axis(C, "k")
     x = nf.placeholder((B, C, P, P), name="x")
     y = nf.compute(x.shape, lambda b, c, p, q: nf.sum(w[c, k] * x[b, k, p, q], axis=[k]), name="y")
