@@ -59,6 +59,21 @@ def compiled(steps, batch=4):
     return nf.compile([loss], inputs=[x], updates=updates)
 
 
+def test_updates_come_after_all_turns_that_read_the_parameters():
+    """Losses of training steps are those of the loop written out."""
+
+    def losses(loop):
+        x, h0 = nf.placeholder((5, 3, 6), name="x"), nf.zeros((3, 6))
+        w = nf.parameter((6, 6), name="w", init=np.linspace(-1, 1, 36, dtype=np.float32).reshape(6, 6))
+        last, _ = loop(lambda h, row: (nf.tanh(h @ w + row), None), h0, x)
+        loss = nf.mean(last * last)
+        f = nf.compile([loss], inputs=[x], updates={w: w - 0.5 * nf.grad(loss, [w])[0]})
+        rng = np.random.default_rng(0)
+        return [float(f(rng.standard_normal(x.shape).astype(np.float32))[0]) for _ in range(5)]
+
+    np.testing.assert_allclose(losses(nf.scan), losses(nf.nn.functional.unrolled), rtol=1e-5)
+
+
 def test_the_plan_does_not_grow_with_the_steps():
     few, many = compiled(3), compiled(50)
     assert len(few.plan.calls) == len(many.plan.calls)
