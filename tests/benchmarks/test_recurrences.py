@@ -129,8 +129,8 @@ def test_what_it_does_not_take(arguments, said, capsys):
 @pytest.mark.torch
 @pytest.mark.jax
 def test_the_contenders_take_turns(tmp_path, capsys):
-    for framework in ("torch", "jax"):
-        pytest.importorskip(framework)
+    pytest.importorskip("torch")
+    pytest.importorskip("jax")
     arguments = ["--dry", "--rows", "Euler, T = 16", "--out", str(tmp_path), "--rounds", "1", "--block", "0.01"]
     assert command.main(arguments) == 0
     (found,) = command.read(tmp_path / command.FILE).values()
