@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from neoflow.expr.tensor import Compute, Tensor
-from neoflow.partition.subgraph import Subgraph
+from neoflow.partition.subgraph import Node, Subgraph, Value
+from neoflow.partition.turned import Turns, turned
 from neoflow.verdict import Verdict
 
 
 @dataclass(frozen=True)
 class KernelCall:
-    """One subgraph of the graph in its place: the tensors it reads and the tensors it writes."""
+    """One subgraph of the graph in its place: the tensors it reads and the tensors it writes.
+
+    nodes: what its nodes are in the graph, in order. turns: how it goes by rows through those that it does not go
+    through as they are.
+    """
 
     subgraph: Subgraph
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     name: str
+    nodes: tuple[Compute, ...] = field(default=(), compare=False, repr=False)
+    turns: Turns = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -159,3 +166,27 @@ def in_order(calls: list[KernelCall], views: Mapping[Tensor, View], wholes: Whol
                 order.append(n)
                 stack.pop()
     return [calls[n] for n in order]
+
+
+def put_together(
+    inputs: tuple[Tensor, ...],
+    nodes: Sequence[Compute],
+    outputs: tuple[Compute, ...],
+    rows: int | None,
+    turns: Turns,
+    name: str,
+) -> KernelCall:
+    """A call of a kernel of these nodes, each after what it reads. Raises `PartitionError` when it is none
+    (`Subgraph.check`)."""
+    number = {t: n for n, t in enumerate((*inputs, *nodes))}
+    made = (turned(t, turns) if turns else (t.definition, t.inputs) for t in nodes)
+    orders = tuple(turns[t].order(len(t.shape)) if t in turns else () for t in outputs)
+    subgraph = Subgraph(
+        tuple(Value(t.shape, t.dtype) for t in inputs),
+        tuple(Node(definition, tuple(number[i] for i in reads)) for definition, reads in made),
+        tuple(number[t] for t in outputs),
+        rows,
+        orders if any(orders) else (),
+    )
+    subgraph.check(tuple(t.name for t in number))
+    return KernelCall(subgraph, inputs, outputs, name, tuple(nodes), turns)

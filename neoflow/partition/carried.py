@@ -12,8 +12,7 @@ from collections.abc import Mapping
 
 from neoflow.expr.tensor import Compute, Tensor
 from neoflow.graph import Graph
-from neoflow.partition.calls import Decision, KernelCall, Partition, View, in_order
-from neoflow.partition.subgraph import Node, Subgraph, Value
+from neoflow.partition.calls import Decision, KernelCall, Partition, View, in_order, put_together
 from neoflow.verdict import Verdict
 
 RULE = "carried over"
@@ -47,39 +46,16 @@ def _counterpart(t: Compute, now: Mapping[Tensor, Tensor]) -> Compute:
 
 
 def _alone(t: Compute) -> KernelCall:
-    inputs = tuple(dict.fromkeys(t.inputs))
-    node = Node(t.definition, tuple(map(inputs.index, t.inputs)))
-    values = tuple(Value(i.shape, i.dtype) for i in inputs)
-    return KernelCall(Subgraph(values, (node,), (len(inputs),)), inputs, (t,), t.name)
-
-
-def _computes(call: KernelCall) -> dict[int, Compute]:
-    """The nodes of a kernel by their value number, as the tensors that they are in its place."""
-    first, found = len(call.inputs), dict[int, Compute]()
-    stack: list[tuple[int, Tensor]] = list(zip(call.subgraph.outputs, call.outputs, strict=True))
-    while stack:
-        number, t = stack.pop()
-        if number >= first and number not in found and isinstance(t, Compute):
-            found[number] = t
-            stack.extend(zip(call.subgraph.nodes[number - first].inputs, t.inputs, strict=True))
-    return found
+    return put_together(tuple(dict.fromkeys(t.inputs)), (t,), (t,), None, {}, t.name)
 
 
 def _carried(call: KernelCall, now: Mapping[Tensor, Tensor]) -> KernelCall:
     """A call in the other graph; the same one where nothing of it is another."""
-    made = _computes(call)
-    if all(now[t] is t for t in made.values()):
+    if all(now[t] is t for t in call.nodes):
         return call
-    order = [_counterpart(made[number], now) for number in sorted(made)]
+    order = [_counterpart(t, now) for t in call.nodes]
     inside = set(order)
     inputs = tuple(dict.fromkeys(i for t in order for i in t.inputs if i not in inside))
-    number = {t: n for n, t in enumerate((*inputs, *order))}
     outputs = tuple(_counterpart(t, now) for t in call.outputs if isinstance(t, Compute))
-    subgraph = Subgraph(
-        tuple(Value(t.shape, t.dtype) for t in inputs),
-        tuple(Node(t.definition, tuple(number[i] for i in t.inputs)) for t in order),
-        tuple(number[t] for t in outputs),
-        call.subgraph.rows,
-    )
-    subgraph.check(tuple(t.name for t in number))
-    return KernelCall(subgraph, inputs, outputs, call.name)
+    turns = {now[t]: turn for t, turn in call.turns.items()}
+    return put_together(inputs, order, outputs, call.subgraph.rows, turns, call.name)

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 from neoflow.expr.ir import Expr
 from neoflow.expr.tensor import Compute, Tensor
-from neoflow.partition.calls import KernelCall
+from neoflow.partition.calls import KernelCall, put_together
 from neoflow.partition.facts import reduces
 from neoflow.partition.storage import Storage
-from neoflow.partition.subgraph import Node, Subgraph, Value
-from neoflow.partition.turned import Turn, Turns, followed, turned
+from neoflow.partition.turned import Turn, Turns, followed
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,23 +157,12 @@ def assemble(storage: Storage, kernel: Kernel) -> KernelCall:
         order.sort(key=lambda t: t in storage.facts.roots and t not in read)
     inside = set(order)
     inputs = tuple(dict.fromkeys(i for t in order for i in t.inputs if i not in inside))
-    number = {t: n for n, t in enumerate((*inputs, *order))}
     outputs = tuple(
         t for t in kernel.members if t in storage.facts.roots or any(r not in members for r in storage.uses[t])
     )
     turns: Turns = {t: turn for t, turn in zip(kernel.members, kernel.turns, strict=False) if not turn.is_plain}
-    turns = followed(order, turns) if turns else turns
-    nodes = (turned(t, turns) if turns else (t.definition, t.inputs) for t in order)
-    orders = tuple(turns[t].order(len(t.shape)) if t in turns else () for t in outputs)
-    subgraph = Subgraph(
-        tuple(Value(t.shape, t.dtype) for t in inputs),
-        tuple(Node(definition, tuple(number[i] for i in reads)) for definition, reads in nodes),
-        tuple(number[t] for t in outputs),
-        kernel.rows,
-        orders if any(orders) else (),
-    )
-    subgraph.check(tuple(t.name for t in number))
-    return KernelCall(subgraph, inputs, outputs, "_".join(dict.fromkeys(t.name for t in kernel.members)))
+    name = "_".join(dict.fromkeys(t.name for t in kernel.members))
+    return put_together(inputs, order, outputs, kernel.rows, followed(order, turns) if turns else turns, name)
 
 
 def _nodes(storage: Storage, kernel: Kernel) -> list[Compute]:

@@ -68,3 +68,22 @@ def _small(seed):
     for _ in range(seed + 1):
         h = nf.tanh(nf.compute(x.shape, lambda i, j, h=h: nf.sum(h[i, k] * w[j, k], axis=[k]), name="h"))
     return [h], [x], {w: w - nf.grad(nf.sum(h), [w])[0]}
+
+
+def test_kernels_with_rows_at_other_dimensions_are_carried_over():
+    """A norm by channels of one image, of a contraction whose operand lies packed."""
+    shape = (1, 64, 80)
+    x, w = nf.placeholder((1, 32, 80), name="x"), nf.parameter((64, 32), name="w")
+    y = nf.expr("y[b,o,p] = sum(x[b,c,p] * w[o,c])", x=x, w=w)
+    mean = nf.mean(y, (0, 2))
+    centred = nf.compute(shape, lambda b, c, p: y[b, c, p] - mean[c], name="centred")
+    scale = nf.rsqrt(nf.mean(centred * centred, (0, 2)) + 1e-3)
+    z = nf.compute(shape, lambda b, c, p: centred[b, c, p] * scale[c], name="z")
+    graph = optimize(make_graph([z], [x]))
+    first = partition(graph)
+    packed, derivation = pack_shared(graph, panels(graph, w))
+    now = counterparts(graph, packed)
+    again = carried(first, packed, now)
+    (before,), (after,) = ([c for c in cut.calls if c.turns] for cut in (first, again))
+    assert derivation.steps and before is not after and after.subgraph.digest == before.subgraph.digest
+    assert set(after.nodes) <= set(packed.nodes)
