@@ -9,6 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 
@@ -42,19 +43,27 @@ def looks(code: CodeType, last: int, now: int) -> bool:
     return dis.opname[code.co_code[last]].startswith(LOOKS) and caught[0] == caught[1]
 
 
+def in_finalizer(frame: FrameType | None) -> bool:
+    """Whether a frame runs for what the collector has found: Python drops what is raised there, and says so."""
+    while frame is not None and frame.f_code is not finalize.__call__.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
 def stopped(action: Callable[[], object], at: int | None) -> int:
     """Run `action`, which `Stopped` ends at the place of this number where Python looks for signals; how many there
     were."""
-    count, last = 0, dict[FrameType, int]()
+    count, last, is_done = 0, dict[FrameType, int](), False
 
     def inside(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
+        nonlocal count, is_done
         if event == "opcode":
             at_last = last.get(frame, START)
             is_look = at_last == START or (at_last != RAISED and looks(frame.f_code, at_last, frame.f_lasti))
             last[frame] = frame.f_lasti
             count += is_look
-            if is_look and count - 1 == at:
+            if is_look and at is not None and count > at and not (is_done or in_finalizer(frame)):
+                is_done = True
                 raise Stopped
         elif event == "exception":
             last[frame] = RAISED
