@@ -17,7 +17,7 @@ from functools import cached_property
 
 from neoflow.errors import Location
 from neoflow.expr.ir import Node, intern
-from neoflow.expr.tensor import Placeholder, Tensor, structural_hash, topological
+from neoflow.expr.tensor import Placeholder, Tensor, structural_hash
 
 ONCE = "computed once"
 """What is remembered about a tensor that no step may compute: a layer that drops elements or keeps statistics."""
@@ -49,11 +49,6 @@ class Recurrence:
     def order(self) -> range:
         """The steps as they run."""
         return range(self.steps - 1, -1, -1) if self.is_reversed else range(self.steps)
-
-    @cached_property
-    def carrying(self) -> frozenset[Tensor]:
-        """All that is needed to go on from step to step."""
-        return frozenset(topological(list(self.then)))
 
     def digest_of(self, of: Tensor) -> str:
         """SHA-256 of the body with one of its tensors, whatever the names."""
@@ -118,16 +113,9 @@ class Looped(Tensor):
     def inputs(self) -> tuple[Tensor, ...]:
         return self.run.inputs
 
-    def of_run(self, run: Run, name: str | None = None) -> Tensor:
-        """The same of another run of the recurrence."""
-        raise NotImplementedError
-
     @property
     def structure(self) -> str:
         return f"{type(self).__name__} {self.run.recurrence.digest_of(self.of)}"
-
-    def over(self, inputs: tuple[Tensor, ...]) -> Tensor:
-        return self.of_run(Run(self.run.recurrence, inputs), self.name)
 
 
 class Last(Looped):
@@ -140,8 +128,8 @@ class Last(Looped):
         of = run.recurrence.carried[number]
         super().__init__(of.shape, of.dtype, name, run.recurrence.where, run=run, of=of, number=number)
 
-    def of_run(self, run: Run, name: str | None = None) -> Tensor:
-        return run.last(self.number, name)
+    def over(self, inputs: tuple[Tensor, ...]) -> Tensor:
+        return Run(self.run.recurrence, inputs).last(self.number, self.name)
 
 
 class Stacked(Looped):
@@ -153,8 +141,8 @@ class Stacked(Looped):
         shape = (run.recurrence.steps, *of.shape)
         super().__init__(shape, of.dtype, name, run.recurrence.where, run=run, of=of)
 
-    def of_run(self, run: Run, name: str | None = None) -> Tensor:
-        return run.stacked(self.of, name)
+    def over(self, inputs: tuple[Tensor, ...]) -> Tensor:
+        return Run(self.run.recurrence, inputs).stacked(self.of, self.name)
 
 
 def runs_of(order: Sequence[Tensor]) -> tuple[Run, ...]:
