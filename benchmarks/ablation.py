@@ -2,9 +2,10 @@
 
     python -m benchmarks.ablation [--models capsnet/16,...] [--only REGEX] [--seconds 6] [--again] [--write]
 
-The transformations are those that the compiler says it can leave out (`pipeline.OPTIONAL`: passes over the graph, their
-rewrites, rules of fusion), and at last all of them at once. Each model is a process of its own: it compiles the step
-with all, then without each; where nothing but the same calls comes of it the ratio is 1, else both are timed in turns.
+The transformations are those that the compiler says it can leave out (`rewriting.OPTIONAL`: passes over the graph,
+their rewrites, rules of fusion), and at last all of them at once. Each model is a process of its own: it compiles the
+step with all, then without each; where nothing but the same calls comes of it the ratio is 1, else both are timed in
+turns.
 A ratio is the time without over the time with: above 1, the transformation makes the step faster. Each model is a line
 of FILE as soon as it ends, and the same command goes on with those that are left. `--write` puts all into RESULTS.md.
 """
@@ -185,7 +186,7 @@ def table(found: Mapping[str, Ablation]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None, perform: Callable[..., Ablation] = alone) -> None:
-    from neoflow.pipeline import OPTIONAL
+    from neoflow.rewriting import OPTIONAL
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=",".join(MODELS), help="names and batches")

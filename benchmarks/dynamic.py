@@ -90,8 +90,8 @@ def loop(
 def neoflow_run(name: str, batch: int, seconds: float, share: float, begun: float) -> Run:
     """In this process."""
     import neoflow as nf
-    from neoflow.dynamic import Exploration
     from neoflow.models import build_model
+    from neoflow.train.dynamic import Exploration
     from neoflow.train.step import reset, sgd_updates
 
     model = build_model(name, batch)

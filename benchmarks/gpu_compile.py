@@ -27,8 +27,8 @@ from neoflow.loops.gpu.limits import STATIC_BYTES
 from neoflow.loops.gpu.occupancy import Block
 from neoflow.models import build_model
 from neoflow.partition import Subgraph, order_calls
-from neoflow.pipeline import stages
 from neoflow.report.machine import processor
+from neoflow.rewriting import stages
 from neoflow.target import Target
 from neoflow.trace import Trace
 from neoflow.train.step import sgd_updates

@@ -26,8 +26,9 @@ from neoflow.loops import Schedule, default_schedule, problem_of
 from neoflow.loops.space import space
 from neoflow.measure import Measurer
 from neoflow.partition import Subgraph
-from neoflow.pipeline import resolve_target, stages
+from neoflow.pipeline import resolve_target
 from neoflow.report.machine import examine
+from neoflow.rewriting import stages
 from neoflow.target import Target
 from neoflow.trace import Trace
 from neoflow.tune.trial import Trial

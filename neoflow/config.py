@@ -17,8 +17,8 @@ class Config:
     NEOFLOW_CHECK: 1 compares every kernel a program uses with NumPy before its first use, cached ones too.
     NEOFLOW_TRACEBACK: `full` leaves the frames of neoflow in tracebacks (default: short).
     NEOFLOW_CUDA_COMPILER: `nvrtc` or `nvcc` (default: the first of them that is installed).
-    NEOFLOW_WITHOUT: transformations that are left out, by the names of `pipeline.OPTIONAL`, with commas between them.
-    NEOFLOW_WITH: transformations that are done only where they are asked for, `pipeline.ASKED`, with commas likewise.
+    NEOFLOW_WITHOUT: transformations that are left out, by the names of `rewriting.OPTIONAL`, with commas between them.
+    NEOFLOW_WITH: transformations that are done only where they are asked for, `rewriting.ASKED`, with commas likewise.
     """
 
     cache_dir: Path

@@ -1,4 +1,4 @@
-"""The compiler: the stages in order, each run, timed and recorded; nothing else knows the order.
+"""The compiler: the stages in order, each run, timed and recorded; `rewriting` has those from a graph to its kernels.
 
 expressions -> graph -> the passes of `graph.PASSES` -> kernels -> order -> schedules -> code -> plan -> Function
 """
@@ -20,49 +20,19 @@ from neoflow.building import find_kernels, load
 from neoflow.caller import caller
 from neoflow.devices import device, parameter_store
 from neoflow.errors import CodegenError, ConfigError, RuntimeFault
-from neoflow.expr.recurrence import runs_of
 from neoflow.expr.tensor import Parameter, Placeholder, Tensor, topological
-from neoflow.graph import (
-    CANONICALIZE,
-    HOIST,
-    MIXED,
-    OPTIONAL_REWRITES,
-    PASSES,
-    TF32,
-    Derivation,
-    Graph,
-    Known,
-    Mixed,
-    evaluate_constants,
-    make_graph,
-    mix,
-    run,
-)
+from neoflow.graph import MIXED, TF32, Graph, make_graph
 from neoflow.kernel import Kernel
-from neoflow.layouts import lay_out
 from neoflow.loops import Schedule, problem_of
 from neoflow.loops.gpu.estimate import estimate
-from neoflow.mapping import reroll
 from neoflow.measure import Measurer
 from neoflow.measure.fleet import Fleet
 from neoflow.measure.here import Here
 from neoflow.measure.measurer import Pool
 from neoflow.nn.form import unkept
-from neoflow.optimizing import Optimizer, optimizer_for
-from neoflow.partition import (
-    RULES,
-    KernelCall,
-    Partition,
-    Subgraph,
-    compose,
-    flattened,
-    object_for_gpu,
-    object_to,
-    order_calls,
-    partition,
-    prepared_first,
-)
+from neoflow.partition import KernelCall, flattened, order_calls, prepared_first
 from neoflow.recompute import Fitted, Program, bytes_of, fit
+from neoflow.rewriting import PREPARED, Optimizer, divided, left_out, mapped, optimizer_for, rewritten
 from neoflow.runtime.function import Elsewhere, Function
 from neoflow.runtime.plan import Plan
 from neoflow.runtime.records import Module
@@ -158,153 +128,6 @@ def check_precision(precision: str, target: str | None) -> str:
     return precision
 
 
-def stages(
-    graph: Graph,
-    trace: Trace,
-    target: Target | None = None,
-    precision: str = "fp32",
-    algorithms: Callable[[Graph], tuning.Algorithms] | None = None,
-    may_last: Callable[[Subgraph], bool] | None = None,
-    optimizer: Optimizer | None = None,
-) -> tuple[Graph, Partition]:
-    """The rewriting stages: from the graph as written to its division into kernels, for a CPU unless said otherwise.
-
-    algorithms: chooses what contractions are computed by; None: directly. may_last: which kernels may read parameters
-    that are packed once for all calls, see `layouts.lay_out`. optimizer: finds a faster equal graph.
-    """
-    choose = object_to if target is None or target.device == "cpu" else object_for_gpu
-    without = left_out()
-    graph = _rewritten(graph, trace, precision, without, optimizer)
-    if algorithms is not None:
-        choosing = partial(algorithms, graph)
-        graph = trace.run("algorithms", choosing, lambda a: a.summary, str, _size(graph), is_asked_for=True).graph
-    divide = partial(partition, without=without & RULE_NAMES, choose=choose)
-    cut: Partition | None = None
-    if target is not None and target.device == "cpu" and LAYOUTS not in without:
-        laying = partial(lay_out, graph, target, divide, may_last)
-        laid = trace.run(LAYOUTS, laying, lambda a: a.summary, str, _size(graph))
-        graph, cut = laid.graph, laid.cut
-    kernels = trace.run(
-        "partition",
-        lambda: divide(graph) if cut is None else cut,
-        lambda p: f"{len(p.calls)} kernel calls of {len(p.subgraphs)} distinct subgraphs",
-        _partition_text,
-        _size(graph),
-    )
-    return graph, kernels
-
-
-def divided(
-    graph: Graph,
-    trace: Trace,
-    target: Target,
-    precision: str,
-    algorithms: Callable[[Graph], tuning.Algorithms] | None,
-    may_last: Callable[[Subgraph], bool] | None,
-    optimizer: Optimizer | None = None,
-) -> tuple[Graph, Partition]:
-    """The rewriting stages of a program, or of each of its parts where there are recurrences: what a body does not
-    change may always be packed once."""
-    parts: list[Trace] = []
-
-    def divide(may: Callable[[Subgraph], bool] | None, part: Graph) -> tuple[Graph, Partition]:
-        parts.append(Trace(clock=trace.clock))
-        return stages(part, parts[-1], target, precision, algorithms, may, optimizer)
-
-    if not runs_of(graph.order):
-        return stages(graph, trace, target, precision, algorithms, may_last, optimizer)
-    result = compose(graph, partial(divide, may_last), partial(divide, may_last or (lambda _: True)))
-    trace.take(parts)
-    return result
-
-
-LAYOUTS, PREPARED, OPTIMIZE = "layouts", "prepared", "optimize"
-RULE_NAMES = frozenset(rule.name for rule in RULES)
-OPTIONAL = (*OPTIONAL_REWRITES, LAYOUTS, *sorted(RULE_NAMES), PREPARED)
-"""What `NEOFLOW_WITHOUT` may name: passes, their rewrites, layouts, rules of fusion, and what is prepared."""
-
-
-def left_out() -> frozenset[str]:
-    """The transformations that are not to be done. Raises `ConfigError`."""
-    without = config.load().without
-    if unknown := sorted(without.difference(OPTIONAL)):
-        known = ", ".join(OPTIONAL)
-        raise ConfigError(f"NEOFLOW_WITHOUT: there is no transformation {unknown[0]!r} to leave out; there are {known}")
-    return without
-
-
-MAPPING = "mapping"
-ASKED = (MAPPING,)
-"""What `NEOFLOW_WITH` may name."""
-
-
-def _mapped(graph: Graph, trace: Trace, settings: config.Config) -> Graph:
-    """The graph with recurrences that are written out as loops, where that is asked for. Raises `ConfigError`."""
-    if unknown := sorted(settings.asked.difference(ASKED)):
-        raise ConfigError(
-            f"NEOFLOW_WITH: there is no transformation {unknown[0]!r} to ask for; there is {', '.join(ASKED)}"
-        )
-    if MAPPING not in settings.asked:
-        return graph
-    return trace.run(MAPPING, partial(reroll, graph), lambda m: m.summary, str, _size(graph), is_asked_for=True).graph
-
-
-def _rewritten(
-    graph: Graph, trace: Trace, precision: str, without: frozenset[str], optimizer: Optimizer | None = None
-) -> Graph:
-    """The graph after all passes. Rules are looked for in the canonical graph, before anything becomes special. What is
-    narrow is chosen when every contraction is there to be seen, and before sums become chains."""
-    for row in PASSES:
-        if (left := row.without(without)) is not None:
-            rewriting = partial(run, graph, left)
-            graph, _ = trace.run(row.name, rewriting, _rewritten_summary, _rewritten_text, _size(graph))
-        if row is CANONICALIZE:
-            evaluating = partial(_constants, graph)
-            graph, _ = trace.run("constants", evaluating, _constants_summary, _constants_text, _size(graph))
-            if optimizer is not None:
-                searching = partial(optimizer, graph)
-                found = trace.run(OPTIMIZE, searching, lambda o: o.summary, str, _size(graph), is_asked_for=True)
-                graph = found.graph
-        if row is HOIST and precision in MIXED:
-            mixing = partial(mix, graph, precision)
-            graph = trace.run("precision", mixing, lambda m: m.summary, Mixed.__str__, _size(graph)).graph
-    return graph
-
-
-def _size(graph: Graph) -> str:
-    return f"{len(graph.nodes)} computes"
-
-
-def _constants(graph: Graph) -> tuple[Graph, Known]:
-    """Constant computes evaluated, and what follows from their values."""
-    evaluated, known = evaluate_constants(graph)
-    return (graph if evaluated is graph else run(evaluated, CANONICALIZE)[0]), known
-
-
-def _constants_summary(result: tuple[Graph, Known]) -> str:
-    graph, known = result
-    return f"{known.count} tensors computed once, {sum(c.nbytes for c in graph.constants)} bytes of constants"
-
-
-def _constants_text(result: tuple[Graph, Known]) -> str:
-    graph, known = result
-    return f"{known}\n\n{graph}" if known.count else str(known)
-
-
-def _rewritten_summary(result: tuple[Graph, Derivation]) -> str:
-    graph, derivation = result
-    return f"{len(graph.nodes)} computes after {len(derivation.steps)} steps: {derivation.stopped}"
-
-
-def _rewritten_text(result: tuple[Graph, Derivation]) -> str:
-    graph, derivation = result
-    return f"{graph}\n\n{derivation}"
-
-
-def _partition_text(p: Partition) -> str:
-    return f"{p}\n\n" + "\n".join(map(str, p.decisions))
-
-
 def compile_program(
     outputs: Sequence[Tensor],
     inputs: Sequence[Tensor] = (),
@@ -349,7 +172,7 @@ def _compiled(
     written = trace.run(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
     )
-    source = _mapped(written, trace, settings)
+    source = mapped(written, trace, settings)
     choosing = None
     if tuning.knows_algorithms(machine, limits, settings.cache_dir):
         choosing = partial(
@@ -551,7 +374,7 @@ def mixed_precision(tensors: Tensor | Sequence[Tensor], precision: str) -> Tenso
     check_precision(precision, None)
     if precision in MIXED:
         fed = [t for t in topological(roots) if isinstance(t, Placeholder) and not isinstance(t, Parameter)]
-        roots = list(_rewritten(make_graph(roots, fed), Trace(), precision, left_out()).outputs)
+        roots = list(rewritten(make_graph(roots, fed), Trace(), precision, left_out()).outputs)
     return roots[0] if isinstance(tensors, Tensor) else roots
 
 

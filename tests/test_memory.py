@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 import neoflow as nf
-from neoflow import codegen, pipeline
+from neoflow import codegen, rewriting
 from neoflow.expr import ir
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.graph import make_graph
@@ -54,7 +54,7 @@ def go_through_the_compiler(n: int, lower: bool) -> None:
     h = nf.expr(f"h[b,j] = {SMOOTH[n % len(SMOOTH)]}(sum(x[b,k] * w[k,j]) * {1 + n / 8})", x=x, w=w)
     loss = nf.mean(h * h)
     (dw,) = nf.grad(loss, [w])
-    graph, kernels = pipeline.stages(make_graph([loss], [x], {w: w - 0.1 * dw}), Trace())
+    graph, kernels = rewriting.stages(make_graph([loss], [x], {w: w - 0.1 * dw}), Trace())
     calls, in_place = order_calls(graph, kernels)
     codes = {}
     for call in calls:

@@ -6,7 +6,7 @@ import warnings
 import pytest
 
 import neoflow as nf
-from neoflow import pipeline
+from neoflow import rewriting
 from neoflow.graph import make_graph
 from neoflow.trace import PATIENCE, YOUNG, SlowCompileWarning, Trace, collected_seldom, listening, tell, tick
 
@@ -88,7 +88,7 @@ def test_long_stages_say_so_before_they_end(stage):
 
     trace.run = run
     with pytest.warns(SlowCompileWarning, match=rf"is in stage `{stage}`, \d+ computes"):
-        pipeline.stages(graph, trace)
+        rewriting.stages(graph, trace)
 
 
 def test_while_a_stage_runs_python_collects_seldom():

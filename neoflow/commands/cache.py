@@ -113,7 +113,7 @@ def clear(
 ) -> None:
     """Remove all kernels: they are compiled anew when needed."""
     from neoflow.errors import ConfigError
-    from neoflow.kept import records_in
+    from neoflow.tuning.kept import records_in
 
     kept, settings = _opened()
     kept.clear()

@@ -77,9 +77,9 @@ def export_schedules(path: WrittenFile, best: Best = None, as_json: AsJson = Fal
     """Write the schedules that were measured here as JSON lines, with the subgraphs they are of; no compiled code."""
     from neoflow import config
     from neoflow.errors import ConfigError
-    from neoflow.kept import records_in
     from neoflow.runtime.files import write_atomically
     from neoflow.tune.exchange import export_lines
+    from neoflow.tuning.kept import records_in
 
     lines = list(export_lines(records_in(config.load().cache_dir), best))
     try:
@@ -100,8 +100,8 @@ def import_schedules(path: ImportedFile, as_json: AsJson = False) -> None:
     """
     from neoflow import config
     from neoflow.errors import ConfigError
-    from neoflow.kept import records_in
     from neoflow.tune.exchange import import_lines, lines_of
+    from neoflow.tuning.kept import records_in
 
     try:
         with open(path, "rb") as file:

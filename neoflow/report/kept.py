@@ -10,9 +10,9 @@ from typing import Any
 from neoflow.building import check_again, kernel_about
 from neoflow.config import Config
 from neoflow.errors import CodegenError, NeoflowError, RuntimeFault
-from neoflow.kept import records_in
 from neoflow.runtime.cache import KernelCache
 from neoflow.runtime.records import Module
+from neoflow.tuning.kept import records_in
 
 MIB = 1 << 20
 DAY = 24 * 3600.0

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from neoflow.graph import make_graph
 from neoflow.models import build_model
-from neoflow.optimizing import optimizer_for
-from neoflow.pipeline import divided, left_out, resolve_target
+from neoflow.pipeline import resolve_target
+from neoflow.rewriting import divided, left_out
+from neoflow.rewriting.optimizing import optimizer_for
 from neoflow.superopt import Optimized, rules_in
 from neoflow.trace import Trace
 from neoflow.train.step import program

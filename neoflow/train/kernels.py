@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from neoflow.dynamic import SHARE, Exploration, Swap
 from neoflow.errors import ConfigError, ScheduleError
 from neoflow.loops import Schedule
 from neoflow.loops.template import schedule_from_json
 from neoflow.pipeline import Compiled, adopt
 from neoflow.runtime.files import refuse_unwritable, write_atomically
 from neoflow.runtime.function import Function
+from neoflow.train.dynamic import SHARE, Exploration, Swap
 from neoflow.tune import Limits
 from neoflow.tuning import SearchCurve
 

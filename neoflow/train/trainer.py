@@ -18,8 +18,8 @@ from neoflow.expr.tensor import Parameter, Placeholder, Tensor
 from neoflow.nn.form import inference
 from neoflow.nn.optim import SGD, Optimizer
 from neoflow.nn.summary import Summary, summary
-from neoflow.optimizing import seconds_of
 from neoflow.recompute import bytes_of
+from neoflow.rewriting.optimizing import seconds_of
 from neoflow.runtime.files import refuse_unwritable
 from neoflow.runtime.function import Function
 from neoflow.runtime.store import STORE

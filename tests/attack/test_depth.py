@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow import pipeline
+from neoflow import pipeline, rewriting
 from neoflow.codegen.rounding import error_bounds
 from neoflow.expr.guards import guarded_reads
 from neoflow.graph import Graph, make_graph
@@ -196,7 +196,7 @@ def test_equal_pieces_are_equal_kernels(make):
     """However long the sum, few kernels: the first piece, those in between, the last."""
     for n in (1_000, 2_000):
         y, x = make(n)
-        _, divided = pipeline.stages(make_graph([y], x if isinstance(x, list) else [x]), Trace())
+        _, divided = rewriting.stages(make_graph([y], x if isinstance(x, list) else [x]), Trace())
         assert len({s.digest for s in divided.subgraphs}) <= 3 < len(divided.calls)
 
 
@@ -250,7 +250,7 @@ def test_printed_read_and_judged(make, n):
     graph = make_graph([y], [x])
     assert Graph.from_text(graph.to_text()).to_text() == graph.to_text()
     trace = Trace()
-    _, divided = pipeline.stages(graph, trace)
+    _, divided = rewriting.stages(graph, trace)
     assert all(r.text() for r in trace.records)
     for call in divided.calls:
         _, outputs = call.subgraph.tensors()
@@ -276,7 +276,7 @@ def test_work_is_linear(make):
 
     def stages(n):
         y, x = make(n)
-        _, divided = pipeline.stages(make_graph([y], [x]), Trace())
+        _, divided = rewriting.stages(make_graph([y], [x]), Trace())
         for s in divided.subgraphs:
             default_schedule(s, pipeline.resolve_target("cpu"))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow import pipeline
+from neoflow import rewriting
 from neoflow.graph import LONGEST, make_graph, operations
 from neoflow.trace import Trace
 
@@ -104,7 +104,7 @@ def two_behind(depth: int, seed: int) -> tuple[nf.Tensor, nf.Tensor]:
 
 def agrees(y: nf.Tensor, x: nf.Tensor, seed: int) -> None:
     """Compiled and evaluated, equal but for rounding; no kernel is long, and no work is done many times over."""
-    _, divided = pipeline.stages(make_graph([y], [x]), Trace())
+    _, divided = rewriting.stages(make_graph([y], [x]), Trace())
     sizes = [sum(operations(n.definition) for n in c.subgraph.nodes) for c in divided.calls]
     assert max(sizes) <= 2 * LONGEST
     assert sum(sizes) <= 3 * operations(y.definition)
@@ -141,5 +141,5 @@ def test_few_kernels(steps):
     """However deep, few: the conditions differ in a number each, which is read."""
     for depth in (300, 600):
         y, x = nest(depth, 0, steps)
-        _, divided = pipeline.stages(make_graph([y], [x]), Trace())
+        _, divided = rewriting.stages(make_graph([y], [x]), Trace())
         assert len(divided.subgraphs) <= 4 < len(divided.calls)

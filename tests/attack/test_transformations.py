@@ -10,7 +10,7 @@ import neoflow as nf
 from neoflow.expr.tensor import Parameter
 from neoflow.graph import OPTIONAL_REWRITES, PASSES, make_graph, optimize, run
 from neoflow.models import build_model
-from neoflow.pipeline import OPTIONAL
+from neoflow.rewriting import OPTIONAL
 from tests.graph.programs import PROGRAMS, Case
 from tests.models.table import SMALL_SIZES
 

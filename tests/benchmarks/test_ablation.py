@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks import ablation
 from benchmarks.ablation import ALL, Ablation, Variant
-from neoflow.pipeline import OPTIONAL
+from neoflow.rewriting import OPTIONAL
 
 VARIANTS = (Variant("", 5.0, 5.0, 30, 9), Variant("batch", 8.0, 4.0, 40, 9), Variant(ALL, 20.0, 5.0, 90, 12))
 

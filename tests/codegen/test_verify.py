@@ -16,7 +16,7 @@ from neoflow.expr.tensor import Compute, topological
 from neoflow.graph import make_graph
 from neoflow.nn import functional as F
 from neoflow.partition.subgraph import Node, Subgraph, Value
-from neoflow.pipeline import stages
+from neoflow.rewriting import stages
 from neoflow.trace import Trace
 from tests.strategies import random_program
 

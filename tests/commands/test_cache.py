@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow.kept import records_in
 from neoflow.tune.records import Records
+from neoflow.tuning.kept import records_in
 from tests.tune.candidates import TARGET, product, trials
 
 

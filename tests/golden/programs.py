@@ -11,7 +11,7 @@ from neoflow.graph import Graph, make_graph
 from neoflow.loops import default_schedule
 from neoflow.nn import functional as F
 from neoflow.partition import order_calls
-from neoflow.pipeline import stages
+from neoflow.rewriting import stages
 from neoflow.runtime.planner import make_plan
 from neoflow.target import Target
 from neoflow.trace import Trace

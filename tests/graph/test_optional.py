@@ -3,9 +3,9 @@
 import pytest
 
 import neoflow as nf
-from neoflow import pipeline
+from neoflow import rewriting
 from neoflow.graph import OPTIONAL_REWRITES, PASSES, make_graph, optimize
-from neoflow.pipeline import OPTIONAL
+from neoflow.rewriting import OPTIONAL
 from neoflow.trace import Trace
 
 
@@ -22,12 +22,12 @@ def test_a_pass_without_some_of_its_rewrites():
 def test_a_flag_leaves_them_out(monkeypatch):
     x = nf.placeholder((6, 5), name="x")
     y = nf.exp(nf.sum(x * x, axis=1)) + 1.0
-    whole = pipeline.stages(make_graph([y], [x]), Trace())[1]
+    whole = rewriting.stages(make_graph([y], [x]), Trace())[1]
     trace = Trace()
     monkeypatch.setenv("NEOFLOW_WITHOUT", "hoist, inlining,epilogues ,row kernels,siblings")
-    graph, kernels = pipeline.stages(make_graph([y], [x]), trace)
+    graph, kernels = rewriting.stages(make_graph([y], [x]), trace)
     assert "hoist" not in [r.name for r in trace.records] and len(kernels.calls) > len(whole.calls)
     assert graph.digest == optimize(make_graph([y], [x]), {"hoist"}).digest
     monkeypatch.setenv("NEOFLOW_WITHOUT", "poetry")
     with pytest.raises(nf.ConfigError, match="no transformation 'poetry' to leave out; there are pad guards, "):
-        pipeline.stages(make_graph([y], [x]), Trace())
+        rewriting.stages(make_graph([y], [x]), Trace())

@@ -10,7 +10,7 @@ from neoflow.expr.tensor import Tensor
 from neoflow.graph import Graph, make_graph
 from neoflow.loops import Schedule, default_schedule
 from neoflow.partition import Subgraph, order_calls
-from neoflow.pipeline import stages
+from neoflow.rewriting import stages
 from neoflow.runtime.plan import Plan
 from neoflow.runtime.planner import make_plan
 from neoflow.target import Target

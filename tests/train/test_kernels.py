@@ -9,9 +9,9 @@ import psutil
 import pytest
 
 import neoflow as nf
-from neoflow.dynamic import Swap
 from neoflow.pipeline import Compiled
 from neoflow.train import kernels
+from neoflow.train.dynamic import Swap
 from neoflow.train.kernels import Kernels
 from neoflow.tuning import SearchCurve
 from tests.runtime.programs import Softmax, batches

@@ -1,7 +1,8 @@
 """Other algorithms for a contraction, as rewrites of the expression: each becomes a few computes in our own language.
 
 A row of `ALGORITHMS` says which contractions it fits, with the reason, builds the small graph, and states how much more
-it rounds. Which one is fastest is measured (`neoflow/choosing.py`); without that a contraction stays as it is written.
+it rounds. Which one is fastest is measured (`neoflow/tuning/choosing.py`); without that a contraction stays as it is
+written.
 
 form (a contraction as a correlation) · operand (what is read, channels last) · points (the matrices of minimal
 filtering) · winograd · im2col · table (the rows, and the rewrite)

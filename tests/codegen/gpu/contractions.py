@@ -13,7 +13,7 @@ from neoflow.graph import make_graph
 from neoflow.loops import fits, problem_of
 from neoflow.nn import functional as F
 from neoflow.partition.subgraph import Subgraph
-from neoflow.pipeline import stages
+from neoflow.rewriting import stages
 from neoflow.trace import Trace
 from tests.codegen.kernels import subgraph_of
 from tests.loops.programs import product, subgraphs

@@ -6,7 +6,7 @@ import neoflow as nf
 from neoflow.architectures import gpu_target
 from neoflow.graph import make_graph
 from neoflow.loops import default_schedule
-from neoflow.pipeline import stages
+from neoflow.rewriting import stages
 from neoflow.trace import Trace
 from tests.codegen.gpu.running import verified
 

@@ -13,7 +13,7 @@ from neoflow.loops import default_schedule, problem_of
 from neoflow.loops.gpu.estimate import estimate
 from neoflow.loops.gpu.limits import STATIC_BYTES
 from neoflow.nn import functional as F
-from neoflow.pipeline import stages
+from neoflow.rewriting import stages
 from neoflow.trace import Trace
 
 SAID = """ptxas info    : 0 bytes gmem, 128 bytes cmem[4]

@@ -14,7 +14,7 @@ from neoflow.loops import complete, default_schedule, legal, problem_of
 from neoflow.loops.gpu.tensor_core import KNOBS
 from neoflow.loops.space import Space
 from neoflow.nn import functional as F
-from neoflow.pipeline import stages
+from neoflow.rewriting import stages
 from neoflow.trace import Trace
 from tests.codegen.gpu.contractions import in_tf32, matmul, narrowly
 from tests.codegen.gpu.running import run_gpu, verified

@@ -13,11 +13,9 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from neoflow import choosing
 from neoflow.errors import ConfigError, shown
 from neoflow.graph import Graph
 from neoflow.graph.algorithms import DIRECT
-from neoflow.kept import records_in
 from neoflow.loops import Schedule, default_schedule, legal, problem_of
 from neoflow.measure import Measurer
 from neoflow.measure.here import Here
@@ -31,6 +29,8 @@ from neoflow.tune import Limits, Measure, Progress, Task, model, spend
 from neoflow.tune.finals import chosen
 from neoflow.tune.records import FILE, Records
 from neoflow.tune.underway import Ahead
+from neoflow.tuning import choosing
+from neoflow.tuning.kept import records_in
 
 RELATIVES = 4
 """Subgraphs of the same family at other sizes whose best schedules a search begins with."""

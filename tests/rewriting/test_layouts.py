@@ -5,12 +5,13 @@ import pytest
 
 import neoflow as nf
 from neoflow.graph import Layout, Wish, make_graph, optimize
-from neoflow.kept import records_in
-from neoflow.layouts import MADE, Request, best_set, kernels_of, lay_out, packed_bytes, serves
 from neoflow.partition import partition
-from neoflow.pipeline import compile_program, stages
+from neoflow.pipeline import compile_program
+from neoflow.rewriting import stages
+from neoflow.rewriting.layouts import MADE, Request, best_set, kernels_of, lay_out, packed_bytes, serves
 from neoflow.trace import Trace
 from neoflow.tune.trial import Trial
+from neoflow.tuning.kept import records_in
 from tests.codegen.kernels import TARGET
 
 STEPS, BATCH, SIZE, GATES = 5, 64, 512, 2048

@@ -6,8 +6,8 @@ import pytest
 import neoflow as nf
 from neoflow import pipeline
 from neoflow.graph import canonicalize, make_graph
-from neoflow.optimizing import Optimizer, own_rules, seconds_of
 from neoflow.partition import partition
+from neoflow.rewriting.optimizing import Optimizer, own_rules, seconds_of
 from neoflow.roofs import STATED
 from neoflow.superopt import Limits
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow.choosing import DIRECT, ROUNDING, applied, candidates, choose, measured, recorded, small_graph
 from neoflow.graph import make_graph, optimize
 from neoflow.graph.algorithms import BY_NAME, correlation
 from neoflow.loops import default_schedule
 from neoflow.tune.records import Records
 from neoflow.tune.trial import Trial
+from neoflow.tuning.choosing import DIRECT, ROUNDING, applied, candidates, choose, measured, recorded, small_graph
 from tests.loops.test_template import TWO
 
 

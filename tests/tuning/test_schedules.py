@@ -11,11 +11,11 @@ import neoflow as nf
 from neoflow import config, tuning
 from neoflow.cli import app
 from neoflow.graph import make_graph, optimize
-from neoflow.kept import records_in
 from neoflow.loops import default_schedule
 from neoflow.pipeline import compile_program, resolve_target
 from neoflow.trace import listening
 from neoflow.tune import Trial
+from neoflow.tuning.kept import records_in
 
 RNG = np.random.default_rng(5)
 

@@ -36,7 +36,7 @@ PATIENCE = Limits(patience=400)
 """When a search beside a run ends that is not told: so many candidates of all kernels without a better one."""
 SHARE = 0.25
 """Of the cores' time that a search beside a run takes."""
-COMMAND = (sys.executable, "-m", "neoflow.explorer")
+COMMAND = (sys.executable, "-m", "neoflow.tuning.explorer")
 GRACE = 2.0
 """Seconds in which it may end by itself."""
 

@@ -1,4 +1,4 @@
-"""The process that searches while a program runs: `python -m neoflow.explorer`, started by `neoflow.dynamic`.
+"""The process that searches while a program runs: `python -m neoflow.tuning.explorer`, of `neoflow.train.dynamic`.
 
     in      one line of JSON: what to tune; afterwards `pause`, `resume`; the end of the input ends it
     out     a line of JSON for each event: {"better": ...} a kernel that is faster than the one in use, compiled and in

@@ -1,0 +1,17 @@
+"""The graph of a program made fast: its passes, what its contractions are computed by, layouts, and its kernels."""
+
+from neoflow.rewriting.optimizing import Optimizer, optimizer_for
+from neoflow.rewriting.sequence import ASKED, OPTIONAL, PREPARED, divided, left_out, mapped, rewritten, stages
+
+__all__ = [
+    "ASKED",
+    "OPTIONAL",
+    "PREPARED",
+    "Optimizer",
+    "divided",
+    "left_out",
+    "mapped",
+    "optimizer_for",
+    "rewritten",
+    "stages",
+]

@@ -1,0 +1,175 @@
+"""The rewriting stages: from the graph as written to its division into kernels, each run, timed and recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from neoflow import config
+from neoflow.errors import ConfigError
+from neoflow.expr.recurrence import runs_of
+from neoflow.graph import (
+    CANONICALIZE,
+    HOIST,
+    MIXED,
+    OPTIONAL_REWRITES,
+    PASSES,
+    Derivation,
+    Graph,
+    Known,
+    Mixed,
+    evaluate_constants,
+    mix,
+    run,
+)
+from neoflow.mapping import reroll
+from neoflow.partition import RULES, Partition, Subgraph, compose, object_for_gpu, object_to, partition
+from neoflow.rewriting.layouts import lay_out
+from neoflow.rewriting.optimizing import Optimizer
+from neoflow.target import Target
+from neoflow.trace import Trace
+from neoflow.tuning import Algorithms
+
+LAYOUTS, PREPARED, OPTIMIZE = "layouts", "prepared", "optimize"
+RULE_NAMES = frozenset(rule.name for rule in RULES)
+OPTIONAL = (*OPTIONAL_REWRITES, LAYOUTS, *sorted(RULE_NAMES), PREPARED)
+"""What `NEOFLOW_WITHOUT` may name: passes, their rewrites, layouts, rules of fusion, and what is prepared."""
+MAPPING = "mapping"
+ASKED = (MAPPING,)
+"""What `NEOFLOW_WITH` may name."""
+
+
+def stages(
+    graph: Graph,
+    trace: Trace,
+    target: Target | None = None,
+    precision: str = "fp32",
+    algorithms: Callable[[Graph], Algorithms] | None = None,
+    may_last: Callable[[Subgraph], bool] | None = None,
+    optimizer: Optimizer | None = None,
+) -> tuple[Graph, Partition]:
+    """The rewriting stages: from the graph as written to its division into kernels, for a CPU unless said otherwise.
+
+    algorithms: chooses what contractions are computed by; None: directly. may_last: which kernels may read parameters
+    that are packed once for all calls, see `layouts.lay_out`. optimizer: finds a faster equal graph.
+    """
+    choose = object_to if target is None or target.device == "cpu" else object_for_gpu
+    without = left_out()
+    graph = rewritten(graph, trace, precision, without, optimizer)
+    if algorithms is not None:
+        choosing = partial(algorithms, graph)
+        graph = trace.run("algorithms", choosing, lambda a: a.summary, str, _size(graph), is_asked_for=True).graph
+    divide = partial(partition, without=without & RULE_NAMES, choose=choose)
+    cut: Partition | None = None
+    if target is not None and target.device == "cpu" and LAYOUTS not in without:
+        laying = partial(lay_out, graph, target, divide, may_last)
+        laid = trace.run(LAYOUTS, laying, lambda a: a.summary, str, _size(graph))
+        graph, cut = laid.graph, laid.cut
+    kernels = trace.run(
+        "partition",
+        lambda: divide(graph) if cut is None else cut,
+        lambda p: f"{len(p.calls)} kernel calls of {len(p.subgraphs)} distinct subgraphs",
+        _partition_text,
+        _size(graph),
+    )
+    return graph, kernels
+
+
+def divided(
+    graph: Graph,
+    trace: Trace,
+    target: Target,
+    precision: str,
+    algorithms: Callable[[Graph], Algorithms] | None,
+    may_last: Callable[[Subgraph], bool] | None,
+    optimizer: Optimizer | None = None,
+) -> tuple[Graph, Partition]:
+    """The rewriting stages of a program, or of each of its parts where there are recurrences: what a body does not
+    change may always be packed once."""
+    parts: list[Trace] = []
+
+    def divide(may: Callable[[Subgraph], bool] | None, part: Graph) -> tuple[Graph, Partition]:
+        parts.append(Trace(clock=trace.clock))
+        return stages(part, parts[-1], target, precision, algorithms, may, optimizer)
+
+    if not runs_of(graph.order):
+        return stages(graph, trace, target, precision, algorithms, may_last, optimizer)
+    result = compose(graph, partial(divide, may_last), partial(divide, may_last or (lambda _: True)))
+    trace.take(parts)
+    return result
+
+
+def left_out() -> frozenset[str]:
+    """The transformations that are not to be done. Raises `ConfigError`."""
+    without = config.load().without
+    if unknown := sorted(without.difference(OPTIONAL)):
+        known = ", ".join(OPTIONAL)
+        raise ConfigError(f"NEOFLOW_WITHOUT: there is no transformation {unknown[0]!r} to leave out; there are {known}")
+    return without
+
+
+def mapped(graph: Graph, trace: Trace, settings: config.Config) -> Graph:
+    """The graph with recurrences that are written out as loops, where that is asked for. Raises `ConfigError`."""
+    if unknown := sorted(settings.asked.difference(ASKED)):
+        raise ConfigError(
+            f"NEOFLOW_WITH: there is no transformation {unknown[0]!r} to ask for; there is {', '.join(ASKED)}"
+        )
+    if MAPPING not in settings.asked:
+        return graph
+    return trace.run(MAPPING, partial(reroll, graph), lambda m: m.summary, str, _size(graph), is_asked_for=True).graph
+
+
+def rewritten(
+    graph: Graph, trace: Trace, precision: str, without: frozenset[str], optimizer: Optimizer | None = None
+) -> Graph:
+    """The graph after all passes. Rules are looked for in the canonical graph, before anything becomes special. What is
+    narrow is chosen when every contraction is there to be seen, and before sums become chains."""
+    for row in PASSES:
+        if (left := row.without(without)) is not None:
+            rewriting = partial(run, graph, left)
+            graph, _ = trace.run(row.name, rewriting, _rewritten_summary, _rewritten_text, _size(graph))
+        if row is CANONICALIZE:
+            evaluating = partial(_constants, graph)
+            graph, _ = trace.run("constants", evaluating, _constants_summary, _constants_text, _size(graph))
+            if optimizer is not None:
+                searching = partial(optimizer, graph)
+                found = trace.run(OPTIMIZE, searching, lambda o: o.summary, str, _size(graph), is_asked_for=True)
+                graph = found.graph
+        if row is HOIST and precision in MIXED:
+            mixing = partial(mix, graph, precision)
+            graph = trace.run("precision", mixing, lambda m: m.summary, Mixed.__str__, _size(graph)).graph
+    return graph
+
+
+def _size(graph: Graph) -> str:
+    return f"{len(graph.nodes)} computes"
+
+
+def _constants(graph: Graph) -> tuple[Graph, Known]:
+    """Constant computes evaluated, and what follows from their values."""
+    evaluated, known = evaluate_constants(graph)
+    return (graph if evaluated is graph else run(evaluated, CANONICALIZE)[0]), known
+
+
+def _constants_summary(result: tuple[Graph, Known]) -> str:
+    graph, known = result
+    return f"{known.count} tensors computed once, {sum(c.nbytes for c in graph.constants)} bytes of constants"
+
+
+def _constants_text(result: tuple[Graph, Known]) -> str:
+    graph, known = result
+    return f"{known}\n\n{graph}" if known.count else str(known)
+
+
+def _rewritten_summary(result: tuple[Graph, Derivation]) -> str:
+    graph, derivation = result
+    return f"{len(graph.nodes)} computes after {len(derivation.steps)} steps: {derivation.stopped}"
+
+
+def _rewritten_text(result: tuple[Graph, Derivation]) -> str:
+    graph, derivation = result
+    return f"{graph}\n\n{derivation}"
+
+
+def _partition_text(p: Partition) -> str:
+    return f"{p}\n\n" + "\n".join(map(str, p.decisions))

@@ -1,0 +1,38 @@
+"""The schedules of a program: what is known of its kernels, the search for better ones, and the process that searches
+while a program runs."""
+
+from neoflow.tuning.schedules import (
+    LEAST,
+    Algorithms,
+    Choice,
+    SearchCurve,
+    Tuned,
+    Use,
+    algorithms,
+    choose,
+    curves_of,
+    knows_algorithms,
+    limits_of,
+    measuring,
+    tune,
+    unmeasured,
+    uses_of,
+)
+
+__all__ = [
+    "LEAST",
+    "Algorithms",
+    "Choice",
+    "SearchCurve",
+    "Tuned",
+    "Use",
+    "algorithms",
+    "choose",
+    "curves_of",
+    "knows_algorithms",
+    "limits_of",
+    "measuring",
+    "tune",
+    "unmeasured",
+    "uses_of",
+]
