@@ -26,10 +26,11 @@ def checked_shape(shape: Sequence[int] | int) -> tuple[int, ...]:
     for n in dims:
         if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or n <= 0:
             raise fail(f"shape {shown(dims)} has extent {shown(n)}; extents are integers greater than 0")
-    wrong = excess(dims)
+    extents = tuple(int(n) for n in dims)
+    wrong = excess(extents)
     if wrong is not None:
         raise fail(wrong)
-    return tuple(int(n) for n in dims)
+    return extents
 
 
 def checked_name(name: str) -> str:

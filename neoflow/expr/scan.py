@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from neoflow.caller import caller
 from neoflow.errors import ExpressionError, Location, shown
 from neoflow.expr.constant import constant
@@ -164,7 +166,7 @@ def _layout(nest: Nest) -> Any:
 
 
 def _steps(rows: Sequence[Tensor], length: int | None, where: Location | None) -> int:
-    if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
+    if length is not None and (isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < 1):
         raise ExpressionError(f"length={shown(length)} is no number of steps: an integer > 0", where)
     for t in rows:
         if not t.rank:
@@ -178,7 +180,7 @@ def _steps(rows: Sequence[Tensor], length: int | None, where: Location | None) -
         return rows[0].shape[0]
     if length is None:
         raise ExpressionError("a scan without xs needs length=, the number of its steps", where)
-    return length
+    return int(length)
 
 
 def _check(carried: Sequence[Tensor], then: Sequence[Tensor], old: Any, new: Any, where: Location | None) -> None:

@@ -56,6 +56,7 @@ def group_norm(
     x: Tensor, groups: int, gamma: Tensor | None = None, beta: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
     """x [B, C, ...] normalised over each of `groups` groups of channels and all of space. Source: Wu and He, 2018."""
+    groups = int(groups)
     fits = x.rank >= 2 and groups >= 1 and x.shape[1] % groups == 0
     expect(fits, f"group_norm: {groups} groups do not divide {describe(x)}")
     grouped = reshape(x, (x.shape[0], groups, -1))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from neoflow.caller import caller
 from neoflow.errors import ExpressionError
 from neoflow.expr import dsl
@@ -38,10 +40,10 @@ def leading(rank: int) -> tuple[str, ...]:
 
 def sizes(value: Size, rank: int, what: str) -> tuple[int, ...]:
     """One integer for each of `rank` dimensions; a single one stands for all."""
-    result = (value,) * rank if isinstance(value, int) else tuple(value)
-    if len(result) != rank or not all(isinstance(n, int) for n in result):
+    result = (value,) * rank if isinstance(value, (int, np.integer)) else tuple(value)
+    if len(result) != rank or not all(isinstance(n, (int, np.integer)) for n in result):
         raise fail(f"{what} is {value!r}; give an integer or {rank} of them")
-    return result
+    return tuple(map(int, result))
 
 
 def expect(condition: bool, message: str) -> None:

@@ -3,13 +3,13 @@
 from collections import Counter
 
 import pytest
-from tests.rewriting.test_layouts import step_of
 
 import neoflow as nf
 from neoflow.graph import Layout, Wish, make_graph, operands, optimize, pack_shared
 from neoflow.graph.packing import counterparts
 from neoflow.partition import carried, partition
 from neoflow.partition.carried import RULE
+from tests.rewriting.test_layouts import step_of
 
 WIDTH = 8
 

@@ -52,4 +52,5 @@ def eye(n: int, m: int | None = None, k: int = 0, dtype: object = "float32") -> 
     """n x m (m: n): ones on the k-th diagonal, else zeros."""
     target = checked_dtype(dtype)
     one, zero = Const(1, target), Const(0, target)
-    return make((n, n if m is None else m), lambda ix: dsl.select(dsl.equal(ix[1], ix[0] + k), one, zero), "eye")
+    rows, columns = checked_shape((n, n if m is None else m))
+    return make((rows, columns), lambda ix: dsl.select(dsl.equal(ix[1], ix[0] + k), one, zero), "eye")

@@ -24,6 +24,7 @@ def reshape(x: Tensor, shape: Sequence[int] | int, *more: int) -> Tensor:
     dims = [shape, *more] if isinstance(shape, (int, np.integer)) else list(shape)
     if not all(isinstance(n, (int, np.integer)) for n in dims):
         checked_shape(dims)
+    dims = [n if isinstance(n, bool) else int(n) for n in dims]
     if dims.count(-1) > 1:
         raise fail(f"reshape to {tuple(dims)}: at most one extent may be -1")
     known = math.prod(n for n in dims if n != -1)
