@@ -156,3 +156,44 @@ def test_a_search_shows_how_far_it_is(output):
     nf.compile(nf.exp(x) * 2.0, x, tune=0.2)
     (texts,) = output.shown
     assert any("compiling the program: " in t for t in texts) and texts[-1] == ""
+
+
+CELLS = (
+    """
+import numpy as np
+import neoflow as nf
+x, labels = nf.placeholder((3, 4), name="x"), nf.placeholder((3,), "int32", name="labels")
+w = nf.parameter((4, 2), init=np.zeros((4, 2), "float32"), name="w")
+scores = nf.expr("scores[b, o] = sum(x[b, i] * w[i, o])", x=x, w=w)
+scores
+""",
+    "f = nf.compile(scores, x, tune=nf.tune.Limits(trials=2)); f",
+    """
+trainer = nf.Trainer(nf.nn.functional.cross_entropy(scores, labels), [w], inputs=[x, labels])
+batch = np.ones((3, 4), "float32"), np.array([0, 1, 1], "int32")
+trainer.fit([batch] * 5, epochs=2)
+""",
+    "f(3)",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.tvm
+def test_a_notebook_shows_tensors_functions_histories_bars_and_short_errors():
+    nbclient = pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in CELLS])
+    nbclient.NotebookClient(made, timeout=120, kernel_name="python3", allow_errors=True).execute()
+    tensor, function, trained, wrong = (
+        [(o.output_type, o.get("data", {}).get("text/html", "")) for o in cell.outputs] for cell in made.cells
+    )
+    assert "scores[b, o] = " in tensor[-1][1]
+    assert any(kind == "display_data" for kind, _ in function), "a bar while it searches"
+    assert Cells(function[-1][1]).rows[1][1] == "x"
+    assert any(kind == "display_data" for kind, _ in trained), "a bar while it trains"
+    assert len(Cells(trained[-1][1]).rows) >= 3
+    assert wrong[-1][0] == "error"
+    error = made.cells[-1].outputs[-1]
+    assert error.ename == "RuntimeFault"
+    assert "neoflow/" not in re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback)), "only the user's frames"

@@ -314,6 +314,7 @@ class Items(torch.utils.data.Dataset):
 class TestProcesses:
     @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of fork beside threads
+    @pytest.mark.filterwarnings("ignore:os.fork")  # of JAX, where another test has imported it
     def test_workers_of_a_data_loader(self):
         rows(drawn(2, 4), drawn(4))  # with the team's threads, which a child of fork has not
         loader = torch.utils.data.DataLoader(Items(), batch_size=2, num_workers=2, multiprocessing_context="fork")
