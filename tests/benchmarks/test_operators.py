@@ -103,19 +103,6 @@ def test_rows_are_kept_as_they_end_and_the_rest_goes_on(tmp_path, capsys):
     assert capsys.readouterr().out == "matmul batched 96x128x64x128\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--dry", "--write"], "a dry run measures nothing that could be written"),
-        (["--rows", "("], "--rows '(' is no regular expression"),
-    ],
-)
-def test_what_it_does_not_take(arguments, said, capsys):
-    with pytest.raises(SystemExit):
-        operators.main(arguments)
-    assert said in capsys.readouterr().err
-
-
 def test_the_summary_names_what_misses_its_goal():
     rows = [r for r in cases.rows() if r.name in ("matmul 1024 A B", "tanh 64x512, forward", "softmax 64x512, forward")]
     found = {

@@ -111,19 +111,6 @@ def test_rows_are_kept_as_they_end_and_the_rest_goes_on(tmp_path, capsys, monkey
     assert capsys.readouterr().out == "neural ODE, RK4, T = 16\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--dry", "--write"], "a dry run measures nothing that could be written"),
-        (["--rows", "("], "--rows '(' is no regular expression"),
-    ],
-)
-def test_what_it_does_not_take(arguments, said, capsys):
-    with pytest.raises(SystemExit):
-        command.main(arguments)
-    assert said in capsys.readouterr().err
-
-
 @pytest.mark.slow
 @pytest.mark.tvm
 @pytest.mark.torch
