@@ -2,7 +2,8 @@
 
 import pytest
 
-from benchmarks import operators, recurrences
+from benchmarks import operators
+from benchmarks.recurrences import __main__ as recurrences
 
 
 @pytest.mark.parametrize("command", [operators, recurrences])
