@@ -30,6 +30,9 @@ USUAL_STEPS = 8
 """Vectors of a row that a thread goes through, where there are rows enough."""
 LEAST_STEPS = 2
 """The same where there are not."""
+MOST_THREADS = THREADS_A_BLOCK // 2
+"""Threads of a row, unless a search finds more to be faster: in a block of all there may be each has 64 registers, and
+ptxas gives up to 125 to LLVM's code of row kernels of a dozen computes where it may."""
 PADDING = 4
 """What the size of a row's buffer is a multiple of: accesses of any width begin at whole ones."""
 
@@ -125,7 +128,7 @@ def _usual_team(p: RowProblem, target: Target, k: Chosen) -> int:
     wanted = max(
         blocks.floor_power(vectors / USUAL_STEPS), min(missing, blocks.floor_power(vectors / LEAST_STEPS)), WARP
     )
-    return min(wanted, blocks.ceil_power(vectors), THREADS_A_BLOCK)
+    return min(wanted, blocks.ceil_power(vectors), MOST_THREADS)
 
 
 def block(p: RowProblem, _: Target, k: Chosen) -> Block:
