@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from neoflow.expr.replace import replaced
 from neoflow.expr.tensor import Compute, Constant, Placeholder, Tensor
@@ -86,7 +87,7 @@ def candidates(graph: Graph, rounding: float = ROUNDING) -> dict[Compute, tuple[
     return found
 
 
-def _candidate(small: Graph, digest: str, algorithm: Algorithm) -> Candidate:
+def _candidate(small: Graph, digest: str, algorithm: Algorithm[Any]) -> Candidate:
     return Candidate(algorithm.name, use(small, {digest: algorithm.name})[0])
 
 

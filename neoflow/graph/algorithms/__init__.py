@@ -5,9 +5,11 @@ it rounds. Which one is fastest is measured (`neoflow/tuning/choosing.py`); with
 written.
 
 form (a contraction as a correlation) · operand (what is read, channels last) · points (the matrices of minimal
-filtering) · winograd · im2col · table (the rows, and the rewrite)
+filtering) · winograd · im2col · cyclic (a contraction as a cyclic convolution) · fourier · table (the rows, and the
+rewrite)
 """
 
+from neoflow.graph.algorithms.cyclic import Cyclic, cyclic
 from neoflow.graph.algorithms.form import Correlation, Window, correlation
 from neoflow.graph.algorithms.table import (
     ALGORITHMS,
@@ -16,7 +18,6 @@ from neoflow.graph.algorithms.table import (
     Algorithm,
     UseAlgorithm,
     alternatives,
-    replacement,
     use,
 )
 
@@ -26,10 +27,11 @@ __all__ = [
     "DIRECT",
     "Algorithm",
     "Correlation",
+    "Cyclic",
     "UseAlgorithm",
     "Window",
     "alternatives",
     "correlation",
-    "replacement",
+    "cyclic",
     "use",
 ]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any, Generic, TypeVar
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.tensor import Compute, Definition, Tensor
-from neoflow.graph.algorithms import im2col, winograd
+from neoflow.graph.algorithms import fourier, im2col, winograd
+from neoflow.graph.algorithms.cyclic import cyclic
 from neoflow.graph.algorithms.form import Correlation, correlation
 from neoflow.graph.canonical import MergeEqual
 from neoflow.graph.edit import Editor
@@ -17,59 +19,72 @@ from neoflow.graph.graph import Graph
 from neoflow.graph.rewrite import Derivation, Edit, Match, Rewrite
 from neoflow.verdict import Verdict
 
+F = TypeVar("F")
 DIRECT = "direct"
 """As it is written."""
 
 
 @dataclass(frozen=True)
-class Algorithm:
-    """A way to compute a correlation.
+class Algorithm(Generic[F]):
+    """A way to compute contractions of a form.
 
-    judged: whether it fits one, and why. built: its small graph, for a compute and what that reads. growth: how many
-    times larger than the direct sum's its roundings may be, see `docs/numbers.md`.
+    form: what a definition is as such a one; or why it is none. judged: whether it fits, and why. built: its small
+    graph, for a compute and what that reads. growth: how many times larger than the direct sum's its roundings may be,
+    see `docs/numbers.md`.
     """
 
     name: str
-    judged: Callable[[Correlation, Definition], Verdict]
-    built: Callable[[Compute, Sequence[Tensor], Correlation], Tensor]
-    growth: Callable[[Correlation], Fraction]
+    form: Callable[[Definition], F | str]
+    judged: Callable[[F, Definition], Verdict]
+    built: Callable[[Compute, Sequence[Tensor], F], Tensor]
+    growth: Callable[[F, Definition], Fraction]
 
     def legal(self, definition: Definition) -> Verdict:
         """Whether it computes what is defined, and why or why not."""
-        form = correlation(definition)
+        form = self.form(definition)
         return Verdict(False, form) if isinstance(form, str) else self.judged(form, definition)
+
+    def replacement(self, t: Compute, inputs: Sequence[Tensor]) -> Tensor:
+        """The small graph for a compute it fits that reads `inputs`."""
+        return self.built(t, inputs, self._form(t.definition))
 
     def rounding(self, definition: Definition) -> float:
         """`growth` of a definition it fits."""
-        form = correlation(definition)
-        assert isinstance(form, Correlation)
-        return float(self.growth(form))
+        return float(self.growth(self._form(definition), definition))
+
+    def _form(self, definition: Definition) -> F:
+        form = self.form(definition)
+        assert not isinstance(form, str)
+        return form
 
 
-def _winograd(tile: int) -> Algorithm:
+def _winograd(tile: int) -> Algorithm[Correlation]:
     return Algorithm(
         f"winograd {tile}",
+        correlation,
         lambda form, _: winograd.pays(form, tile),
         lambda t, inputs, form: winograd.build(t, inputs, form, tile),
-        lambda form: winograd.growth(form, tile),
+        lambda form, _: winograd.growth(form, tile),
     )
 
 
-ALGORITHMS: tuple[Algorithm, ...] = (
+ALGORITHMS: tuple[Algorithm[Any], ...] = (
     _winograd(4),
     _winograd(2),
     Algorithm(
         "im2col",
+        correlation,
         lambda form, d: im2col.pays(form, dt.itemsize(d.body.dtype)),
         im2col.build,
-        lambda _: Fraction(1),
+        lambda *_: Fraction(1),
     ),
+    Algorithm("fourier", cyclic, fourier.pays, fourier.build, fourier.growth),
 )
-"""Those with the fewest products first.
+"""Those of a form with the fewest products first.
 
-winograd N: F(N x N, 3 x 3) and, of the gradient of a filter, F(3 x 3, N x N)."""
+winograd N: F(N x N, 3 x 3) and, of the gradient of a filter, F(3 x 3, N x N). fourier: of a cyclic convolution."""
 
-BY_NAME: Mapping[str, Algorithm] = {a.name: a for a in ALGORITHMS}
+BY_NAME: Mapping[str, Algorithm[Any]] = {a.name: a for a in ALGORITHMS}
 
 
 @dataclass(frozen=True)
@@ -87,7 +102,7 @@ class UseAlgorithm(Rewrite):
     """by digest"""
 
     def match(self, editor: Editor, t: Compute) -> Iterator[Match]:
-        if isinstance(correlation(t.definition), Correlation) and self._is_meant(t.definition):
+        if not isinstance(BY_NAME[self.name].form(t.definition), str) and self._is_meant(t.definition):
             yield Match((t,))
 
     def legal(self, editor: Editor, match: Match) -> Verdict:
@@ -95,20 +110,13 @@ class UseAlgorithm(Rewrite):
 
     def apply(self, editor: Editor, match: Match) -> Edit:
         (t,) = match.tensors
-        return {t: replacement(BY_NAME[self.name], t, editor.inputs(t))}
+        return {t: BY_NAME[self.name].replacement(t, editor.inputs(t))}
 
     def _is_meant(self, definition: Definition) -> bool:
         return self.definitions is None or definition.digest in self.definitions
 
 
-def replacement(algorithm: Algorithm, t: Compute, inputs: Sequence[Tensor]) -> Tensor:
-    """The small graph of a legal algorithm for a compute that reads `inputs`."""
-    form = correlation(t.definition)
-    assert isinstance(form, Correlation)
-    return algorithm.built(t, inputs, form)
-
-
-def alternatives(graph: Graph) -> dict[str, tuple[Algorithm, ...]]:
+def alternatives(graph: Graph) -> dict[str, tuple[Algorithm[Any], ...]]:
     """The algorithms that fit, for the digest of each definition that any fits."""
     found = {t.definition.digest: tuple(a for a in ALGORITHMS if a.legal(t.definition).ok) for t in graph.nodes}
     return {digest: fitting for digest, fitting in found.items() if fitting}

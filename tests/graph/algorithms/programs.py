@@ -1,4 +1,4 @@
-"""Correlations in many forms, of any sizes."""
+"""Correlations and cyclic convolutions in many forms, of any sizes."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ import neoflow as nf
 
 @dataclass(frozen=True)
 class Program:
-    """roots over inputs; found: how many of its contractions have windows."""
+    """roots over inputs; found: how many of its contractions have windows, or go round in circles."""
 
     roots: list
     inputs: list
@@ -59,7 +59,51 @@ def groups(draw):
     return Program([nf.expr(text, x=x, w=w)], [x, w], 1)
 
 
-PROGRAMS = (convolution, capsules, lines, groups)
+def circulant(draw):
+    """With its gradients; signs and offsets of both axes are any, and so is the order of dimensions. In float64, since
+    the matrices of transforms are constants of the operands' type."""
+    points, sign, tap_sign = draw(sizes(8, 13)), *(draw(st.sampled_from((1, -1))) for _ in range(2))
+    offset, ahead = draw(sizes(0, 9)), draw(st.sampled_from((0, 2)))
+    batch, blocks = draw(sizes(12, 16)), draw(sizes(12, 16))
+    x = nf.placeholder((points, batch, 13), "float64", "x")
+    w = nf.placeholder((blocks, 13, points), "float64", "w")
+    j, k = nf.axis(13, "j"), nf.axis(points, "k")
+
+    def body(b, i, n):
+        return nf.sum(x[(k + ahead) % points, b, j] * w[i, j, (sign * n + tap_sign * k + offset) % points], axis=[j, k])
+
+    y = nf.compute((batch, blocks, points), body)
+    g = nf.placeholder(y.shape, "float64", "g")
+    return Program([y, *nf.vjp(y, [x, w], g)], [x, w, g], 3)
+
+
+def tori(draw):
+    """Two circles at once, in both of which the same operand is gone round, or either of them."""
+    n, m, is_crossed = draw(sizes(7, 9)), draw(sizes(6, 8)), draw(st.booleans())
+    x, w = nf.placeholder((14, 9, n, m), "float64", "x"), nf.placeholder((12, 9, n, m), "float64", "w")
+    c, k, l = nf.axis(9, "c"), nf.axis(n, "k"), nf.axis(m, "l")
+
+    def body(b, o, p, q):
+        first, second = ((q - l) % m, l) if is_crossed else (l, (q - l) % m)
+        return nf.sum(x[b, c, k, first] * w[o, c, (p - k) % n, second], axis=[c, k, l])
+
+    return Program([nf.compute((14, 12, n, m), body)], [x, w], 1)
+
+
+def rings(draw):
+    """Windows along one axis, a circle along another, and an axis that all have."""
+    points = draw(sizes(9, 12))
+    x, w = nf.placeholder((2, 20, 7, points), "float64", "x"), nf.placeholder((2, 12, 3, 7, points), "float64", "w")
+    c, r, k = nf.axis(7, "c"), nf.axis(3, "r"), nf.axis(points, "k")
+
+    def body(g, p, o, n):
+        return nf.sum(x[g, p + r, c, (n + k) % points] * w[g, o, r, c, k], axis=[c, r, k])
+
+    return Program([nf.compute((2, 18, 12, points), body)], [x, w], 1)
+
+
+CORRELATIONS = (convolution, capsules, lines, groups)
+CYCLIC = (circulant, tori, rings)
 
 
 def sizes(low, high):

@@ -7,8 +7,19 @@ from hypothesis import strategies as st
 
 import neoflow as nf
 from neoflow.graph import Editor, make_graph, optimize, sites
-from neoflow.graph.algorithms import ALGORITHMS, BY_NAME, DIRECT, UseAlgorithm, alternatives, correlation, use
-from tests.graph.algorithms.programs import PROGRAMS, arrays
+from neoflow.graph.algorithms import (
+    ALGORITHMS,
+    BY_NAME,
+    DIRECT,
+    UseAlgorithm,
+    alternatives,
+    correlation,
+    cyclic,
+    use,
+)
+from tests.graph.algorithms.programs import CORRELATIONS, CYCLIC, arrays
+
+CASES = [(p, a.name) for a in ALGORITHMS for p in {correlation: CORRELATIONS, cyclic: CYCLIC}[a.form]]
 
 
 def values(graph, feeds):
@@ -30,8 +41,7 @@ def law(program, name, data, seed):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9 * max(1.0, abs(b).max()))
 
 
-@pytest.mark.parametrize("name", BY_NAME)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+@pytest.mark.parametrize(("program", "name"), CASES)
 @given(data=st.data(), seed=st.integers(0, 1000))
 @settings(max_examples=1, deadline=None, derandomize=True)
 def test_values_stay(program, name, data, seed):
@@ -39,8 +49,7 @@ def test_values_stay(program, name, data, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BY_NAME)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+@pytest.mark.parametrize(("program", "name"), CASES)
 @given(data=st.data(), seed=st.integers(0, 1000))
 @settings(max_examples=15, deadline=None)
 def test_values_stay_at_many_sizes(program, name, data, seed):
@@ -118,8 +127,56 @@ def test_the_transform_of_an_image_serves_the_gradient_of_the_filter_too():
     assert sum(t.name.endswith("_image") for t in after.nodes) == 1
 
 
+def going_round(x=(16, 12, 20), w=(16, 12, 20), index=lambda n, k: (n - k) % 20, dtype="float32"):
+    """A product with blocks that are circulant, over x [b, j, k] and w [i, j, k]."""
+    x, w = nf.placeholder(x, dtype, "x"), nf.placeholder(w, dtype, "w")
+    j, k = nf.axis(x.shape[1], "j"), nf.axis(x.shape[2], "k")
+    shape = x.shape[0], w.shape[0], 20
+    return nf.compute(shape, lambda b, i, n: nf.sum(x[b, j, k] * w[i, j, index(n, k)], axis=[j, k])), x, w
+
+
+@pytest.mark.parametrize(
+    ("index", "reason"),
+    [
+        (lambda n, k: n, "no operand goes round"),
+        (lambda n, k: (n - 3 * k) % 20, "no operand goes round"),
+        (lambda n, k: (n - k) % 19, "no operand goes round"),
+        (lambda n, k: n - k + 20, "no operand goes round"),
+        (lambda n, k: (n - k) % 20, None),
+        (lambda n, k: (19 * n + k + 7) % 20, None),
+    ],
+)
+def test_what_goes_round_is_found_by_its_index(index, reason):
+    y, x, w = going_round(w=(16, 12, 40 if reason else 20), index=index)
+    form = cyclic(optimize(make_graph([y], [x, w])).nodes[-1].definition)
+    assert (form == reason) if reason else form.points == 20
+
+
+def test_what_leaves_hardly_fewer_products_is_refused():
+    found = verdict("fourier", *going_round(x=(2, 12, 20)))
+    assert not found.ok and found.reason == "11 frequencies of 20 points leave 0.89 of its products, of 0.75 at most"
+    assert verdict("fourier", *going_round()).reason == "11 frequencies of 20 points leave 0.41 of its products"
+
+
+def test_what_would_take_a_huge_matrix_is_refused():
+    x, w = nf.placeholder((64, 4098), name="x"), nf.placeholder((64, 4098), name="w")
+    k = nf.axis(4098)
+    y = nf.compute((64, 64, 4098), lambda b, i, n: nf.sum(x[b, k] * w[i, (n - k) % 4098], axis=k))
+    assert "67207200 bytes, of 67108864 at most" in verdict("fourier", y, x, w).reason
+
+
+def test_one_transform_serves_a_gradient_and_the_value():
+    """Of x the value's and the filter's, of the cotangent both gradients'."""
+    y, x, w = going_round()
+    g = nf.placeholder(y.shape, name="g")
+    graph = optimize(make_graph([y, *nf.vjp(y, [x, w], g)], [x, w, g]))
+    after, _ = use(graph, dict.fromkeys(alternatives(graph), "fourier"))
+    assert len(graph.nodes) == 3 and len(after.nodes) == 3 * 4 - 1
+    assert len({c.digest for c in after.constants}) == len(after.constants)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: a.name)
+@pytest.mark.parametrize("algorithm", [a for a in ALGORITHMS if a.form is correlation], ids=lambda a: a.name)
 def test_roundings_are_within_the_stated_multiple(algorithm):
     """Of the bound of a sum of n terms, n u max|x| max|w| for each result, in float32 against float64."""
     rng = np.random.default_rng(0)
@@ -136,3 +193,28 @@ def test_roundings_are_within_the_stated_multiple(algorithm):
     for a, b, (left, right, terms) in zip(found, values(graph, feeds), sizes, strict=True):
         bound = terms * 2.0**-24 * abs(feeds[left]).max() * abs(feeds[right]).max()
         assert abs(a - b).max() <= growth * bound
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("points", [20, 64, 255])
+@pytest.mark.parametrize("blocks", [2, 12])
+def test_roundings_of_transforms_are_within_the_stated_multiple(points, blocks):
+    """The same, of numbers whose transforms are as large as they may be too: all of one sign."""
+    rng = np.random.default_rng(0)
+    x, w = nf.placeholder((12, blocks, points), name="x"), nf.placeholder((14, blocks, points), name="w")
+    j, k = nf.axis(blocks, "j"), nf.axis(points, "k")
+    y = nf.compute((12, 14, points), lambda b, i, n: nf.sum(x[b, j, k] * w[i, j, (n - k) % points], axis=[j, k]))
+    g = nf.placeholder(y.shape, name="g")
+    graph = optimize(make_graph([y, *nf.vjp(y, [x, w], g)], [x, w, g]))
+    fitting = {d: "fourier" for d, those in alternatives(graph).items() if BY_NAME["fourier"] in those}
+    after, _ = use(graph, fitting)
+    assert fitting
+    compiled = nf.compile(list(after.outputs), [x, w, g])
+    growth = max(BY_NAME["fourier"].rounding(t.definition) for t in graph.nodes if t.definition.digest in fitting)
+    sizes = [(w, x, blocks * points), (g, w, 14 * points), (g, x, 12 * points)]
+    for draw in (rng.standard_normal, rng.random):
+        feeds = {t: draw(t.shape).astype("float32") for t in (x, w, g)}
+        found = compiled(*feeds.values())
+        for a, b, (left, right, terms) in zip(found, values(graph, feeds), sizes, strict=True):
+            bound = terms * 2.0**-24 * abs(feeds[left]).max() * abs(feeds[right]).max()
+            assert abs(a - b).max() <= growth * bound
