@@ -17,7 +17,7 @@ class Limits:
 
     trials: candidates measured. seconds: since it began. patience: candidates measured since the best became better.
     rounding: of a program; how many times larger than a plain sum's the roundings of an algorithm for contractions may
-    be (docs/numbers.md): the default lets in Winograd's F(2x2, 3x3), 256 F(4x4, 3x3), 1 none.
+    be (docs/numbers.md): the default lets in Winograd's F(2x2, 3x3), 256 F(4x4, 3x3), 1 neither.
     Raises `ConfigError` for what is not positive.
     """
 

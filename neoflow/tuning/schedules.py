@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from neoflow.errors import ConfigError, shown
@@ -214,22 +215,23 @@ def algorithms(
     if limits is None or not choosing.candidates(graph, limits.rounding):
         choices = choosing.choose(graph, recorded)
         return Algorithms(choosing.applied(graph, choices), choices)
-    end = time.monotonic() + _seconds_for(limits)
+    end, unknown = time.monotonic() + _seconds_for(limits), _unknown(graph, limits, target, kept)
     with nullcontext(measurer) if measurer is not None else Measurer() as measure:
-        ahead = Ahead(measure, target, _unknown(graph, limits, target, kept))
+        ahead = Ahead(measure, target, unknown)
         measured = choosing.measured(ahead, kept, target)
-
-        def cost(kernel: Subgraph) -> float | None:
-            return (measured if time.monotonic() < end else recorded)(kernel)
-
-        choices = choosing.choose(graph, cost, limits.rounding)
+        for kernel in unknown:
+            if time.monotonic() < end:
+                measured(kernel)
         ahead.forget()
+    choices = choosing.choose(graph, recorded, limits.rounding)
     return Algorithms(choosing.applied(graph, choices), choices)
 
 
 def _unknown(graph: Graph, limits: Limits, target: Target, kept: Records) -> dict[Subgraph, Schedule]:
-    """The kernels of algorithms of which nothing is known, and their default schedules."""
-    those = (c for several in choosing.candidates(graph, limits.rounding).values() for c in several)
+    """The kernels of algorithms of which nothing is known, and their default schedules: of all contractions directly,
+    then by the first other algorithm, and so on, so that the best of each are known when the time is over."""
+    several = choosing.candidates(graph, limits.rounding).values()
+    those = (c for turn in zip_longest(*several) for c in turn if c is not None)
     kernels = dict.fromkeys(kernel for c in those for kernel in c.kernels)
     return {k: default_schedule(k, target) for k in kernels if not kept.trials(k, target)}
 

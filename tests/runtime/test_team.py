@@ -137,6 +137,29 @@ def test_threads_that_called_leave_nothing_behind(program):
     assert len(os.listdir("/proc/self/task")) <= before
 
 
+def test_threads_do_not_sleep_in_the_gap_that_python_leaves_between_two_steps():
+    """Counted by the system: a sleep is given up by a thread itself, a yield is not. Where others have the cores the
+    gap is longer, so several attempts are made."""
+    code = """
+        import time
+        from pathlib import Path
+        def sleeps():
+            texts = [p.read_text() for p in Path("/proc/self/task").glob("*/status")]
+            return sum(int(t.split("\\nvoluntary_ctxt_switches:")[1].split()[0]) for t in texts)
+        def in_turn(gap):
+            before = sleeps()
+            for _ in range(20):
+                end = time.perf_counter() + gap
+                while time.perf_counter() < end:
+                    pass
+                step(a)
+            return sleeps() - before
+        print(min(in_turn(2e-4) for _ in range(25)), max(in_turn(1e-2) for _ in range(3)))
+    """
+    short, long = map(int, child(code, NEOFLOW_THREADS="2").split())
+    assert short <= 10 < long
+
+
 def test_a_process_with_more_threads_than_cores_ends():
     code = """
         import time

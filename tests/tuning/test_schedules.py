@@ -15,6 +15,7 @@ from neoflow.loops import default_schedule
 from neoflow.pipeline import compile_program, resolve_target
 from neoflow.trace import listening
 from neoflow.tune import Trial
+from neoflow.tuning.choosing import candidates
 from neoflow.tuning.kept import records_in
 
 RNG = np.random.default_rng(5)
@@ -103,6 +104,25 @@ def test_contractions_are_computed_by_the_fastest_algorithm_that_was_measured(ow
     told = later.explain("algorithms")
     assert told.count("winograd 2, at most") == 3 and "times the direct sum's roundings (direct " in told
     agrees(later, outputs, inputs)
+
+
+def test_each_contraction_is_measured_by_its_first_algorithms_before_any_by_its_last(own_cache):
+    outputs, inputs = convolution(8, 8)
+    graph, target, asked = optimize(make_graph(outputs, inputs)), resolve_target("cpu"), []
+
+    class Listening(Products):
+        def __call__(self, subgraph, target, schedules, deadline=None):
+            asked.append(subgraph.digest)
+            return super().__call__(subgraph, target, schedules, deadline)
+
+    tuning.algorithms(graph, target, nf.tune.Limits(seconds=60), own_cache, Listening())
+    by_rank = [{k.digest for c in rank for k in c.kernels} for rank in zip(*candidates(graph).values(), strict=True)]
+    places = [
+        [n for n, digest in enumerate(asked) if digest in kernels - before]
+        for kernels, before in zip(by_rank, [set(), by_rank[0], by_rank[0] | by_rank[1]], strict=True)
+    ]
+    assert len(places) == 3 and all(places)
+    assert max(places[0]) < min(places[1]) and max(places[1]) < min(places[2])
 
 
 @pytest.mark.slow

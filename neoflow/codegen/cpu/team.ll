@@ -7,7 +7,8 @@
 ;
 ; Regions are numbered through the life of the team. What changes carries the number of its region in its upper 48 bits, so
 ; that nothing is set back between two regions, and a thread that comes late finds numbers above its own and passes on.
-; Who waits spins for a while, then sleeps (futex).
+; Who waits spins for a while, then sleeps (futex); between two steps it first goes on looking whenever nobody else wants
+; the core.
 ;
 ;   team       0 generation: odd while a step runs    8 program   16 number of its first region    24 threads   28 stop
 ;             32 whether the team is taken   40 number of the next step's first region   48 threads asleep between steps
@@ -30,6 +31,12 @@ define internal void @sleep_on(ptr %word, i32 %seen) {
 
 define internal void @wake_all(ptr %word) {
   %r = call i64 (i64, ...) @syscall(i64 202, ptr %word, i64 129, i64 2147483647, ptr null, ptr null, i64 0)
+  ret void
+}
+
+; Lets whoever else wants the core have it.
+define internal void @step_back() {
+  %r = call i64 (i64, ...) @syscall(i64 24)
   ret void
 }
 
@@ -456,7 +463,11 @@ again:
   %now = call i64 @llvm.readcyclecounter()
   %spent = sub i64 %now, %start
   %long = icmp ugt i64 %spent, SPIN_CYCLES
-  br i1 %long, label %tired, label %spin
+  br i1 %long, label %polite, label %spin
+polite:
+  call void @step_back()
+  %longer = icmp ugt i64 %spent, YIELD_CYCLES
+  br i1 %longer, label %tired, label %spin
 tired:
   %n = atomicrmw add ptr %asleep.at, i32 1 seq_cst
   %g2 = load atomic i64, ptr %team seq_cst, align 8

@@ -13,8 +13,12 @@ from neoflow.codegen.cpu.entry import c_function
 from neoflow.codegen.keys import digest, program_digest
 
 SPIN_CYCLES = 150_000
-"""How long a thread spins before it sleeps: about 50 us, ten times what it takes to be woken up, and little enough that
-a neighbour's threads do not miss the core."""
+"""How long a thread spins: about 50 us, ten times what it takes to be woken up on a core that is awake, and little
+enough that a neighbour's threads do not miss it."""
+YIELD_CYCLES = 3_000_000
+"""How long it goes on between two steps, with a yield between two looks: about 1 ms. A core that nobody wants goes to
+sleep itself, a virtual one most of all, and takes hundreds of microseconds to come back, as long as a small step; what
+runs between two steps, in Python say, takes less than this."""
 
 FUNCTIONS = {
     "run": ("handle", "handle", "int32"),
@@ -28,7 +32,7 @@ FUNCTIONS = {
 def team_source() -> str:
     """LLVM IR of the team."""
     text = files("neoflow.codegen.cpu").joinpath("team.ll").read_text()
-    return text.replace("SPIN_CYCLES", str(SPIN_CYCLES))
+    return text.replace("SPIN_CYCLES", str(SPIN_CYCLES)).replace("YIELD_CYCLES", str(YIELD_CYCLES))
 
 
 def team_key() -> str:
