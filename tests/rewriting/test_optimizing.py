@@ -7,21 +7,23 @@ import neoflow as nf
 from neoflow import pipeline
 from neoflow.graph import canonicalize, make_graph
 from neoflow.partition import partition
-from neoflow.rewriting.optimizing import Optimizer, own_rules, seconds_of
+from neoflow.rewriting.optimizing import TOO_LITTLE, Optimizer, own_rules, seconds_of
+from neoflow.rewriting.times import Times
 from neoflow.roofs import STATED
 from neoflow.superopt import Limits
 
-X, Z = (nf.placeholder((32, 64), name=n) for n in "xz")
-V, W = (nf.parameter((64, 48), init=np.linspace(s, 1, 64 * 48).reshape(64, 48), name="w") for s in (-1, 0))
+ROWS = 256
+X, Z = (nf.placeholder((ROWS, 512), name=n) for n in "xz")
+V, W = (nf.parameter((512, 384), init=np.linspace(s, 1, 512 * 384).reshape(512, 384), name="w") for s in (-1, 0))
 SUM = X @ V + Z @ V + X @ W + Z @ W
 """(x + z) (v + w)"""
 
 
 def test_an_optimizer_of_kernels():
     graph = canonicalize(make_graph([SUM], [X, Z]))
-    optimizer = Optimizer(Limits(graphs=80), partition, STATED)
+    optimizer = Optimizer(Limits(graphs=200, widest=1.6), partition, Times(STATED))
     found = optimizer(graph)
-    assert len(graph.nodes) == 7 and len(found.graph.nodes) == 3
+    assert len(graph.nodes) == 7 and found.steps
     assert found.after.seconds < found.before.seconds / 2 and found.after.kernels <= found.before.kernels
     assert 0 < found.after.peak <= found.before.peak
     again = optimizer(canonicalize(make_graph([SUM], [X, Z])))
@@ -33,12 +35,12 @@ def test_an_optimizer_of_kernels():
 def test_what_is_too_little_to_be_sure_of():
     """Only the kernels that differ are compared; of equal ones nothing is gained."""
     graph = canonicalize(make_graph([SUM], [X, Z]))
-    found = Optimizer(Limits(graphs=80), partition, STATED)(graph)
-    assert Optimizer(Limits(), partition, STATED).is_sure(graph, found.graph)
-    assert not Optimizer(Limits(), partition, STATED).is_sure(found.graph, graph)
-    left = found.refused()
+    found = Optimizer(Limits(graphs=80), partition, Times(STATED))(graph)
+    assert Optimizer(Limits(), partition, Times(STATED)).is_sure(graph, found.graph)
+    assert not Optimizer(Limits(), partition, Times(STATED)).is_sure(found.graph, graph)
+    left = found.refused(TOO_LITTLE)
     assert left.graph is graph and left.after == left.before and not left.steps
-    assert left.stopped.endswith("the best that was found, is too little to be sure of")
+    assert "the best that was found is too little to be sure of (" in left.stopped
 
 
 def test_seconds():
@@ -51,11 +53,17 @@ def test_seconds():
 @pytest.mark.tvm
 def test_a_compiled_program():
     """The same values but for rounding; explained; off without being asked for."""
-    arrays = [np.random.default_rng(n).standard_normal((32, 64)).astype(np.float32) for n in range(2)]
-    plain, fast = nf.compile(SUM, [X, Z]), nf.compile(SUM, [X, Z], optimize=20)
-    np.testing.assert_allclose(fast(*arrays), plain(*arrays), rtol=1e-4, atol=1e-3)
+    arrays = [np.random.default_rng(n).standard_normal(X.shape).astype(np.float32) for n in range(2)]
+    plain, fast = nf.compile(SUM, [X, Z]), nf.compile(SUM, [X, Z], optimize=8)
+    np.testing.assert_allclose(fast(*arrays), plain(*arrays), rtol=1e-3, atol=2e-2)
     text = fast.explain("optimize")
-    assert "before: " in text and "after: " in text and "matmul_of_add_back at" in text and "stopped: " in text
+    assert (
+        "before: " in text
+        and ", measured " in text
+        and "after: " in text
+        and "add_associative" in text
+        and "stopped: " in text
+    )
     with pytest.raises(nf.ConfigError, match="there is no stage 'optimize'"):
         plain.explain("optimize")
     whole = pipeline._whole(fast.compiled)
@@ -65,12 +73,12 @@ def test_a_compiled_program():
 @pytest.mark.tvm
 def test_a_trainer():
     """Losses of a step are those of the step as it is written."""
-    target = nf.placeholder((32, 48), name="t")
+    target = nf.placeholder((ROWS, 384), name="t")
     chance = np.random.default_rng(0)
     batches = [tuple(chance.standard_normal(t.shape).astype(np.float32) for t in (X, Z, target)) for _ in range(3)]
     losses = []
-    for optimize in (None, 3.0):
-        v, w = (nf.parameter((64, 48), init=np.linspace(s, 1, 64 * 48).reshape(64, 48) / 64, name="w") for s in (-1, 0))
+    for optimize in (None, 2.0):
+        v, w = (nf.parameter(V.shape, init=np.linspace(s, 1, V.size).reshape(V.shape) / 512, name="w") for s in (-1, 0))
         y = X @ v + Z @ v + X @ w + Z @ w
         loss = nf.mean((y - target) ** 2)
         trainer = nf.Trainer(loss, [v, w], inputs=[X, Z, target], progress=False, optimize=optimize)
