@@ -88,6 +88,8 @@ class Optimizer:
         self.measure, self.prepares = measure, prepares
         self.until: float | None = None
         self.found: dict[str, Optimized] = {}
+        self.own: dict[str, Rule] = {}
+        """by name, the rules that follow from the program's own operators"""
 
     def __call__(self, graph: Graph) -> Optimized:
         """The best that is found for a graph in canonical form."""
@@ -97,7 +99,9 @@ class Optimizer:
             return replace(found, written=graph, graph=found.replay(graph))
         if self.limits.seconds is not None and self.until is None:
             self.until = time.monotonic() + self.limits.seconds
-        sites = Sites((*self.rules, *own_rules(graph, self._end(ABOUT))))
+        own = {rule.name: rule for rule in own_rules(graph, self._end(ABOUT))}
+        self.own |= own
+        sites = Sites((*self.rules, *own.values()))
         changed = [p for p, _ in graph.updates]
         estimate = Estimate(self.divide, self.times, self.without, changed, self.prepares)
         before = estimate.whole(graph)
