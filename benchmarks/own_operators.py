@@ -57,7 +57,7 @@ def circulant(x: nf.Tensor, w: nf.Tensor) -> nf.Tensor:
     return nf.expr(f"y[b,i,p] = sum(w[i,j,(p - q + {n}) % {n}] * x[b,j,q])", extents={"p": n}, x=x, w=w)
 
 
-def block_circulant(batch: int = 32, blocks: int = 8, size: int = 64) -> Program:
+def block_circulant(batch: int = 256, blocks: int = 8, size: int = 64) -> Program:
     """A layer with an adapter beside it, and its input's twin: c(x, w) + c(x, v) + c(z, w) + c(z, v)."""
     x, z = (nf.placeholder((batch, blocks, size), name=n) for n in "xz")
     w, v = (nf.parameter((blocks, blocks, size), name=n) for n in "wv")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
+from neoflow.expr.tensor import Definition
 from neoflow.graph import is_contraction
+from neoflow.graph.cost import PACKED, STORED, sides
 from neoflow.partition import Subgraph, cost_of
 from neoflow.roofs import Roofs
 
@@ -31,9 +33,15 @@ class Times:
     def __call__(self, kernel: Subgraph) -> float:
         """Of a call."""
         if kernel.digest not in self._seconds:
-            measured, thought = self.measured(kernel), cost_of(kernel).seconds(self._roofs)
-            self._seconds[kernel.digest] = thought * self._factor(kernel) if measured is None else measured
+            measured = self.measured(kernel)
+            guess = self.thought(kernel) * self._factor(kernel) if measured is None else measured
+            self._seconds[kernel.digest] = guess
         return self._seconds[kernel.digest]
+
+    def thought(self, kernel: Subgraph) -> float:
+        """By the roofs, and for what packing the sides of a contraction and ending its tiles take beside that."""
+        contractions = (node.definition for node in kernel.nodes if is_contraction(node.definition))
+        return cost_of(kernel).seconds(self._roofs) + sum(map(_beside_products, contractions))
 
     def measured(self, kernel: Subgraph) -> float | None:
         """What it took; None where nobody knows."""
@@ -51,7 +59,7 @@ class Times:
                 new += 1
             seconds = self.measured(kernel)
             if seconds is not None and seconds > 0:
-                ratio = seconds / cost_of(kernel).seconds(self._roofs)
+                ratio = seconds / self.thought(kernel)
                 self._longer[_multiplies(kernel)].append(math.log(ratio))
         self._seconds.clear()
         return new
@@ -65,3 +73,7 @@ class Times:
 
 def _multiplies(kernel: Subgraph) -> bool:
     return any(is_contraction(node.definition) for node in kernel.nodes)
+
+
+def _beside_products(contraction: Definition) -> float:
+    return (sides(contraction) or 0) / PACKED + math.prod(contraction.shape) / STORED
