@@ -12,7 +12,7 @@ from neoflow.expr.tensor import Constant, Tensor
 from neoflow.graph import Graph
 from neoflow.partition.calls import Call, KernelCall, View
 
-MOST_PREPARED = 2
+MOST = 2
 """Bytes that a call may make of each that it reads: they stay in memory as long as the program does."""
 
 
@@ -26,7 +26,7 @@ def prepared_first(graph: Graph, calls: Sequence[Call], views: Mapping[Tensor, V
     for call in calls:
         bases = {views[t].base if t in views else t for t in call.inputs}
         is_own = not any(t in roots or t in views for t in call.outputs)
-        is_small = sum(t.nbytes for t in call.outputs) <= MOST_PREPARED * sum(t.nbytes for t in bases)
+        is_small = sum(t.nbytes for t in call.outputs) <= MOST * sum(t.nbytes for t in bases)
         is_known = all(isinstance(b, Constant) for b in bases)
         if isinstance(call, KernelCall) and is_own and is_small and not is_known and bases <= lasting:
             first.append(call)

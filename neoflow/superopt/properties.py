@@ -51,12 +51,16 @@ class Property:
 
 def properties(family: Family) -> tuple[Property, ...]:
     """Every property of a family that is proved."""
-    found = []
+    return tuple(each_property(family))
+
+
+def each_property(family: Family) -> Iterator[Property]:
+    """`properties` one by one, for who has not the time for all: a proof may take a second."""
     for p in _stated(family):
         proofs = [proof for s in p.statements if isinstance(proof := prove(s), Proof)]
         if len(proofs) == len(p.statements):
-            found.append(replace(p, proofs=tuple(proofs)))
-    return (*found, *_of_form(family))
+            yield replace(p, proofs=tuple(proofs))
+    yield from _of_form(family)
 
 
 # ------------------------------------------------------------------------------------------- operators that rules need
