@@ -19,7 +19,7 @@ from neoflow.architectures import GPU_KINDS, NEWEST, gpu_target, has_tf32
 from neoflow.building import find_kernels, load
 from neoflow.caller import caller
 from neoflow.devices import device, parameter_store
-from neoflow.errors import CodegenError, ConfigError, RuntimeFault
+from neoflow.errors import CodegenError, ConfigError, NeoflowError, RuntimeFault
 from neoflow.expr.tensor import Parameter, Placeholder, Tensor, topological
 from neoflow.graph import MIXED, TF32, Graph, make_graph
 from neoflow.kernel import Kernel
@@ -207,7 +207,10 @@ def _judge(optimizer: Optimizer, before: Compiled, after: Compiled) -> None:
     for c in (before, after):
         loaded = load(c.kernels, c.modules, place, config.load())
         pair.append(Function(c, loaded, ParameterStore(place), place, c.target.threads))
-    optimizer.judge(in_turns(pair, place, optimizer.left))
+    try:
+        optimizer.judge(in_turns(pair, place, optimizer.left))
+    except NeoflowError as error:
+        optimizer.refuse(f"it could not be timed: {error.message}")
 
 
 def _compiled(
@@ -402,8 +405,9 @@ def compile(
     memory: the most bytes that a call may take, of parameters, inputs, outputs and all in between: 2147483648, "2GiB".
     What there is no room to keep is computed again where it is read, by the same kernels, so that every bit stays;
     `f.explain("memory")` has what, and its price. optimize: search for so many seconds for a faster equal graph, by
-    rules that are proved (`neoflow rules list`); sums may be rounded otherwise; `f.explain("optimize")` has the graph
-    before and after, and what it is thought to gain. Raises `GraphError`, `CodegenError`, `ConfigError`.
+    rules that are proved (`neoflow rules list`), and take it where a call is measured to be faster; sums may be rounded
+    otherwise; `f.explain("optimize")` has the graph before and after, and what it gains, estimated and measured.
+    Raises `GraphError`, `CodegenError`, `ConfigError`.
     """
     roots = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     given = [inputs] if isinstance(inputs, Tensor) else list(inputs)

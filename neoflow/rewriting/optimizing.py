@@ -130,11 +130,13 @@ class Optimizer:
         """Tell what a call of the whole program took before and after; where it did not become faster, nothing is
         changed."""
         before, after = measured
-        is_faster = after < (1 - FASTER) * before
-        said = f"measured, a call took {before * 1e6:.6g} us before and {after * 1e6:.6g} us after"
-        for key, found in self.found.items():
-            kept = replace(found, measured=(before, after))
-            self.found[key] = kept if is_faster or not found.moves else kept.refused(said)
+        self.found = {key: replace(found, measured=(before, after)) for key, found in self.found.items()}
+        if after >= (1 - FASTER) * before:
+            self.refuse(f"measured, a call took {before * 1e6:.6g} us before and {after * 1e6:.6g} us after")
+
+    def refuse(self, why: str) -> None:
+        """Take nothing that was found."""
+        self.found = {key: found.refused(why) if found.moves else found for key, found in self.found.items()}
 
     @property
     def has_found(self) -> bool:
