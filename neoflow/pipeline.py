@@ -19,7 +19,7 @@ from neoflow.architectures import GPU_KINDS, NEWEST, gpu_target, has_tf32
 from neoflow.building import find_kernels, load
 from neoflow.caller import caller
 from neoflow.devices import device, parameter_store
-from neoflow.errors import CodegenError, ConfigError, RuntimeFault
+from neoflow.errors import CodegenError, ConfigError, NeoflowError, RuntimeFault
 from neoflow.expr.tensor import Parameter, Placeholder, Tensor, topological
 from neoflow.graph import MIXED, TF32, Graph, make_graph
 from neoflow.kernel import Kernel
@@ -32,10 +32,22 @@ from neoflow.measure.measurer import Pool
 from neoflow.nn.form import unkept
 from neoflow.partition import KernelCall, flattened, order_calls, prepared_first
 from neoflow.recompute import Fitted, Program, bytes_of, fit
-from neoflow.rewriting import PREPARED, Optimizer, divided, left_out, mapped, optimizer_for, rewritten
+from neoflow.rewriting import (
+    PREPARED,
+    Optimizer,
+    divided,
+    in_turns,
+    left_out,
+    mapped,
+    optimizer_for,
+    rewritten,
+    seconds_of,
+)
 from neoflow.runtime.function import Elsewhere, Function
 from neoflow.runtime.plan import Plan
 from neoflow.runtime.records import Module
+from neoflow.runtime.store import ParameterStore
+from neoflow.superopt import Rule
 from neoflow.target import Target, cpu_target
 from neoflow.trace import Trace, shown
 from neoflow.tune import Limits
@@ -138,19 +150,67 @@ def compile_program(
     fleet: str | None = None,
     memory: str | int | None = None,
     optimize: float | None = None,
+    rules: Sequence[Rule] = (),
+    seed: int = 0,
 ) -> Compiled:
     """Run every stage and build what the cache lacks. fleet: whose machines measure for a search, see
-    `measure.fleet`. memory, optimize: see `compile`."""
+    `measure.fleet`. memory, optimize: see `compile`; rules: proved ones besides those that come along; seed: of the
+    order in which they are tried."""
     pool: Callable[[Target], Pool] = Here if fleet is None else partial(Fleet, address=fleet)
     machine, limits = resolve_target(target), tuning.limits_of(tune)
     limit = None if memory is None else bytes_of(memory)
     check_precision(precision, target)
-    optimizer = optimizer_for(machine, optimize, left_out())
     begun = time.monotonic()
-    with tuning.measuring(machine, limits, pool) as measurer:
-        return _compiled(
-            outputs, inputs, updates, machine, precision, limits, measurer, begun, limit, optimizer=optimizer
-        )
+    make = partial(_compiled, outputs, inputs, updates, machine, precision)
+    with tuning.measuring(machine, limits or measured_within(machine, optimize), pool) as measurer:
+        optimizer = optimizer_of(machine, optimize, measurer, limit is None, rules, seed)
+        if optimizer is not None and machine.device == "cpu":
+            tried = make(None, None, begun, limit, optimizer=optimizer)
+            if optimizer.has_found:
+                _judge(optimizer, make(None, None, begun, limit), tried)
+            elif limits is None:
+                return tried
+            begun = time.monotonic()
+        return make(limits, measurer if limits is not None else None, begun, limit, optimizer=optimizer)
+
+
+def optimizer_of(
+    target: Target,
+    optimize: float | None,
+    measurer: Measurer | None = None,
+    prepares: bool = True,
+    rules: Sequence[Rule] = (),
+    seed: int = 0,
+) -> Optimizer | None:
+    """What searches for faster graphs with what this machine knows of kernels; see `optimizer_for`."""
+    without, folder = left_out(), config.load().cache_dir
+    known = tuning.known_seconds(target, folder)
+    measure = None if measurer is None else tuning.default_seconds(target, measurer)
+    is_prepared = prepares and target.device == "cpu" and PREPARED not in without
+    return optimizer_for(target, optimize, without, rules, seed, known, measure, is_prepared)
+
+
+def measured_within(target: Target, optimize: float | None) -> Limits | None:
+    """Within what kernels are measured for a search for faster graphs; None where there is no time for it."""
+    seconds = seconds_of(optimize)
+    return Limits(seconds=seconds) if seconds is not None and seconds >= MEASURED and target.device == "cpu" else None
+
+
+MEASURED = 10.0
+"""Seconds of `optimize` from which kernels are measured: the workers that do take two to come up."""
+
+
+def _judge(optimizer: Optimizer, before: Compiled, after: Compiled) -> None:
+    """Time the whole program beside the one that was written, on parameters of their own."""
+    place = device(before.target)
+    pair = []
+    for c in (before, after):
+        loaded = load(c.kernels, c.modules, place, config.load())
+        pair.append(Function(c, loaded, ParameterStore(place), place, c.target.threads))
+    try:
+        optimizer.judge(in_turns(pair, place, optimizer.left))
+    except NeoflowError as error:
+        optimizer.refuse(f"it could not be timed: {error.message}")
 
 
 def _compiled(
@@ -345,8 +405,9 @@ def compile(
     memory: the most bytes that a call may take, of parameters, inputs, outputs and all in between: 2147483648, "2GiB".
     What there is no room to keep is computed again where it is read, by the same kernels, so that every bit stays;
     `f.explain("memory")` has what, and its price. optimize: search for so many seconds for a faster equal graph, by
-    rules that are proved (`neoflow rules list`); sums may be rounded otherwise; `f.explain("optimize")` has the graph
-    before and after, and what it is thought to gain. Raises `GraphError`, `CodegenError`, `ConfigError`.
+    rules that are proved (`neoflow rules list`), and take it where a call is measured to be faster; sums may be rounded
+    otherwise; `f.explain("optimize")` has the graph before and after, and what it gains, estimated and measured.
+    Raises `GraphError`, `CodegenError`, `ConfigError`.
     """
     roots = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     given = [inputs] if isinstance(inputs, Tensor) else list(inputs)

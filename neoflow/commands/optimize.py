@@ -24,12 +24,20 @@ def optimize(
         Path | None, typer.Option("--rules", metavar="FILE", help="Proved rules besides those that come with neoflow.")
     ] = None,
     target: TargetName = "cpu",
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write every step with a picture of its rule.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Search for a faster graph of a model, and print what was done to it and what that is thought to gain."""
+    """Search for a faster graph of a model, and print what was done to it and what that gains, estimated and
+    measured."""
+    from neoflow.report.derivation import derivation_page
+    from neoflow.report.html import write_page
     from neoflow.report.optimized import optimized
 
     parts = optimized(model, batch, mode.value, seconds, seed, rules, target)
+    if html is not None:
+        write_page(html, derivation_page(f"{model}, {mode.value}", parts))
     if as_json:
         print_json({"model": model, "mode": mode.value, "parts": [_entry(part) for part in parts]})
         return
@@ -44,4 +52,4 @@ def _entry(part: Optimized) -> dict[str, Any]:
     costs = {"before": asdict(part.before), "after": asdict(part.after)}
     counts = {"graphs": part.graphs, "pieces": part.pieces, "stopped": part.stopped}
     steps = [{"rule": s.rewrite.name, "at": s.name, "drawing": s.rewrite.drawing} for s in part.steps]
-    return {**costs, **counts, "steps": steps}
+    return {**costs, **counts, "measured": part.measured, "steps": steps}

@@ -13,7 +13,7 @@ facts, pieces
 """
 
 from neoflow.graph.edit import Editor
-from neoflow.graph.engine import Limits, Pass, run
+from neoflow.graph.engine import Limits, Pass, go_on, run
 from neoflow.graph.facts import contiguous_offset, is_contraction, is_move, own_indices, points, reads_at_own_point
 from neoflow.graph.graph import Graph, make_graph, same_graph
 from neoflow.graph.known import Known, evaluate_constants
@@ -55,6 +55,7 @@ __all__ = [
     "contiguous_offset",
     "evaluate_constants",
     "factors",
+    "go_on",
     "is_contraction",
     "is_move",
     "make_graph",

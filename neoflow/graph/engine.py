@@ -58,11 +58,22 @@ def run(graph: Graph, what: Pass, choose: Choose = first, limits: Limits | None 
     left: so the time follows the size of the graph and the number of steps.
     """
     editor = Editor(graph.roots, graph.order)
+    most = (limits or Limits()).steps * len(graph.nodes) + 100
+    derivation = _run(editor, what, _Queue(editor, graph.nodes), choose, most)
+    return (graph.with_roots(editor.finish()) if derivation.steps else graph), derivation
+
+
+def go_on(editor: Editor, what: Pass, computes: Sequence[Compute], choose: Choose = first) -> Derivation:
+    """`run` in a graph on which the pass had nothing to do before these, what `Editor.replace` gives, were touched."""
+    queue = _Queue(editor, ())
+    queue.push(computes)
+    return _run(editor, what, queue, choose, Limits().steps * len(computes) + 100)
+
+
+def _run(editor: Editor, what: Pass, queue: _Queue, choose: Choose, most: int) -> Derivation:
     steps: list[Step] = []
     refused: dict[Step, None] = {}
     touched: set[int] = set()
-    queue = _Queue(editor, graph.nodes)
-    most = (limits or Limits()).steps * len(graph.nodes) + 100
     stopped = "nothing is left to rewrite"
 
     def step(site: Site) -> Step:
@@ -92,8 +103,7 @@ def run(graph: Graph, what: Pass, choose: Choose = first, limits: Limits | None 
         touched.update(map(editor.number, new))
         queue.push(new)
         queue.push([t])
-    derivation = Derivation(tuple(steps), tuple(refused), stopped)
-    return (graph.with_roots(editor.finish()) if steps else graph), derivation
+    return Derivation(tuple(steps), tuple(refused), stopped)
 
 
 class _Queue:

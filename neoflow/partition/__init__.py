@@ -23,11 +23,13 @@ from neoflow.partition.engine import RULES, partition
 from neoflow.partition.looped import Loop, flattened
 from neoflow.partition.order import order_calls
 from neoflow.partition.overwrite import can_overwrite, is_shared
+from neoflow.partition.prepared import MOST as MOST_PREPARED
 from neoflow.partition.prepared import prepared_first
 from neoflow.partition.subgraph import Node, Subgraph, Value
 from neoflow.verdict import Verdict
 
 __all__ = [
+    "MOST_PREPARED",
     "RULES",
     "Cost",
     "Decision",

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from neoflow.graph import make_graph
 from neoflow.models import build_model
-from neoflow.pipeline import resolve_target
-from neoflow.rewriting import divided, left_out
-from neoflow.rewriting.optimizing import optimizer_for
+from neoflow.pipeline import compile_program, optimizer_of, resolve_target
+from neoflow.rewriting import divided
 from neoflow.superopt import Optimized, rules_in
 from neoflow.trace import Trace
 from neoflow.train.step import program
@@ -29,10 +28,14 @@ def optimized(
     rules: a file of proved ones, besides those that come along. Raises `ConfigError`, `TextError`.
     """
     model = build_model(name, batch)
-    asked = program(model) if mode == "train" else ([model.scores], [model.x], None)
+    outputs, inputs, updates = program(model) if mode == "train" else ([model.scores], [model.x], None)
     more = () if rules is None else rules_in(rules).rules
     device = resolve_target(target)
-    optimizer = optimizer_for(device, seconds, left_out(), more, seed)
+    if device.device == "cpu":
+        compiled = compile_program(outputs, inputs, updates, target, optimize=seconds, rules=more, seed=seed)
+        assert compiled.optimizer is not None
+        return tuple(compiled.optimizer.found.values())
+    optimizer = optimizer_of(device, seconds, rules=more, seed=seed)
     assert optimizer is not None
-    divided(make_graph(*asked), Trace(), device, "fp32", None, None, optimizer)
+    divided(make_graph(outputs, inputs, updates), Trace(), device, "fp32", None, None, optimizer)
     return tuple(optimizer.found.values())

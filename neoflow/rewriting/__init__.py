@@ -1,6 +1,7 @@
 """The graph of a program made fast: its passes, what its contractions are computed by, layouts, and its kernels."""
 
-from neoflow.rewriting.optimizing import Optimizer, optimizer_for
+from neoflow.rewriting.beside import in_turns
+from neoflow.rewriting.optimizing import Optimizer, optimizer_for, seconds_of
 from neoflow.rewriting.sequence import ASKED, OPTIONAL, PREPARED, divided, left_out, mapped, rewritten, stages
 
 __all__ = [
@@ -9,9 +10,11 @@ __all__ = [
     "PREPARED",
     "Optimizer",
     "divided",
+    "in_turns",
     "left_out",
     "mapped",
     "optimizer_for",
     "rewritten",
+    "seconds_of",
     "stages",
 ]

@@ -5,23 +5,32 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 from neoflow.errors import ConfigError, GraphError, shown
-from neoflow.expr.tensor import Tensor, structural_hash
-from neoflow.graph import Graph, optimize
+from neoflow.expr.tensor import structural_hash
+from neoflow.graph import Graph
 from neoflow.graph.cost import is_worth
-from neoflow.partition import RULES, Partition, cost_of, object_for_gpu, object_to, partition
-from neoflow.roofs import Roofs
-from neoflow.superopt import Cost, Family, Limits, Optimized, Rule, Search, family, rules_about, standard
+from neoflow.partition import RULES, Partition, Subgraph, object_for_gpu, object_to, partition
+from neoflow.rewriting.estimates import Estimate
+from neoflow.rewriting.times import Lookup, Times
+from neoflow.superopt import Family, Limits, Optimized, Rule, Search, Sites, family, rules_about, standard
 from neoflow.target import Target
 from neoflow.trace import tick
 from neoflow.tune.roofs import stated
 
-ABOUT = 0.2
-"""Share of the time in which rules are made of what follows from a program's own operators."""
+ABOUT, MEASURING, SEARCHING = 0.2, 0.3, 0.6
+"""Shares of the time that is left: in which rules are made of what follows from a program's own operators, in which
+kernels are measured, and of a search."""
+WIDEST = 1.6
+"""How much worse than the best may be what is gone on from in the end: two convolutions that are to be three."""
+ROUNDS = 4
+"""Searches, each of which knows what the kernels that the one before thought of took."""
+FASTER = 0.03
+"""Part of its time that a whole program has to save: less is noise."""
+TOO_LITTLE = "the best that was found is too little to be sure of"
 
 
 def seconds_of(optimize: float | None) -> float | None:
@@ -34,18 +43,28 @@ def seconds_of(optimize: float | None) -> float | None:
 
 
 def optimizer_for(
-    target: Target, optimize: float | None, without: Collection[str] = (), rules: Sequence[Rule] = (), seed: int = 0
+    target: Target,
+    optimize: float | None,
+    without: Collection[str] = (),
+    rules: Sequence[Rule] = (),
+    seed: int = 0,
+    known: Lookup = lambda kernel: None,
+    measure: Lookup | None = None,
+    prepares: bool = True,
 ) -> Optimizer | None:
     """What searches for faster graphs on a target, for so many seconds; None where nothing is to.
 
-    without: passes, and rules of fusion, that are left out. rules: besides those that come along. Raises `ConfigError`.
+    without: passes, and rules of fusion, that are left out. rules: besides those that come along. known, measure: what
+    kernels took before, and take now. prepares: whether what follows from parameters that stay is. Raises
+    `ConfigError`.
     """
     seconds = seconds_of(optimize)
     if seconds is None:
         return None
     choose = object_to if target.device == "cpu" else object_for_gpu
     divide = partial(partition, without={r.name for r in RULES}.intersection(without), choose=choose)
-    return Optimizer(Limits(seconds, seed=seed), divide, stated(target), without, rules)
+    times = Times(stated(target), known)
+    return Optimizer(Limits(seconds, widest=WIDEST, seed=seed), divide, times, without, rules, measure, prepares)
 
 
 class Optimizer:
@@ -56,16 +75,21 @@ class Optimizer:
         self,
         limits: Limits,
         divide: Callable[[Graph], Partition],
-        roofs: Roofs,
+        times: Times,
         without: Collection[str] = (),
         rules: Sequence[Rule] = (),
+        measure: Lookup | None = None,
+        prepares: bool = True,
     ):
-        """divide: into kernels, whose times are thought to be what `roofs` says. without: passes that are left out.
-        rules: besides those that come along."""
+        """divide: into kernels, which take what `times` says, and `measure`, of those it does not know. without: passes
+        that are left out. rules: besides those that come along. prepares: see `Estimate`."""
         self.rules = (*standard().rules, *rules)
-        self.limits, self.divide, self.roofs, self.without = limits, divide, roofs, without
+        self.limits, self.divide, self.times, self.without = limits, divide, times, without
+        self.measure, self.prepares = measure, prepares
         self.until: float | None = None
         self.found: dict[str, Optimized] = {}
+        self.own: dict[str, Rule] = {}
+        """by name, the rules that follow from the program's own operators"""
 
     def __call__(self, graph: Graph) -> Optimized:
         """The best that is found for a graph in canonical form."""
@@ -73,32 +97,70 @@ class Optimizer:
         if key in self.found:
             found = self.found[key]
             return replace(found, written=graph, graph=found.replay(graph))
-        now = time.monotonic()
         if self.limits.seconds is not None and self.until is None:
-            self.until = now + self.limits.seconds
-        left = None if self.until is None else max(0.0, self.until - now)
-        rules = (*self.rules, *own_rules(graph, math.inf if left is None else now + ABOUT * left))
-        left = None if self.until is None else max(0.0, self.until - time.monotonic())
-        found = Search(rules, self.cost, replace(self.limits, seconds=left)).run(graph)
-        self.found[key] = found if not found.moves or self.is_sure(graph, found.graph) else found.refused()
+            self.until = time.monotonic() + self.limits.seconds
+        own = {rule.name: rule for rule in own_rules(graph, self._end(ABOUT))}
+        self.own |= own
+        sites = Sites((*self.rules, *own.values()))
+        changed = [p for p, _ in graph.updates]
+        estimate = Estimate(self.divide, self.times, self.without, changed, self.prepares)
+        before = estimate.whole(graph)
+        self._learn(before)
+        for _ in range(ROUNDS):
+            left = self._end(SEARCHING) - time.monotonic()
+            seconds = None if left == math.inf else max(0.0, left)
+            found = Search(sites, estimate, replace(self.limits, seconds=seconds)).run(graph)
+            after = estimate.whole(found.graph) if found.moves else before
+            is_sure = self._is_sure(estimate, before, after)
+            if not self._learn(after) or (is_sure and self._is_sure(estimate, before, after)):
+                break
+        is_sure = self._is_sure(estimate, before, after)
+        self.found[key] = found if not found.moves or is_sure else found.refused(TOO_LITTLE)
         return self.found[key]
 
     def is_sure(self, before: Graph, after: Graph) -> bool:
-        """Whether kernels that take the place of others take clearly less by the estimate: smaller differences say
-        nothing."""
-        kernels = [Counter(c.subgraph for c in self._cut(g).calls) for g in (before, after)]
-        gone, new = kernels[0] - kernels[1], kernels[1] - kernels[0]
-        seconds = (sum(n * cost_of(s).seconds(self.roofs) for s, n in some.items()) for some in (gone, new))
-        return is_worth(*seconds)
+        """Whether kernels that take the place of others take clearly less: smaller differences say nothing."""
+        estimate = Estimate(self.divide, self.times, self.without, [p for p, _ in before.updates], self.prepares)
+        return self._is_sure(estimate, estimate.whole(before), estimate.whole(after))
 
-    def _cut(self, graph: Graph) -> Partition:
-        return self.divide(optimize(graph, self.without))
+    def _is_sure(self, estimate: Estimate, before: Counter[Subgraph], after: Counter[Subgraph]) -> bool:
+        return is_worth(estimate.take(before - after), estimate.take(after - before))
 
-    def cost(self, graph: Graph) -> Cost:
-        """Of the kernels that a graph becomes."""
-        cut = self._cut(graph)
-        seconds = sum(cost_of(c.subgraph).seconds(self.roofs) for c in cut.calls)
-        return Cost(seconds, len(cut.calls), peak_bytes(graph, cut))
+    def judge(self, measured: Sequence[float]) -> None:
+        """Tell what a call of the whole program took before and after; where it did not become faster, nothing is
+        changed."""
+        before, after = measured
+        self.found = {key: replace(found, measured=(before, after)) for key, found in self.found.items()}
+        if after >= (1 - FASTER) * before:
+            self.refuse(f"measured, a call took {before * 1e6:.6g} us before and {after * 1e6:.6g} us after")
+
+    def refuse(self, why: str) -> None:
+        """Take nothing that was found."""
+        self.found = {key: found.refused(why) if found.moves else found for key, found in self.found.items()}
+
+    @property
+    def has_found(self) -> bool:
+        """Whether any graph has another in its place."""
+        return any(found.moves for found in self.found.values())
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left; none where it has not begun, or there is no limit."""
+        return 0.0 if self.until is None else max(0.0, self.until - time.monotonic())
+
+    def _end(self, share: float) -> float:
+        """When so much of the time that is left will have gone by."""
+        now = time.monotonic()
+        return math.inf if self.until is None else now + share * max(0.0, self.until - now)
+
+    def _learn(self, kernels: Iterable[Subgraph]) -> int:
+        """Measure kernels of which nothing is known while there is time; how many are known now that were not."""
+        end = self._end(MEASURING)
+
+        def measure(kernel: Subgraph) -> float | None:
+            return None if self.measure is None or time.monotonic() > end else self.measure(kernel)
+
+        return self.times.learn(kernels, measure)
 
 
 def own_rules(graph: Graph, until: float) -> Iterator[Rule]:
@@ -121,27 +183,3 @@ def own_rules(graph: Graph, until: float) -> Iterator[Rule]:
         yield rule
         if time.monotonic() > until:
             return
-
-
-def peak_bytes(graph: Graph, cut: Partition) -> int:
-    """The most bytes of what kernels write and others still read, the kernels in the order of the partition."""
-    last: dict[Tensor, int] = {}
-    for n, call in enumerate(cut.calls):
-        for t in call.inputs:
-            last[_stored(t, cut)] = n
-    kept = {_stored(t, cut) for t in graph.roots}
-    now = most = 0
-    ends: dict[int, int] = {}
-    for n, call in enumerate(cut.calls):
-        for t in call.outputs:
-            now += t.nbytes
-            if t in last and t not in kept:
-                ends[last[t]] = ends.get(last[t], 0) + t.nbytes
-        most = max(most, now)
-        now -= ends.pop(n, 0)
-    return most
-
-
-def _stored(t: Tensor, cut: Partition) -> Tensor:
-    """What has memory where a tensor lies."""
-    return cut.views[t].base if t in cut.views else t

@@ -24,6 +24,7 @@ from neoflow.superopt.read import read_rules
 from neoflow.superopt.rewrite import Substitution, rewritten, substitution
 from neoflow.superopt.rule import Rule, Rules, rules_of
 from neoflow.superopt.search import Cost, Limits, Move, Optimized, Search
+from neoflow.superopt.sites import Sites
 from neoflow.superopt.stored import proved, rules_in, standard
 from neoflow.superopt.term import Application, Term, Variable, apply, variables
 
@@ -42,6 +43,7 @@ __all__ = [
     "Rule",
     "Rules",
     "Search",
+    "Sites",
     "Statement",
     "Substitution",
     "Term",

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from neoflow.superopt.body import Family
 from neoflow.superopt.derive import exchange
-from neoflow.superopt.properties import properties
+from neoflow.superopt.properties import each_property
 from neoflow.superopt.prove import Proof, Statement, prove
 from neoflow.superopt.rule import Rule
 from neoflow.superopt.term import Application, Term, Variable
@@ -19,7 +19,7 @@ def rules_about(families: Iterable[Family]) -> Iterator[Rule]:
     moves elements. Operators have names of their own, so that rules of any programs go into one file."""
     known = {f.key: f for f in families}
     for f in known.values():
-        for p in properties(f):
+        for p in each_property(f):
             for n, (statement, proof) in enumerate(zip(p.statements, p.proofs, strict=True)):
                 about = "_".join(str(part) for slot in p.slots for part in slot if part is not None)
                 label = f"{label_of(f)}_{p.kind.replace(' ', '_')}_{about}{f'_{n}' if n else ''}"

@@ -6,6 +6,7 @@
     pointwise           op(x[f]) = op(x)[f] for every reindexing f: each element is made of those at its own place
     reindexing          op only moves elements: it composes with others to one
     symmetric x, y      op(x, y) = op(y, x)
+    associative x, y    op(op(x, y), z) = op(x, op(y, z))
     homogeneous in x    op(c * x) = c * op(x) for c > 0
     keeps zero in x     op(0) = 0, so padding with zeros moves through where the axes do
 
@@ -27,7 +28,7 @@ from neoflow.superopt.forms import Form, form, name
 from neoflow.superopt.prove import Proof, Statement, prove
 from neoflow.superopt.term import Application, Shape, Term, Variable, apply
 
-KINDS = ("linear", "passes", "sums", "pointwise", "reindexing", "symmetric", "homogeneous", "keeps zero")
+KINDS = ("linear", "passes", "sums", "pointwise", "reindexing", "symmetric", "associative", "homogeneous", "keeps zero")
 
 
 @dataclass(frozen=True)
@@ -50,12 +51,16 @@ class Property:
 
 def properties(family: Family) -> tuple[Property, ...]:
     """Every property of a family that is proved."""
-    found = []
+    return tuple(each_property(family))
+
+
+def each_property(family: Family) -> Iterator[Property]:
+    """`properties` one by one, for who has not the time for all: a proof may take a second."""
     for p in _stated(family):
         proofs = [proof for s in p.statements if isinstance(proof := prove(s), Proof)]
         if len(proofs) == len(p.statements):
-            found.append(replace(p, proofs=tuple(proofs)))
-    return (*found, *_of_form(family))
+            yield replace(p, proofs=tuple(proofs))
+    yield from _of_form(family)
 
 
 # ------------------------------------------------------------------------------------------- operators that rules need
@@ -118,6 +123,8 @@ def _stated(family: Family) -> Iterator[Property]:
         yield from _along(family, symbol)
     for m, n in itertools.combinations(every, 2):
         yield from _symmetric(family, m, n)
+    if len(family.slots) == 2 and family.slots[0] == family.slots[1] == family.shape:
+        yield _associative(family)
 
 
 def _linear(family: Family, slots: Sequence[int]) -> Property:
@@ -203,6 +210,14 @@ def _symmetric(family: Family, m: int, n: int) -> Iterator[Property]:
     except GraphError:
         return
     yield Property("symmetric", ((m, None), (n, None)), None, (Statement(*sides),))
+
+
+def _associative(family: Family) -> Property:
+    """Where both arguments have the shape of the result."""
+    x, y, z = (Variable(label, family.shape) for label in "xyz")
+    first = applied(family, [applied(family, [x, y], {}), z], {})
+    second = applied(family, [x, applied(family, [y, z], {})], {})
+    return Property("associative", ((0, None), (1, None)), None, (Statement(first, second),))
 
 
 # ------------------------------------------------------------------------------------------- what the form itself says

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from neoflow.errors import GraphError
-from neoflow.expr.tensor import Compute, structural_hash
-from neoflow.graph import CANONICALIZE, Derivation, Editor, Graph, Step, run
+from neoflow.expr.tensor import Compute, Constant, Tensor, structural_hash
+from neoflow.graph import CANONICALIZE, Derivation, Editor, Graph, Step, go_on
 from neoflow.graph.rewrite import Site
 from neoflow.superopt.pieces import cut_out, put_back
 from neoflow.superopt.rewrite import Substitution
@@ -31,6 +31,8 @@ from neoflow.trace import tick
 
 KNOWN = 100_000
 """Computes whose sites are remembered."""
+WIDER = 2.0
+"""So many times as much worse than the best may be what is gone on from when nothing is left that is nearer."""
 AT_FIRST = 0.7
 """Share of the time for pieces; the rest is for what lies around the cuts."""
 
@@ -51,13 +53,15 @@ class Cost:
 @dataclass(frozen=True)
 class Limits:
     """seconds: of the search. graphs: that are costed, of each piece. alpha: how much worse than the best a graph may
-    be and be gone on from. split: operators of a piece. kernels, peak: beyond them a graph costs without end. seed: of
-    the order in which sites are tried, which counts where a limit ends the search.
+    be and be gone on from; once nothing is left that near, step by step more, up to `widest`. split: operators of a
+    piece. kernels, peak: beyond them a graph costs without end. seed: of the order in which sites are tried, which
+    counts where a limit ends the search.
     """
 
     seconds: float | None = None
     graphs: int = 2000
     alpha: float = 1.05
+    widest: float = 1.0
     split: int = 30
     kernels: int | None = None
     peak: int | None = None
@@ -103,7 +107,7 @@ class Move:
 @dataclass(frozen=True)
 class Optimized:
     """The best graph that was found for one, and what it is thought to take. graphs: that were costed; sites: computes
-    at which sites were looked for."""
+    around which sites were looked for. measured: what a call of the whole program took before and after."""
 
     written: Graph
     graph: Graph
@@ -114,6 +118,7 @@ class Optimized:
     sites: int
     pieces: int
     stopped: str
+    measured: tuple[float, float] | None = None
 
     def replay(self, graph: Graph) -> Graph:
         """All of it again on an equal graph, each rule judged again. Raises `GraphError` where one does not fit."""
@@ -121,10 +126,10 @@ class Optimized:
             graph = move.replay(graph)
         return graph
 
-    def refused(self) -> Optimized:
-        """The graph as it was: what was found is too little to be sure of."""
-        gain = f"{self.before.seconds * 1e6:.6g} to {self.after.seconds * 1e6:.6g} us"
-        reason = f"{self.stopped}; from {gain}, the best that was found, is too little to be sure of"
+    def refused(self, why: str) -> Optimized:
+        """The graph as it was: what was found is not believed, or was not faster."""
+        gain = f"thought to take {self.after.seconds * 1e6:.6g} us, for {self.before.seconds * 1e6:.6g}"
+        reason = f"{self.stopped}; {why} ({len(self.steps)} rules, {gain})"
         return replace(self, graph=self.written, after=self.before, moves=(), stopped=reason)
 
     @property
@@ -134,15 +139,20 @@ class Optimized:
     @property
     def summary(self) -> str:
         gain = self.before.seconds / self.after.seconds if self.after.seconds else 1.0
+        timed = ""
+        if self.measured is not None and self.moves:
+            before, after = self.measured
+            timed = f", measured {before * 1e6:.4g} to {after * 1e6:.4g} us ({before / after:.2f}x)"
         return (
             f"{len(self.steps)} rules applied, by the estimate {self.before.seconds * 1e6:.4g} to "
-            f"{self.after.seconds * 1e6:.4g} us ({gain:.2f}x), {self.graphs} graphs costed: {self.stopped}"
+            f"{self.after.seconds * 1e6:.4g} us ({gain:.2f}x){timed}, {self.graphs} graphs costed: {self.stopped}"
         )
 
     def __str__(self) -> str:
         lines = [f"before: {self.before}", str(self.written), "", f"after: {self.after}", str(self.graph), ""]
         for n, step in enumerate(self.steps):
             lines += [f"{n}. {step}", f"   {step.rewrite.drawing}"]
+        lines += [f"{self.summary}"] if self.measured is not None else []
         return "\n".join([*lines, f"stopped: {self.stopped}"])
 
 
@@ -162,10 +172,12 @@ EXHAUSTED = "nothing is left to try"
 class Search:
     """One search; its `cost` and its rules stay the same."""
 
-    def __init__(self, rules: Iterable[Rule], cost: Callable[[Graph], Cost], limits: Limits | None = None):
+    def __init__(self, rules: Iterable[Rule] | Sites, cost: Callable[[Graph], Cost], limits: Limits | None = None):
+        """rules: or what finds where they apply, with all that it knows from searches before."""
         self.limits = limits or Limits()
         self.until = math.inf if self.limits.seconds is None else time.monotonic() + self.limits.seconds
-        self.sites, self.cost, self.graphs = Sites(rules), cost, 0
+        self.sites = rules if isinstance(rules, Sites) else Sites(rules)
+        self.cost, self.graphs = cost, 0
         self.known: dict[str, _Found] = {}
         self.chance = random.Random(self.limits.seed)
 
@@ -186,43 +198,50 @@ class Search:
 
     def alone(self, graph: Graph, until: float) -> _Found:
         """The best that is found for a graph of few operators."""
-        leaves = tuple(dict.fromkeys([*graph.inputs, *graph.parameters]))
+        structures = Structures()
         cost = self._allowed(graph)
         best = _Found(graph, cost, (), EXHAUSTED)
         queue: list[tuple[Cost, int, _Found]] = [(cost, 0, best)]
-        seen = {structural_hash(graph.roots, leaves)}
-        stopped, count = EXHAUSTED, 0
-        while queue and stopped is EXHAUSTED:
-            _, _, here = heapq.heappop(queue)
-            if not self._is_near(here.cost, best.cost):
+        waiting: list[tuple[Cost, int, _Found]] = []
+        seen = {structures.of(graph)}
+        stopped, count, alpha = EXHAUSTED, 0, self.limits.alpha
+        while stopped is EXHAUSTED:
+            if not queue:
+                if not waiting or alpha >= self.limits.widest:
+                    break
+                alpha = min(self.limits.widest, 1 + WIDER * (alpha - 1) if alpha > 1 else WIDER)
+                queue, waiting = waiting, []
+                heapq.heapify(queue)
+            _, number, here = heapq.heappop(queue)
+            if not _is_near(here.cost, best.cost, alpha):
+                waiting.append((here.cost, number, here))
                 continue
             for site in self._sites(here.graph):
                 tick()
                 if time.monotonic() > until:
                     stopped = "the time is up"
                     break
-                new, derivations = applied(here.graph, site)
-                if (key := structural_hash(new.roots, leaves)) in seen:
+                new, derivation = applied(here.graph, site)
+                if (key := structures.of(new)) in seen:
                     continue
                 seen.add(key)
                 if count == self.limits.graphs:
                     stopped = f"the limit of {count} graphs"
                     break
                 count += 1
-                made = _Found(new, self._allowed(new), (*here.derivations, *derivations), EXHAUSTED)
+                made = _Found(new, self._allowed(new), (*here.derivations, derivation), EXHAUSTED)
                 if made.cost < best.cost:
                     best = made
-                if self._is_near(made.cost, best.cost):
+                if _is_near(made.cost, best.cost, alpha):
                     heapq.heappush(queue, (made.cost, count, made))
+                elif _is_near(made.cost, best.cost, self.limits.widest):
+                    waiting.append((made.cost, count, made))
         return replace(best, stopped=stopped)
 
     def _allowed(self, graph: Graph) -> Cost:
         self.graphs += 1
         cost = self.cost(graph)
         return cost if self.limits.allow(cost) else replace(cost, seconds=math.inf)
-
-    def _is_near(self, cost: Cost, best: Cost) -> bool:
-        return cost.seconds <= self.limits.alpha * best.seconds
 
     def _sites(self, graph: Graph) -> list[Site]:
         """All sites in a graph, in an order that follows from the seed."""
@@ -304,6 +323,10 @@ class Search:
         return replace(found, graph=graph)
 
 
+def _is_near(cost: Cost, best: Cost, alpha: float) -> bool:
+    return cost.seconds <= alpha * best.seconds
+
+
 def _key(graph: Graph) -> str:
     return structural_hash(graph.roots, graph.inputs)
 
@@ -339,12 +362,32 @@ def _reach(some: set[int], edges: Sequence[Sequence[int]]) -> set[int]:
     return found
 
 
-def applied(graph: Graph, site: Site) -> tuple[Graph, tuple[Derivation, ...]]:
-    """The graph after a rule, in canonical form again, and what was done."""
+def applied(graph: Graph, site: Site) -> tuple[Graph, Derivation]:
+    """The graph, which is in canonical form, after a rule and in that form again, and what was done. Only what the rule
+    has touched is looked at."""
     editor = Editor(graph.roots, graph.order)
     at = tuple(map(editor.number, site.match.tensors))
     step = Step(site.rewrite, at, site.match.tensors[0].name, site.reason)
-    editor.replace(site.rewrite.apply(editor, site.match))
-    new, after = run(graph.with_roots(editor.finish()), CANONICALIZE)
-    first = Derivation((step,), (), "one rule was applied")
-    return new, (first, replace(after, refused=())) if after.steps else (first,)
+    after = go_on(editor, CANONICALIZE, editor.replace(site.rewrite.apply(editor, site.match)))
+    return graph.with_roots(editor.finish()), Derivation((step, *after.steps), (), "one rule was applied")
+
+
+class Structures:
+    """Numbers for structures over the same leaves: of equal ones equal, and found from what is new alone."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._known: dict[int, int] = {}
+        """by uid"""
+
+    def of(self, graph: Graph) -> tuple[int, ...]:
+        """Of what a graph gives."""
+        for t in graph.order:
+            if t.uid not in self._known:
+                self._known[t.uid] = self._numbers.setdefault(self._structure(t), len(self._numbers))
+        return tuple(self._known[t.uid] for t in graph.roots)
+
+    def _structure(self, t: Tensor) -> tuple[object, ...]:
+        if isinstance(t, Compute):
+            return t.definition, *(self._known[i.uid] for i in t.inputs)
+        return (t.structure,) if isinstance(t, Constant) else (t.uid,)

@@ -158,6 +158,19 @@ def unmeasured(target: Target, folder: Path) -> Callable[[Subgraph], bool]:
     return lambda kernel: kept.best(kernel, target) is None
 
 
+def known_seconds(target: Target, folder: Path) -> choosing.Cost:
+    """What kernels took by their best schedules, of those that were measured on such a target."""
+    if not (folder / FILE).exists():
+        return lambda _: None
+    return choosing.recorded(records_in(folder), target)
+
+
+def default_seconds(target: Target, measure: Measure) -> choosing.Cost:
+    """What kernels take now by their default schedules, nothing of it kept: a kernel of which a time is kept is one
+    whose schedule somebody has looked for. None for what cannot be measured."""
+    return lambda kernel: measure(kernel, target, [default_schedule(kernel, target)])[0].seconds
+
+
 ALGORITHMS_SHARE = 0.5
 """Of a program's seconds, at most, for what the algorithms of its contractions take with default schedules."""
 

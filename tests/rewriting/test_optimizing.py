@@ -1,5 +1,8 @@
 """`optimize=`: a faster equal graph in the place of the one that was written, and what is said of it."""
 
+import copy
+import functools
+
 import numpy as np
 import pytest
 
@@ -7,38 +10,45 @@ import neoflow as nf
 from neoflow import pipeline
 from neoflow.graph import canonicalize, make_graph
 from neoflow.partition import partition
-from neoflow.rewriting.optimizing import Optimizer, own_rules, seconds_of
+from neoflow.rewriting.optimizing import TOO_LITTLE, Optimizer, own_rules, seconds_of
+from neoflow.rewriting.times import Times
 from neoflow.roofs import STATED
 from neoflow.superopt import Limits
 
-X, Z = (nf.placeholder((32, 64), name=n) for n in "xz")
-V, W = (nf.parameter((64, 48), init=np.linspace(s, 1, 64 * 48).reshape(64, 48), name="w") for s in (-1, 0))
+ROWS = 256
+X, Z = (nf.placeholder((ROWS, 512), name=n) for n in "xz")
+V, W = (nf.parameter((512, 384), init=np.linspace(s, 1, 512 * 384).reshape(512, 384), name="w") for s in (-1, 0))
 SUM = X @ V + Z @ V + X @ W + Z @ W
 """(x + z) (v + w)"""
 
 
+@functools.cache
+def optimized() -> Optimizer:
+    """One that has found a faster sum."""
+    optimizer = Optimizer(Limits(graphs=200, widest=1.6), partition, Times(STATED))
+    optimizer(canonicalize(make_graph([SUM], [X, Z])))
+    return optimizer
+
+
 def test_an_optimizer_of_kernels():
-    graph = canonicalize(make_graph([SUM], [X, Z]))
-    optimizer = Optimizer(Limits(graphs=80), partition, STATED)
+    graph, optimizer = canonicalize(make_graph([SUM], [X, Z])), optimized()
     found = optimizer(graph)
-    assert len(graph.nodes) == 7 and len(found.graph.nodes) == 3
+    assert len(graph.nodes) == 7 and found.steps and optimizer.own
     assert found.after.seconds < found.before.seconds / 2 and found.after.kernels <= found.before.kernels
     assert 0 < found.after.peak <= found.before.peak
     again = optimizer(canonicalize(make_graph([SUM], [X, Z])))
     assert again.graph.digest == found.graph.digest and again.graphs == found.graphs
-    names = {r.name.rpartition("_passes_")[0].partition("_")[0] for r in own_rules(graph, 1e18)}
-    assert names and not list(own_rules(graph, 0.0))
+    assert not list(own_rules(graph, 0.0))
 
 
 def test_what_is_too_little_to_be_sure_of():
     """Only the kernels that differ are compared; of equal ones nothing is gained."""
-    graph = canonicalize(make_graph([SUM], [X, Z]))
-    found = Optimizer(Limits(graphs=80), partition, STATED)(graph)
-    assert Optimizer(Limits(), partition, STATED).is_sure(graph, found.graph)
-    assert not Optimizer(Limits(), partition, STATED).is_sure(found.graph, graph)
-    left = found.refused()
+    graph, optimizer = canonicalize(make_graph([SUM], [X, Z])), optimized()
+    found = optimizer(graph)
+    assert optimizer.is_sure(graph, found.graph) and not optimizer.is_sure(found.graph, graph)
+    left = found.refused(TOO_LITTLE)
     assert left.graph is graph and left.after == left.before and not left.steps
-    assert left.stopped.endswith("the best that was found, is too little to be sure of")
+    assert "the best that was found is too little to be sure of (" in left.stopped
 
 
 def test_seconds():
@@ -51,26 +61,56 @@ def test_seconds():
 @pytest.mark.tvm
 def test_a_compiled_program():
     """The same values but for rounding; explained; off without being asked for."""
-    arrays = [np.random.default_rng(n).standard_normal((32, 64)).astype(np.float32) for n in range(2)]
-    plain, fast = nf.compile(SUM, [X, Z]), nf.compile(SUM, [X, Z], optimize=20)
-    np.testing.assert_allclose(fast(*arrays), plain(*arrays), rtol=1e-4, atol=1e-3)
+    arrays = [np.random.default_rng(n).standard_normal(X.shape).astype(np.float32) for n in range(2)]
+    plain, fast = nf.compile(SUM, [X, Z]), nf.compile(SUM, [X, Z], optimize=8)
+    np.testing.assert_allclose(fast(*arrays), plain(*arrays), rtol=1e-3, atol=2e-2)
     text = fast.explain("optimize")
-    assert "before: " in text and "after: " in text and "matmul_of_add_back at" in text and "stopped: " in text
+    assert (
+        "before: " in text
+        and ", measured " in text
+        and "after: " in text
+        and "add_associative" in text
+        and "stopped: " in text
+    )
     with pytest.raises(nf.ConfigError, match="there is no stage 'optimize'"):
         plain.explain("optimize")
     whole = pipeline._whole(fast.compiled)
     assert whole.graph.digest == fast.compiled.graph.digest
 
 
+def test_what_is_not_faster_is_not_taken():
+    for before, after, is_taken in ((2e-3, 1e-3, True), (2e-3, 1.99e-3, False)):
+        optimizer = copy.copy(optimized())
+        optimizer.judge((before, after))
+        found = optimizer(canonicalize(make_graph([SUM], [X, Z])))
+        assert optimizer.has_found == is_taken and bool(found.steps) == is_taken and found.measured == (before, after)
+        said = "measured 2000 to 1000 us (2.00x)" if is_taken else "a call took 2000 us before and 1990 us after"
+        assert said in found.summary
+        assert (found.graph is found.written) != is_taken
+
+
+@pytest.mark.tvm
+def test_a_program_that_cannot_be_timed(monkeypatch):
+    """A timing draws zeros for labels, and these begin at 2: the graph stays as it was, and the program runs."""
+    taken = copy.copy(optimized())
+    monkeypatch.setattr(pipeline, "optimizer_of", lambda *_: taken)
+    y = nf.parameter((3, 2), init=np.ones((3, 2)), name="t")
+    labels = nf.placeholder((4,), "int64", name="labels")
+    f = nf.compile([SUM, nf.take(y, labels - 5)], [X, Z, labels], optimize=0)
+    assert not taken.has_found and "it could not be timed: " in next(iter(taken.found.values())).stopped
+    rows = f(np.ones(X.shape, np.float32), np.ones(X.shape, np.float32), np.full(4, 6))[1]
+    np.testing.assert_array_equal(rows, np.ones((4, 2)))
+
+
 @pytest.mark.tvm
 def test_a_trainer():
     """Losses of a step are those of the step as it is written."""
-    target = nf.placeholder((32, 48), name="t")
+    target = nf.placeholder((ROWS, 384), name="t")
     chance = np.random.default_rng(0)
     batches = [tuple(chance.standard_normal(t.shape).astype(np.float32) for t in (X, Z, target)) for _ in range(3)]
     losses = []
-    for optimize in (None, 3.0):
-        v, w = (nf.parameter((64, 48), init=np.linspace(s, 1, 64 * 48).reshape(64, 48) / 64, name="w") for s in (-1, 0))
+    for optimize in (None, 2.0):
+        v, w = (nf.parameter(V.shape, init=np.linspace(s, 1, V.size).reshape(V.shape) / 512, name="w") for s in (-1, 0))
         y = X @ v + Z @ v + X @ w + Z @ w
         loss = nf.mean((y - target) ** 2)
         trainer = nf.Trainer(loss, [v, w], inputs=[X, Z, target], progress=False, optimize=optimize)

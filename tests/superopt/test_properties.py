@@ -49,6 +49,7 @@ def said(f) -> set[str]:
                 "passes in argument 0 along 0, argument 1 along 0 to axis 0",
                 "passes in argument 0 along 1, argument 1 along 1 to axis 1",
                 "symmetric in argument 0, argument 1",
+                "associative in argument 0, argument 1",
                 "pointwise in argument 0, argument 1",
             },
         ),

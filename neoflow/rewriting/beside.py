@@ -1,0 +1,49 @@
+"""Programs beside each other: what a call of each takes, in turns, so that all see the same machine."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from neoflow.dtype import is_float
+from neoflow.expr.tensor import Placeholder
+from neoflow.runtime.device import Device
+from neoflow.runtime.function import Function
+
+ROUNDS, MOST_ROUNDS = 5, 60
+"""The fewest, and the most."""
+BLOCK = 0.002
+"""Seconds of calls in a round, a call at least."""
+
+
+def in_turns(functions: Sequence[Function], device: Device, seconds: float, seed: int = 0) -> tuple[float, ...]:
+    """Median seconds of a call of each; of programs of the same inputs, whose parameters nobody else uses.
+
+    What is floating is drawn from a normal distribution, whole numbers are zero: a place in any table.
+    """
+    chance = np.random.default_rng(seed)
+    arrays = [_drawn(t, device, chance) for t in functions[0].inputs]
+    calls = []
+    for f in functions:
+        f(*arrays)
+        begun = time.perf_counter()
+        f(*arrays)
+        calls.append(max(1, int(BLOCK / max(time.perf_counter() - begun, 1e-7))))
+    times: list[list[float]] = [[] for _ in functions]
+    end = time.monotonic() + seconds
+    while len(times[0]) < ROUNDS or (time.monotonic() < end and len(times[0]) < MOST_ROUNDS):
+        for f, count, found in zip(functions, calls, times, strict=True):
+            begun = time.perf_counter()
+            for _ in range(count):
+                f(*arrays)
+            found.append((time.perf_counter() - begun) / count)
+    return tuple(map(statistics.median, times))
+
+
+def _drawn(t: Placeholder, device: Device, chance: np.random.Generator) -> np.ndarray:
+    array: np.ndarray = device.allocate(t.shape, t.dtype)
+    array[...] = chance.standard_normal(t.shape) if is_float(t.dtype) else 0
+    return array

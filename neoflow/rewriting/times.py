@@ -1,0 +1,79 @@
+"""`Times`: what kernels take, measured where that is known, thought elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+from neoflow.expr.tensor import Definition
+from neoflow.graph import is_contraction
+from neoflow.graph.cost import PACKED, STORED, sides
+from neoflow.partition import Subgraph, cost_of
+from neoflow.roofs import Roofs
+
+Lookup = Callable[[Subgraph], float | None]
+"""Seconds of a kernel, where they are known."""
+
+
+class Times:
+    """Seconds of kernels, the same for those of one digest.
+
+    A kernel of which nothing is known takes what it is thought to, as many times as long as the known ones of its kind
+    took: contractions, and all others. Otherwise what nobody has measured would always look faster.
+    """
+
+    def __init__(self, roofs: Roofs, known: Lookup = lambda kernel: None):
+        """known: what was measured before."""
+        self._roofs, self._lookup = roofs, known
+        self._measured: dict[str, float | None] = {}
+        self._seconds: dict[str, float] = {}
+        self._longer: dict[bool, list[float]] = {True: [], False: []}
+        """by kind, logarithms of how many times as long as thought those took that `learn` was told of"""
+
+    def __call__(self, kernel: Subgraph) -> float:
+        """Of a call."""
+        if kernel.digest not in self._seconds:
+            measured = self.measured(kernel)
+            guess = self.thought(kernel) * self._factor(kernel) if measured is None else measured
+            self._seconds[kernel.digest] = guess
+        return self._seconds[kernel.digest]
+
+    def thought(self, kernel: Subgraph) -> float:
+        """By the roofs, and for what packing the sides of a contraction and ending its tiles take beside that."""
+        contractions = (node.definition for node in kernel.nodes if is_contraction(node.definition))
+        return cost_of(kernel).seconds(self._roofs) + sum(map(_beside_products, contractions))
+
+    def measured(self, kernel: Subgraph) -> float | None:
+        """What it took; None where nobody knows."""
+        if kernel.digest not in self._measured:
+            self._measured[kernel.digest] = self._lookup(kernel)
+        return self._measured[kernel.digest]
+
+    def learn(self, kernels: Iterable[Subgraph], measure: Lookup = lambda kernel: None) -> int:
+        """Compare what kernels take with what they are thought to, measuring those of which nothing is known; how many
+        are known now that were not."""
+        new = 0
+        for kernel in kernels:
+            if self.measured(kernel) is None and (seconds := measure(kernel)) is not None:
+                self._measured[kernel.digest] = seconds
+                new += 1
+            seconds = self.measured(kernel)
+            if seconds is not None and seconds > 0:
+                ratio = seconds / self.thought(kernel)
+                self._longer[_multiplies(kernel)].append(math.log(ratio))
+        self._seconds.clear()
+        return new
+
+    def _factor(self, kernel: Subgraph) -> float:
+        """Of what is thought of a kernel."""
+        both = [*self._longer[True], *self._longer[False]]
+        known = self._longer[_multiplies(kernel)] or both
+        return math.exp(sum(known) / len(known)) if known else 1.0
+
+
+def _multiplies(kernel: Subgraph) -> bool:
+    return any(is_contraction(node.definition) for node in kernel.nodes)
+
+
+def _beside_products(contraction: Definition) -> float:
+    return (sides(contraction) or 0) / PACKED + math.prod(contraction.shape) / STORED
