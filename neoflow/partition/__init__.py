@@ -24,6 +24,7 @@ from neoflow.partition.looped import Loop, flattened
 from neoflow.partition.order import order_calls
 from neoflow.partition.overwrite import can_overwrite, is_shared
 from neoflow.partition.prepared import prepared_first
+from neoflow.partition.strands import strands_of
 from neoflow.partition.subgraph import Node, Subgraph, Value
 from neoflow.verdict import Verdict
 
@@ -52,4 +53,5 @@ __all__ = [
     "partition",
     "prepared_first",
     "reward",
+    "strands_of",
 ]

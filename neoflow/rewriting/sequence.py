@@ -23,17 +23,18 @@ from neoflow.graph import (
     run,
 )
 from neoflow.mapping import reroll
-from neoflow.partition import RULES, Partition, Subgraph, compose, object_for_gpu, object_to, partition
+from neoflow.partition import RULES, Partition, Subgraph, compose, object_for_gpu, object_to, partition, strands_of
 from neoflow.rewriting.layouts import lay_out
 from neoflow.rewriting.optimizing import Optimizer
 from neoflow.target import Target
 from neoflow.trace import Trace
 from neoflow.tuning import Algorithms
 
-LAYOUTS, PREPARED, OPTIMIZE = "layouts", "prepared", "optimize"
+LAYOUTS, PREPARED, OPTIMIZE, STRANDS = "layouts", "prepared", "optimize", "strands"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
-OPTIONAL = (*OPTIONAL_REWRITES, LAYOUTS, *sorted(RULE_NAMES), PREPARED)
-"""What `NEOFLOW_WITHOUT` may name: passes, their rewrites, layouts, rules of fusion, and what is prepared."""
+OPTIONAL = (*OPTIONAL_REWRITES, LAYOUTS, *sorted(RULE_NAMES), PREPARED, STRANDS)
+"""What `NEOFLOW_WITHOUT` may name: passes, their rewrites, layouts, rules of fusion, what is prepared, and strands of
+recurrences."""
 MAPPING = "mapping"
 ASKED = (MAPPING,)
 """What `NEOFLOW_WITH` may name."""
@@ -94,7 +95,10 @@ def divided(
 
     if not runs_of(graph.order):
         return stages(graph, trace, target, precision, algorithms, may_last, optimizer)
-    result = compose(graph, partial(divide, may_last), partial(divide, may_last or (lambda _: True)))
+    split = None
+    if target.device == "cpu" and STRANDS not in left_out():
+        split = partial(strands_of, threads=target.threads, cache_bytes=target.l2_bytes)
+    result = compose(graph, partial(divide, may_last), partial(divide, may_last or (lambda _: True)), split)
     trace.take(parts)
     return result
 
