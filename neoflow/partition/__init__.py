@@ -17,7 +17,7 @@ it pays: rows in `choose`. Tests: `tests/partition/test_rules.py`, whose laws go
 from neoflow.partition.calls import Decision, KernelCall, Partition, View
 from neoflow.partition.carried import carried
 from neoflow.partition.choose import object_for_gpu, object_to
-from neoflow.partition.compose import compose
+from neoflow.partition.compose import STRANDS, compose
 from neoflow.partition.cost import Cost, cost_of, objective, reward
 from neoflow.partition.engine import RULES, partition
 from neoflow.partition.looped import Loop, flattened
@@ -30,6 +30,7 @@ from neoflow.verdict import Verdict
 
 __all__ = [
     "RULES",
+    "STRANDS",
     "Cost",
     "Decision",
     "KernelCall",

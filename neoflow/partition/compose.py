@@ -36,11 +36,14 @@ from neoflow.partition.order import order_calls
 from neoflow.partition.prepared import prepared_first
 from neoflow.partition.strands import Strands
 from neoflow.partition.subgraph import Node, Subgraph, Value
+from neoflow.verdict import Verdict
 
 Divide = Callable[[Graph], tuple[Graph, Partition]]
 """Rewrites a graph without recurrences, and divides it."""
-Split = Callable[[Run, Sequence[Tensor]], Strands | None]
+Split = Callable[[Run, Sequence[Tensor]], Strands | Verdict]
 """The strands of a run of which these tensors are kept of every turn, see `strands_of`."""
+STRANDS = "strands"
+"""What decisions about them are called."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +178,7 @@ class _Composer:
         """The calls of a run, and what stands for what leads out of it."""
         self.parts.update(dict.fromkeys(t for t in run.inputs if not t.inputs))
         kept = list(self.kept[run])
-        body = _Body(run, kept, self.inner, self.split(run, kept) if self.split else None)
+        body = _Body(run, kept, self.inner, self.parted(run, kept))
         views: dict[Tensor, View] = {p: View(self.known(t), 0) for p, t in body.fixed.items()}
         views |= {p: View(self.known(t), body.start(p)) for p, t in body.slices.items()}
         self.aliases.update({p: v.base for p, v in views.items()})
@@ -199,6 +202,16 @@ class _Composer:
             if isinstance(t, Looped) and t.run is run:
                 base, offset = body.place(t)
                 self.stand_for(t, self.known(base), offset)
+
+    def parted(self, run: Run, kept: Sequence[Tensor]) -> Strands | None:
+        """The strands of a run where it goes in some."""
+        if self.split is None:
+            return None
+        found = self.split(run, kept)
+        verdict = found if isinstance(found, Verdict) else Verdict(True, f"{found.count} parts, each alone")
+        names = ", ".join(c.name for c in run.recurrence.carried)
+        self.decisions.append(Decision(STRANDS, f"loop over {run.recurrence.steps} steps of {names}", verdict))
+        return None if isinstance(found, Verdict) else found
 
     def copied(self, t: Tensor, view: View) -> KernelCall:
         call = copy_of(t)
@@ -378,8 +391,8 @@ class _Body:
 
     def _memory(self, places: tuple[int, ...], t: Tensor, what: str) -> Placeholder:
         """Memory for so many values, or one, of all strands."""
-        shape = (self.strands * t.shape[0], *t.shape[1:]) if self.strands > 1 and t.shape else t.shape
-        return Placeholder((*places, *shape), t.dtype, f"{t.name} {what}", t.where)
+        strands = (self.strands,) if self.strands > 1 else ()
+        return Placeholder((*places, *strands, *t.shape), t.dtype, f"{t.name} {what}", t.where)
 
     def _whole(self, p: Tensor) -> int:
         """The elements of what a placeholder stands for, of all strands."""

@@ -1,4 +1,5 @@
-"""A recurrence in strands: equal parts of the first axis of all it carries, each of which goes through all steps alone.
+"""A recurrence in strands: equal parts of the first axis of all it carries that is longer than 1, each of which goes
+through all steps alone.
 
     h[t+1, b, i] = tanh(sum[j](h[t, b, j] * w[j, i]) + x[t, b, i])        no b needs another: some b are a strand
 
@@ -17,7 +18,8 @@ from dataclasses import dataclass
 from neoflow.expr.close import build
 from neoflow.expr.ir import Axis, Expr, Read, Scatter, Slot, postorder, rewrite
 from neoflow.expr.recurrence import Looped, Recurrence, Run
-from neoflow.expr.tensor import Compute, Constant, Definition, Placeholder, Tensor, topological
+from neoflow.expr.tensor import Compute, Constant, Placeholder, Tensor, topological
+from neoflow.verdict import Verdict
 
 LEAST_BYTES = 128
 """Of what a strand carries: two lines of a cache. Of less, two cores would write the same lines in every step."""
@@ -35,27 +37,40 @@ class Strands:
     apart: frozenset[Placeholder]
 
 
-def strands_of(run: Run, kept: Sequence[Tensor], threads: int, cache_bytes: int) -> Strands | None:
-    """The strands of a run for so many threads, each with a cache; None where there are none, or they do not pay.
+def strands_of(run: Run, kept: Sequence[Tensor], threads: int, cache_bytes: int) -> Strands | Verdict:
+    """The strands of a run for so many threads, each with a cache; where there are none, or they do not pay, why.
 
     kept: the tensors of its body that are asked for of every step.
     """
     r = run.recurrence
     roots = [*r.then, *kept]
-    extents = {t.shape[:1] for t in (*r.carried, *roots)}
-    if len(extents) != 1 or () in extents:
-        return None
-    ((extent,),) = extents
+    extents = {_extent(t) for t in (*r.carried, *roots)}
+    if len(extents) != 1:
+        return Verdict(False, "what is carried and kept has no axis in common")
+    (extent,) = extents
     count = _count(extent, threads)
     order = topological(roots)
-    is_short = min(c.nbytes for c in r.carried) < count * LEAST_BYTES
-    demands = None if count == 1 or is_short else _demands(r, roots, order, extent)
-    if demands is None:
-        return None
+    if count == 1:
+        return Verdict(False, f"an axis of {extent} places is nothing for {threads} threads")
+    if min((c.nbytes for c in r.carried), default=0) < count * LEAST_BYTES:
+        return Verdict(False, f"each would carry less than {LEAST_BYTES} bytes")
+    demands = _demands(r, roots, order, extent)
+    if isinstance(demands, Verdict):
+        return demands
     shared = sum(p.nbytes for p in r.fixed if False in demands.get(p, ()))
     if shared > cache_bytes:
-        return None
+        return Verdict(False, f"all read {shared} bytes in every step, more than the {cache_bytes} of a core's cache")
     return _built(run, roots, order, demands, extent, count)
+
+
+def _lead(t: Tensor) -> int:
+    """The number of the axis that strands part: those before it have one place, so that a part lies together."""
+    return next((d for d, n in enumerate(t.shape) if n > 1), len(t.shape))
+
+
+def _extent(t: Tensor) -> int:
+    """The places along the axis that strands part; 1 where there is none."""
+    return max((*t.shape[_lead(t) : _lead(t) + 1], 1))
 
 
 def _count(extent: int, threads: int) -> int:
@@ -68,33 +83,36 @@ Demands = dict[Tensor, set[bool]]
 """Which tensors are needed for one strand alone (True), and which are needed as they are."""
 
 
-def _demands(r: Recurrence, roots: Sequence[Tensor], order: Sequence[Tensor], extent: int) -> Demands | None:
-    """What the roots for a strand need; None where a strand needs another one."""
+def _demands(r: Recurrence, roots: Sequence[Tensor], order: Sequence[Tensor], extent: int) -> Demands | Verdict:
+    """What the roots for a strand need; why not, where a strand needs another one."""
     found: Demands = {t: {True} for t in roots}
     for t in reversed(order):
         for is_apart in found.get(t, ()):
-            is_whole = is_apart and isinstance(t, Constant)
-            if isinstance(t, Looped) or is_whole or (not is_apart and any(t is c for c in r.carried)):
-                return None
+            if isinstance(t, Looped):
+                return Verdict(False, f"{t.name} follows from a recurrence inside")
+            if is_apart and isinstance(t, Constant):
+                return Verdict(False, f"constant {t.name} is one for all")
+            if not is_apart and any(t is c for c in r.carried):
+                return Verdict(False, f"a step reads {t.name} at other places than its own")
             if not isinstance(t, Compute):
                 continue
-            read = _read_by(t.definition, is_apart)
-            if read is None:
-                return None
+            read = _read_by(t, is_apart)
+            if isinstance(read, Verdict):
+                return read
             for i, slot in zip(t.inputs, t.definition.slots, strict=True):
                 for part in read.get(slot.position, ()):
-                    if part and i.shape[:1] != (extent,):
-                        return None
+                    if part and _extent(i) != extent:
+                        return Verdict(False, f"{t.name} reads {i.name} along another axis")
                     found.setdefault(i, set()).add(part)
     return found
 
 
-def _read_by(definition: Definition, is_apart: bool) -> dict[int, set[bool]] | None:
-    """How each slot is read, for one strand alone or not; None where it cannot be told."""
-    body = definition.body
+def _read_by(t: Compute, is_apart: bool) -> dict[int, set[bool]] | Verdict:
+    """How each slot is read, for one strand alone or not; why not, where it cannot be told."""
+    body = t.definition.body
     if isinstance(body, Scatter):
-        return None
-    own: Axis | None = definition.axes[0] if is_apart else None
+        return Verdict(False, _by_data(t))
+    own: Axis | None = t.definition.axes[_lead(t)] if is_apart else None
     found: dict[int, set[bool]] = {}
     stack, seen = [body], set[Expr]()
     while stack:
@@ -103,16 +121,21 @@ def _read_by(definition: Definition, is_apart: bool) -> dict[int, set[bool]] | N
             continue
         seen.add(e)
         if e is own:
-            return None
+            return Verdict(False, f"{t.name} is computed from the number of its place")
         if not isinstance(e, Read):
             stack += e.children
             continue
         if any(isinstance(n, Read) for i in e.indices for n in postorder(i)):
-            return None
-        is_own = own is not None and bool(e.indices) and e.indices[0] is own
+            return Verdict(False, _by_data(t))
+        at = _lead(t.inputs[e.slot])
+        is_own = own is not None and at < len(e.indices) and e.indices[at] is own
         found.setdefault(e.slot, set()).add(is_own)
-        stack += e.indices[is_own:]
+        stack += [i for n, i in enumerate(e.indices) if not (is_own and n == at)]
     return found
+
+
+def _by_data(t: Tensor) -> str:
+    return f"{t.name} reads or writes at an index that is data"
 
 
 def _built(
@@ -127,7 +150,8 @@ def _built(
         for is_apart in sorted(wanted):
             if (t, is_apart) in made:
                 continue
-            shape = (extent // count, *t.shape[1:]) if is_apart else t.shape
+            at = _lead(t)
+            shape = (*t.shape[:at], extent // count, *t.shape[at + 1 :]) if is_apart else t.shape
             if isinstance(t, Compute):
                 made[t, is_apart] = _part(t, shape, made) if is_apart else _as_is(t, made)
             elif isinstance(t, Placeholder):
@@ -157,13 +181,15 @@ def _part(t: Compute, shape: tuple[int, ...], made: dict[tuple[Tensor, bool], Te
 
     y[b, i] = x[b, i] * w[i], b < 16    ->    y'[b, i] = x'[b, i] * w[i], b < 8
     """
-    own, fewer = t.definition.axes[0], Axis(0, shape[0])
+    at = _lead(t)
+    own, fewer = t.definition.axes[at], Axis(at, shape[at])
     inputs: list[Tensor] = []
     number: dict[Tensor, int] = {}
 
     def rule(e: Expr) -> Expr | None:
         if isinstance(e, Read):
-            is_own = bool(e.indices) and e.indices[0] is fewer
+            there = _lead(t.inputs[e.slot])
+            is_own = there < len(e.indices) and e.indices[there] is fewer
             i = made[t.inputs[e.slot], is_own]
             if i not in number:
                 number[i] = len(inputs)

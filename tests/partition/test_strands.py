@@ -8,6 +8,7 @@ from neoflow.expr.recurrence import Stacked, runs_of
 from neoflow.expr.tensor import topological
 from neoflow.partition import strands
 from neoflow.partition.strands import LEAST_BYTES, strands_of
+from neoflow.verdict import Verdict
 from tests.random_recurrences import draw, gradients
 
 pytestmark = pytest.mark.tvm
@@ -28,6 +29,13 @@ def split(step, init, xs=None, length=4, threads=2, room=ROOM):
     return strands_of(run, [t.of for t in order if isinstance(t, Stacked) and t.run is run], threads, room)
 
 
+def refused(*given, **options):
+    """Why there are none."""
+    found = split(*given, **options)
+    assert isinstance(found, Verdict) and not found.ok
+    return found.reason
+
+
 def test_a_step_without_other_rows_is_one_of_strands(of_any_size):
     x, w = nf.placeholder((5, 6, 3), name="x"), nf.placeholder((3, 3), name="w")
     found = split(lambda h, row: (nf.tanh(h @ w + row),) * 2, nf.zeros((6, 3)), x)
@@ -37,11 +45,25 @@ def test_a_step_without_other_rows_is_one_of_strands(of_any_size):
 
 
 @pytest.mark.parametrize(
-    ("extent", "threads", "count"), [(6, 2, 2), (3, 2, 3), (8, 3, 8), (1, 4, None), (7, 2, 7), (16, 16, 16)]
+    ("extent", "threads", "count"), [(6, 2, 2), (3, 2, 3), (8, 3, 8), (1, 4, 2), (7, 2, 7), (16, 16, 16)]
 )
 def test_the_fewest_that_are_quickest(of_any_size, extent, threads, count):
     found = split(lambda h, _: (nf.sin(h), None), nf.zeros((extent, 2)), threads=threads)
-    assert (found and found.count) == count
+    assert found.count == count
+
+
+def test_axes_with_one_place_are_passed_over(of_any_size):
+    scale = nf.placeholder((8, 3), name="scale")
+
+    def step(h, _):
+        new = nf.expr("new[s,i,n] = sin(h[s,i,n]) * scale[i,n]", h=h, scale=scale)
+        return new, nf.sum(new, axis=(0, 2))
+
+    found = split(step, nf.zeros((1, 8, 3)))
+    assert found.count == 2 and found.recurrence.carried[0].shape == (1, 4, 3) and found.kept[0].shape == (4,)
+    assert [p.shape for p in found.recurrence.fixed] == [(4, 3)]
+    reason = "an axis of 1 places is nothing for 2 threads"
+    assert refused(lambda h, _: (nf.sin(h), None), nf.zeros((1, 1))) == reason
 
 
 def rows_ahead(h, _):
@@ -64,35 +86,55 @@ def nested(h, _):
     return nf.scan(lambda g, _: (nf.sin(g), None), h, length=2)[0], None
 
 
-@pytest.mark.parametrize("step", [rows_ahead, numbered, summed, looked_up, nested])
-def test_refused(of_any_size, step):
-    assert split(step, nf.zeros((4, 4))) is None
+def crossed(h, _):
+    return nf.compute(h.shape, lambda b, i: h[i, b]), None
+
+
+def elsewhere(h, _):
+    longer = nf.compute((5, 4), lambda b, i: nf.cast(i, "float32"))
+    return nf.compute(h.shape, lambda b, i: h[b, i] + longer[b, i]), None
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        (rows_ahead, "is computed from the number of its place"),
+        (numbered, "is computed from the number of its place"),
+        (summed, "a step reads full at other places than its own"),
+        (looked_up, "reads or writes at an index that is data"),
+        (nested, "follows from a recurrence inside"),
+        (crossed, "is computed from the number of its place"),
+        (elsewhere, " along another axis"),
+    ],
+)
+def test_refused(of_any_size, step, reason):
+    assert reason in refused(step, nf.zeros((4, 4)))
 
 
 def test_refused_where_the_first_axes_differ(of_any_size):
-    assert split(lambda s, _: ((nf.sin(s[0]), s[1] * 2), None), (nf.zeros((4, 2)), nf.zeros((2, 2)))) is None
-    assert split(lambda s, _: (nf.sin(s), None), nf.zeros(())) is None
+    both = nf.zeros((4, 2)), nf.zeros((2, 2))
+    reason = "what is carried and kept has no axis in common"
+    assert refused(lambda s, _: ((nf.sin(s[0]), s[1] * 2), None), both) == reason
+    assert "an axis of 1 places" in refused(lambda s, _: (nf.sin(s), None), nf.zeros(()))
 
 
 def test_refused_where_all_would_read_more_than_a_cache_holds(of_any_size):
     w = nf.placeholder((8, 8), name="w")
-    assert split(lambda h, _: (h @ w, None), nf.zeros((4, 8)), room=255) is None
+    reason = "all read 256 bytes in every step, more than the 255 of a core's cache"
+    assert refused(lambda h, _: (h @ w, None), nf.zeros((4, 8)), room=255) == reason
     assert split(lambda h, _: (h @ w, None), nf.zeros((4, 8)), room=256).count == 2
 
 
 def test_refused_where_a_strand_would_carry_next_to_nothing():
     width = LEAST_BYTES // 4
     assert split(lambda h, _: (nf.sin(h), None), nf.zeros((2, width))).count == 2
-    assert split(lambda h, _: (nf.sin(h), None), nf.zeros((2, width - 1))) is None
+    reason = f"each would carry less than {LEAST_BYTES} bytes"
+    assert refused(lambda h, _: (nf.sin(h), None), nf.zeros((2, width - 1))) == reason
 
 
 def test_a_constant_with_rows_is_not_parted(of_any_size):
     table = nf.constant(np.arange(12, dtype=np.float32).reshape(4, 3))
-    assert split(lambda h, _: (h * table, None), nf.zeros((4, 3))) is None
-
-
-def compiled(outputs, feeds):
-    return nf.compile(outputs, inputs=list(feeds))
+    assert "is one for all" in refused(lambda h, _: (h * table, None), nf.zeros((4, 3)))
 
 
 def program(batch):
@@ -113,14 +155,31 @@ def program(batch):
     return [ys, last, *nf.grad(loss, [x, context, w, first])], feeds
 
 
+def channels():
+    """A recurrence of one sample whose channels go alone: a selective scan."""
+    rng = np.random.default_rng(5)
+    x, keep = nf.placeholder((7, 1, 16), name="x"), nf.placeholder((16, 8), name="keep")
+    enter = nf.placeholder((7, 1, 8), name="enter")
+
+    def step(h, row):
+        x, enter = row
+        h = nf.expr("h[s,i,n] = exp(keep[i,n]) * old[s,i,n] + x[s,i] * b[s,n]", keep=keep, old=h, x=x, b=enter)
+        return h, nf.expr("y[s,i] = sum[n](h[s,i,n])", h=h)
+
+    _, ys = nf.scan(step, nf.zeros((1, 16, 8)), (x, enter))
+    feeds = {t: 0.1 * rng.standard_normal(t.shape).astype(np.float32) for t in (x, keep, enter)}
+    return [ys, *nf.grad(nf.sum(ys * ys), [x, keep, enter])], feeds
+
+
 @pytest.mark.parametrize(
-    ("batch", "threads"), [(4, 2), (3, 2), *(pytest.param(6, n, marks=pytest.mark.slow) for n in (3, 4))]
+    ("made", "threads"), [(4, 2), (3, 2), (0, 2), *(pytest.param(6, n, marks=pytest.mark.slow) for n in (3, 4))]
 )
-def test_strands_run(batch, threads, monkeypatch):
+def test_strands_run(made, threads, monkeypatch):
     monkeypatch.setenv("NEOFLOW_THREADS", str(threads))
-    outputs, feeds = program(batch)
-    f = compiled(outputs, feeds)
+    outputs, feeds = program(made) if made else channels()
+    f = nf.compile(outputs, inputs=list(feeds))
     assert sum(a.is_apart for a in f.plan.loops) == 2 and "side by side" in str(f.plan)
+    assert "parts, each alone" in f.explain("strands")
     for _ in range(5):
         for got, want in zip(f(*feeds.values()), nf.evaluate(outputs, feeds, dtype="float64"), strict=True):
             np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4)
@@ -130,7 +189,7 @@ def test_strands_run(batch, threads, monkeypatch):
 def test_they_may_be_left_out(monkeypatch):
     monkeypatch.setenv("NEOFLOW_WITHOUT", "strands")
     outputs, feeds = program(4)
-    assert not any(a.is_apart for a in compiled(outputs, feeds).plan.loops)
+    assert not any(a.is_apart for a in nf.compile(outputs, inputs=list(feeds)).plan.loops)
 
 
 def law(seeds):
