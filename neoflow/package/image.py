@@ -109,7 +109,7 @@ class _Bound:
         self.places, self.program = places, program
         plan = program.plan
         addresses = [[numbers[e.symbol] for e in k.entries] for k in plan.kernels]
-        self.layout = layout = Layout(plan, addresses, numbers[_COPY], numbers[_LOOP])
+        self.layout = layout = Layout(plan, addresses, numbers[_COPY], numbers[_LOOP], threads)
         form = native_form(layout.launches, threads)
         self.header = places.take(40)
         regions, phases = places.take(form.regions.nbytes), places.take(form.phases.nbytes)

@@ -104,7 +104,7 @@ class Executor:
     def _lay(self, plan: Plan, kernels: tuple[Loaded, ...], arrays: list[Memory | None], before: int) -> _Laid:
         """The launches of a plan with the addresses of all arrays there are; before: how often others have run."""
         addresses = [k.addresses for k in kernels]
-        layout = Layout(plan, addresses, self.device.copy_function, self.device.loop_function)
+        layout = Layout(plan, addresses, self.device.copy_function, self.device.loop_function, self._threads)
         status = self.device.status(len(layout.failing))
         table = self._table(layout, status)
         recording = self.device.record(layout.launches, table, status, self._threads)

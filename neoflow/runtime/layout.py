@@ -34,12 +34,19 @@ class Layout:
     """The launches of a plan in order, and the table of their pointers.
 
     addresses: of each kernel's entries; copy_function, loop_function: of the functions that copy and that run loops,
-    see `Device`. places: by buffer, where its address goes in the table. sweeps: by buffer that moves while a loop is
-    laid out, where its addresses go. functions: where addresses of functions are in it. failing: the call of each
-    status word; status_places: where the words' addresses go.
+    see `Device`; threads: of those who run it. places: by buffer, where its address goes in the table. sweeps: by
+    buffer that moves while a loop is laid out, where its addresses go. functions: where addresses of functions are in
+    it. failing: the call of each status word; status_places: where the words' addresses go.
     """
 
-    def __init__(self, plan: Plan, addresses: Sequence[Sequence[int]], copy_function: int, loop_function: int = 0):
+    def __init__(
+        self,
+        plan: Plan,
+        addresses: Sequence[Sequence[int]],
+        copy_function: int,
+        loop_function: int = 0,
+        threads: int = 1,
+    ):
         self.plan, self._copy_function, self._loop_function = plan, copy_function, loop_function
         self.table: list[int] = []
         self.launches: list[Launch] = []
@@ -52,7 +59,7 @@ class Layout:
         for pair in plan.saves:
             self._copy(*pair)
         for first, end, loop in stretches(plan):
-            if loop is not None and loop_function and is_native(plan, loop):
+            if loop is not None and loop_function and is_native(plan, loop, threads):
                 self._native(loop, addresses)
             else:
                 self._calls(turns(plan, first, end), addresses)

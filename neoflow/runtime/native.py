@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from neoflow.runtime.plan import Plan, Repeated
 from neoflow.runtime.turns import outermost
 
+MOST_POINTERS = 1 << 15
+"""Of all calls of a loop: a thread has its own copy of them on its stack."""
+
 
 @dataclass(frozen=True, eq=False)
 class Words:
@@ -23,13 +26,14 @@ class Words:
     places: list[tuple[int, int]]
 
 
-def is_native(plan: Plan, loop: Repeated) -> bool:
-    """Whether it may run so: nothing in it fails, and either its turns go side by side or no kernel has tasks for
-    several threads, which would wait."""
-    codes = [plan.kernels[c.kernel] for c in plan.calls[loop.first : loop.first + loop.count]]
-    if any(k.faults for k in codes):
+def is_native(plan: Plan, loop: Repeated, threads: int) -> bool:
+    """Whether it may run so: nothing in it fails, its pointers are not too many, and either its turns go side by side
+    or no kernel has tasks for several of the threads, which would wait."""
+    calls = plan.calls[loop.first : loop.first + loop.count]
+    codes = [plan.kernels[c.kernel] for c in calls]
+    if any(k.faults for k in codes) or sum(len(c.arguments) + len(c.workspaces) for c in calls) > MOST_POINTERS:
         return False
-    return loop.is_apart or not any(e.is_parallel and e.tasks > 1 for k in codes for e in k.entries)
+    return threads == 1 or loop.is_apart or not any(e.is_parallel and e.tasks > 1 for k in codes for e in k.entries)
 
 
 def words_of(plan: Plan, loop: Repeated, addresses: Sequence[Sequence[int]], loop_function: int) -> Words:

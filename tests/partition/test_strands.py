@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import neoflow as nf
+from neoflow import pipeline
 from neoflow.expr.recurrence import Stacked, runs_of
 from neoflow.expr.tensor import topological
+from neoflow.loops import problem_of, space
 from neoflow.partition import strands
 from neoflow.partition.strands import LEAST_BYTES, strands_of
 from neoflow.verdict import Verdict
@@ -190,6 +192,20 @@ def test_they_may_be_left_out(monkeypatch):
     monkeypatch.setenv("NEOFLOW_WITHOUT", "strands")
     outputs, feeds = program(4)
     assert not any(a.is_apart for a in nf.compile(outputs, inputs=list(feeds)).plan.loops)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_strands_by_any_schedules(seed):
+    """Kernels that are adopted, with workspaces of their own, which strands go through side by side."""
+    outputs, feeds = program(4)
+    f = nf.compile(outputs, inputs=list(feeds))
+    rng = np.random.default_rng(seed)
+    chosen = {k.subgraph.digest: space(problem_of(k.subgraph), k.target).sample(rng) for k in f.compiled.kernels}
+    assert pipeline.adopt(f, chosen)
+    for _ in range(20):
+        for got, want in zip(f(*feeds.values()), nf.evaluate(outputs, feeds, dtype="float64"), strict=True):
+            np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4)
 
 
 def law(seeds):

@@ -7,7 +7,7 @@ import pytest
 
 import neoflow as nf
 from neoflow.code import Code, Entry, Fault, Workspace
-from neoflow.runtime.native import is_native, words_of
+from neoflow.runtime.native import MOST_POINTERS, is_native, words_of
 from neoflow.runtime.plan import Buffer, Call, Moving, Plan, Repeated
 from neoflow.runtime.turns import stretches
 
@@ -35,13 +35,15 @@ def test_a_loop_in_a_loop_is_given_inside():
 
 def test_what_runs_so():
     loop = Repeated(0, 2, 3, ())
-    assert is_native(plan([loop]), loop)
+    assert is_native(plan([loop]), loop, 2)
     failing = (Code((Entry("f", 2, False),), (), (Fault(0, 3),)), Code((Entry("g", 1, False),)))
-    assert not is_native(plan([loop], failing), loop)
+    assert not is_native(plan([loop], failing), loop, 1)
     shared = (Code((Entry("f", 2, True),)), Code((Entry("g", 1, True),)))
-    assert not is_native(plan([loop], shared), loop)
+    assert not is_native(plan([loop], shared), loop, 2) and is_native(plan([loop], shared), loop, 1)
+    many = (Call(0, tuple(range(MOST_POINTERS)), (), "a"), Call(1, (1,), (), "b"))
+    assert not is_native(plan([loop], calls=many), loop, 2)
     apart = Repeated(0, 2, 3, (), True)
-    assert is_native(plan([apart], shared), apart) and not is_native(plan([apart], failing), apart)
+    assert is_native(plan([apart], shared), apart, 2) and not is_native(plan([apart], failing), apart, 2)
 
 
 def test_loops_and_what_is_between_them():
