@@ -25,6 +25,11 @@ LEAST_BYTES = 128
 """Of what a strand carries: two lines of a cache. Of less, two cores would write the same lines in every step."""
 
 
+MOST_SHARED = 16
+"""Bytes that all strands read in a step for each that is one's own: with more, as weights for a row or two, a core
+would fetch them for little work, where two cores together fetch half of them each. By the sizes of cells, not timed."""
+
+
 @dataclass(frozen=True, eq=False)
 class Strands:
     """count: how many. recurrence: of one of them; kept: in it, what was asked for of every step, in that order.
@@ -60,6 +65,9 @@ def strands_of(run: Run, kept: Sequence[Tensor], threads: int, cache_bytes: int)
     shared = sum(p.nbytes for p in r.fixed if False in demands.get(p, ()))
     if shared > cache_bytes:
         return Verdict(False, f"all read {shared} bytes in every step, more than the {cache_bytes} of a core's cache")
+    own = sum(p.nbytes for p in (*r.carried, *r.slices) if True in demands.get(p, ())) // count
+    if shared > MOST_SHARED * own:
+        return Verdict(False, f"each would read {shared} bytes that all share for {own} of its own in every step")
     return _built(run, roots, order, demands, extent, count)
 
 

@@ -108,7 +108,7 @@ def divided(
         return stages(graph, trace, target, precision, algorithms, may_last, optimizer)
     split = None
     if target.device == "cpu" and STRANDS not in left_out():
-        split = partial(strands_of, threads=target.threads, cache_bytes=target.l2_bytes)
+        split = partial(strands_of, threads=target.threads, cache_bytes=target.l2_bytes // 2)  # beside its own
     result = compose(graph, partial(divide, may_last), partial(divide, may_last or (lambda _: True)), split)
     trace.take(parts)
     if split is not None:

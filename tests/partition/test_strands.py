@@ -127,6 +127,13 @@ def test_refused_where_all_would_read_more_than_a_cache_holds(of_any_size):
     assert split(lambda h, _: (h @ w, None), nf.zeros((4, 8)), room=256).count == 2
 
 
+def test_refused_where_all_would_read_much_for_a_few_rows(of_any_size):
+    w = nf.placeholder((128, 128), name="w")
+    assert split(lambda h, _: (h @ w, None), nf.zeros((16, 128))).count == 2
+    reason = "each would read 65536 bytes that all share for 3584 of its own in every step"
+    assert refused(lambda h, _: (h @ w, None), nf.zeros((14, 128))) == reason
+
+
 def test_refused_where_a_strand_would_carry_next_to_nothing():
     width = LEAST_BYTES // 4
     assert split(lambda h, _: (nf.sin(h), None), nf.zeros((2, width))).count == 2
