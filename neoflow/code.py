@@ -42,6 +42,13 @@ class Workspace:
         """Bytes for so many threads, whose pieces begin at lines of the cache."""
         return self.nbytes if self.is_shared else threads * self.per_thread
 
+    def room(self, threads: int, turns: int) -> tuple[int, int]:
+        """Bytes where so many turns of a loop go side by side, and the distance of two turns' pieces: what is shared is
+        shared within a turn."""
+        if turns == 1 or not self.is_shared:
+            return self.total(threads), 0
+        return turns * self.per_thread, self.per_thread
+
     @property
     def per_thread(self) -> int:
         """The distance of two threads' pieces."""

@@ -15,12 +15,13 @@ from neoflow.package.contents import Contents, Program
 from neoflow.runtime.device import ALIGNMENT
 from neoflow.runtime.device.cpu import native_form
 from neoflow.runtime.device.team import MOST_THREADS, TEAM_BYTES
-from neoflow.runtime.executor import Layout, changed_by, fault_of
+from neoflow.runtime.executor import changed_by, fault_of
+from neoflow.runtime.layout import Layout
 
 _PAGE = 4096
 _OWN, _CONSTANTS = 1, 2
 """Bases: the instance, the constants."""
-_COPY = "nf_team_copy"
+_COPY, _LOOP = "nf_team_copy", "nf_team_loop"
 MESSAGES = (
     "",
     "an array is a null pointer",
@@ -54,7 +55,7 @@ class _Places:
 def make_image(name: str, contents: Contents, threads: int, constants: bytes, head: bytes) -> Image:
     """An instance of a package for a CPU, with at most so many threads. head: what a file of parameters begins with."""
     functions = list(dict.fromkeys(s for p in contents.programs for k in p.plan.kernels for s in k.symbols))
-    numbers = {symbol: n for n, symbol in enumerate((*functions, _COPY), FIRST_FUNCTION)}
+    numbers = {symbol: n for n, symbol in enumerate((*functions, _COPY, _LOOP), FIRST_FUNCTION)}
     places = _Places()
     places.take(64 + 24 * min(threads, MOST_THREADS))
     team = places.take(TEAM_BYTES, _PAGE)
@@ -83,7 +84,7 @@ def make_image(name: str, contents: Contents, threads: int, constants: bytes, he
         cleared,
         team,
         words,
-        (*functions, _COPY),
+        (*functions, _COPY, _LOOP),
         constants,
         head,
         parameters,
@@ -108,7 +109,7 @@ class _Bound:
         self.places, self.program = places, program
         plan = program.plan
         addresses = [[numbers[e.symbol] for e in k.entries] for k in plan.kernels]
-        self.layout = layout = Layout(plan, addresses, numbers[_COPY])
+        self.layout = layout = Layout(plan, addresses, numbers[_COPY], numbers[_LOOP], threads)
         form = native_form(layout.launches, threads)
         self.header = places.take(40)
         regions, phases = places.take(form.regions.nbytes), places.take(form.phases.nbytes)
@@ -124,7 +125,9 @@ class _Bound:
         own = np.full(len(failing), _OWN)
         places.put(regions, form.regions, np.stack([own, 0 * own, np.where(failing, _OWN, 0)], 1))
         table = np.array(layout.table, np.int64)
-        places.put(self.table, table, np.zeros_like(table))
+        bases = np.zeros_like(table)
+        bases[layout.functions], table[layout.functions] = table[layout.functions], 0
+        places.put(self.table, table, bases)
         for n, place in enumerate(layout.status_places):
             places.words.append((self.table + 8 * place, _OWN, self.status + 4 * n))
 

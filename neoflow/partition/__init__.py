@@ -17,7 +17,7 @@ it pays: rows in `choose`. Tests: `tests/partition/test_rules.py`, whose laws go
 from neoflow.partition.calls import Decision, KernelCall, Partition, View
 from neoflow.partition.carried import carried
 from neoflow.partition.choose import object_for_gpu, object_to
-from neoflow.partition.compose import compose
+from neoflow.partition.compose import STRANDS, compose
 from neoflow.partition.cost import Cost, cost_of, objective, reward
 from neoflow.partition.engine import RULES, partition
 from neoflow.partition.looped import Loop, flattened
@@ -25,12 +25,14 @@ from neoflow.partition.order import order_calls
 from neoflow.partition.overwrite import can_overwrite, is_shared
 from neoflow.partition.prepared import MOST as MOST_PREPARED
 from neoflow.partition.prepared import prepared_first
+from neoflow.partition.strands import strands_of
 from neoflow.partition.subgraph import Node, Subgraph, Value
 from neoflow.verdict import Verdict
 
 __all__ = [
     "MOST_PREPARED",
     "RULES",
+    "STRANDS",
     "Cost",
     "Decision",
     "KernelCall",
@@ -54,4 +56,5 @@ __all__ = [
     "partition",
     "prepared_first",
     "reward",
+    "strands_of",
 ]

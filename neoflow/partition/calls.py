@@ -54,7 +54,7 @@ class LoopCall:
     """Calls that run `turns` times, one after the other. It reads and writes as a kernel does, and is in its place.
 
     calls: of one turn, in order. motions: the views that are elsewhere in every turn. outputs: what has memory of its
-    own and lasts from turn to turn.
+    own and lasts from turn to turn. is_apart: whether no turn needs another one.
     """
 
     calls: tuple[Call, ...]
@@ -63,6 +63,7 @@ class LoopCall:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     name: str
+    is_apart: bool = False
 
     @property
     def subgraph(self) -> Subgraph:

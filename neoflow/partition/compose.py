@@ -34,10 +34,16 @@ from neoflow.partition.calls import Call, Decision, KernelCall, LoopCall, Motion
 from neoflow.partition.looped import carried_along, settled
 from neoflow.partition.order import order_calls
 from neoflow.partition.prepared import prepared_first
+from neoflow.partition.strands import Strands
 from neoflow.partition.subgraph import Node, Subgraph, Value
+from neoflow.verdict import Verdict
 
 Divide = Callable[[Graph], tuple[Graph, Partition]]
 """Rewrites a graph without recurrences, and divides it."""
+Split = Callable[[Run, Sequence[Tensor]], Strands | Verdict]
+"""The strands of a run of which these tensors are kept of every turn, see `strands_of`."""
+STRANDS = "strands"
+"""What decisions about them are called."""
 
 
 @dataclass(frozen=True)
@@ -51,21 +57,23 @@ class Whole(Graph):
         return self.parts
 
 
-def compose(graph: Graph, divide: Divide, inner: Divide | None = None) -> tuple[Graph, Partition]:
+def compose(
+    graph: Graph, divide: Divide, inner: Divide | None = None, split: Split | None = None
+) -> tuple[Graph, Partition]:
     """Divide a graph, whatever is in it. Of one without recurrences this is `divide`. inner: divides bodies, whose
-    parameters are what is fixed in all turns."""
+    parameters are what is fixed in all turns. split: into strands that threads go through side by side."""
     if runs_of(graph.order):
         graph = split_steps(graph).graph
     if not runs_of(graph.order):
         return divide(graph)
-    return _Composer(graph, divide, inner or divide).run()
+    return _Composer(graph, divide, inner or divide, split).run()
 
 
 class _Composer:
     """stands: the placeholder that stands for a tensor of another level. views, wholes, aliases: see `Partition`."""
 
-    def __init__(self, graph: Graph, divide: Divide, inner: Divide):
-        self.graph, self.divide, self.inner = graph, divide, inner
+    def __init__(self, graph: Graph, divide: Divide, inner: Divide, split: Split | None):
+        self.graph, self.divide, self.inner, self.split = graph, divide, inner, split
         self.stands: dict[Tensor, Placeholder] = {}
         self.calls: list[Call] = []
         self.views: dict[Tensor, View] = {}
@@ -169,7 +177,8 @@ class _Composer:
     def loop(self, run: Run) -> None:
         """The calls of a run, and what stands for what leads out of it."""
         self.parts.update(dict.fromkeys(t for t in run.inputs if not t.inputs))
-        body = _Body(run, list(self.kept[run]), self.inner)
+        kept = list(self.kept[run])
+        body = _Body(run, kept, self.inner, self.parted(run, kept))
         views: dict[Tensor, View] = {p: View(self.known(t), 0) for p, t in body.fixed.items()}
         views |= {p: View(self.known(t), body.start(p)) for p, t in body.slices.items()}
         self.aliases.update({p: v.base for p, v in views.items()})
@@ -183,14 +192,26 @@ class _Composer:
         inside = {t for c in body.calls for t in c.outputs}
         read = dict.fromkeys(t for c in body.calls for t in c.inputs if t not in inside)
         inputs = [*(c.outputs[0] for c in first), *(t for t in read if t not in body.own)]
-        memory = (*dict.fromkeys(body.rings.values()), *body.stacks.values())
-        self.calls.append(
-            LoopCall(body.calls, run.recurrence.steps, motions, tuple(inputs), memory, f"loop {body.name}")
-        )
+        memory = (*dict.fromkeys(body.rings.values()), *body.stacks.values(), *body.own_memory)
+        loop = LoopCall(body.calls, run.recurrence.steps, motions, tuple(inputs), memory, f"loop {body.name}")
+        if body.strands > 1:
+            apart = carried_along(self.views, body.apart)
+            loop = replace(loop, calls=(loop,), turns=body.strands, motions=apart, is_apart=True)
+        self.calls.append(loop)
         for t in self.graph.order:
             if isinstance(t, Looped) and t.run is run:
                 base, offset = body.place(t)
                 self.stand_for(t, self.known(base), offset)
+
+    def parted(self, run: Run, kept: Sequence[Tensor]) -> Strands | None:
+        """The strands of a run where it goes in some."""
+        if self.split is None:
+            return None
+        found = self.split(run, kept)
+        verdict = found if isinstance(found, Verdict) else Verdict(True, f"{found.count} parts, each alone")
+        names = ", ".join(c.name for c in run.recurrence.carried)
+        self.decisions.append(Decision(STRANDS, f"loop over {run.recurrence.steps} steps of {names}", verdict))
+        return None if isinstance(found, Verdict) else found
 
     def copied(self, t: Tensor, view: View) -> KernelCall:
         call = copy_of(t)
@@ -236,21 +257,29 @@ class _Body:
     bound: what the calls read in the place of a placeholder of the recurrence, which other runs have too. fixed,
     slices: those of them that stand for inputs of the run. rings: memory of what is carried, by its number;
     stacks: of what is kept of every turn. first: by ring the first value and its place.
+
+    Of a run in strands it is the body of one: they go side by side through the same memory, each through its part of
+    every value, by the motions in `apart`; what a turn forgets each has for itself, in `own_memory`.
     """
 
-    def __init__(self, run: Run, kept: Sequence[Tensor], divide: Divide):
-        r = self.recurrence = run.recurrence
-        self.run = run
+    def __init__(self, run: Run, kept: Sequence[Tensor], divide: Divide, strands: Strands | None = None):
+        r = self.recurrence = run.recurrence if strands is None else strands.recurrence
+        self.run, self.strands = run, 1 if strands is None else strands.count
         self.name = r.then[0].name if r.then else (kept[0].name if kept else "")
-        shared: dict[Tensor, Tensor] = {p: Parameter(p.shape, p.dtype, p.name, p.where, init=None) for p in r.fixed}
-        own = {p: Placeholder(p.shape, p.dtype, p.name, p.where) for p in (*r.carried, *r.slices)}
+        sources = run.by_placeholder if strands is None else strands.sources
+        stays = [p for p in r.fixed if strands is not None and p in strands.apart]
+        shared: dict[Tensor, Tensor] = {
+            p: Parameter(p.shape, p.dtype, p.name, p.where, init=None) for p in r.fixed if p not in stays
+        }
+        own = {p: Placeholder(p.shape, p.dtype, p.name, p.where) for p in (*r.carried, *r.slices, *stays)}
         self.bound = dict(shared)
         for p, q in own.items():
             self.bound[p] = q
-        roots = replaced([*r.then, *kept], self.bound.get)
+        self.parted = {own[p] for p in own if strands is not None and p in strands.apart}
+        roots = replaced([*r.then, *(kept if strands is None else strands.kept)], self.bound.get)
         graph, cut = compose(Graph(tuple(own.values()), tuple(roots), ()), divide)
-        self.fixed = {shared[p]: run.by_placeholder[p] for p in r.fixed}
-        self.slices = {own[p]: run.by_placeholder[p] for p in r.slices}
+        self.fixed = {self.bound[p]: sources[p] for p in r.fixed}
+        self.slices = {own[p]: sources[p] for p in r.slices}
         self.own: set[Tensor] = {own[c] for c in r.carried}
         self.parts = [t for t in graph.order if isinstance(t, (Compute, Constant))]
         calls, _ = order_calls(graph, cut)
@@ -258,13 +287,18 @@ class _Body:
         self.before, self.cut = list(calls[:count]), replace(cut, calls=())
         self.views: dict[Tensor, View] = {}
         self.motions: dict[Tensor, Motion] = {}
+        self.apart: dict[Tensor, Motion] = {p: Motion(p.size, self.strands) for p in self.parted}
+        self.own_memory: list[Placeholder] = []
         self._lay(list(calls[count:]), graph.outputs, kept)
+        if self.strands > 1:
+            self._give_memory()
 
     def _lay(self, calls: list[Call], roots: Sequence[Tensor], kept: Sequence[Tensor]) -> None:
         r = self.recurrence
         back = r.is_reversed
         for s in self.slices:
-            self.motions[s] = Motion(-s.size if back else s.size, r.steps)
+            size = self._whole(s)
+            self.motions[s] = Motion(-size if back else size, r.steps)
         count = len(r.carried)
         before = {id(self.bound[c]): n for n, c in enumerate(r.carried)}
         after = {id(t): n for n, t in reversed([*enumerate(roots[:count])]) if t.inputs}
@@ -280,23 +314,24 @@ class _Body:
         """by number, from which element on a stack of it, and of what it is then, begins in a long ring"""
         for n, (of, lag) in sorted(enumerate(lags), key=lambda a: a[1][1]):
             c, own, deep = r.carried[n], self.bound[r.carried[n]], deepest[of]
+            size = c.size * self.strands
             places = deep + (r.steps + 1 if of in long else 2)
             if n == of:
-                self.rings[n] = Placeholder((places, *c.shape), c.dtype, f"{c.name} carried", c.where)
+                self.rings[n] = self._memory((places,), c, "carried")
             ring = self.rings[n] = self.rings[of]
             ahead = deep - lag
             if of in long:
-                step = -c.size if back else c.size
-                start = (r.steps + lag) * c.size if back else ahead * c.size
+                step = -size if back else size
+                start = (r.steps + lag) * size if back else ahead * size
                 self.views[own], self.motions[own] = View(ring, start), Motion(step, places)
                 target = View(ring, start + step, True), Motion(step, places)
                 self.last[n] = start + r.steps * step
-                at[n] = ((lag + 1) * c.size, lag * c.size) if back else (start, start + step)
+                at[n] = ((lag + 1) * size, lag * size) if back else (start, start + step)
             else:
-                start = ahead * c.size
-                self.views[own], self.motions[own] = View(ring, 0), Motion(c.size, places, ahead)
-                target = View(ring, 0, True), Motion(c.size, places, ahead + 1)
-                self.last[n] = c.size * ((r.steps + ahead) % places)
+                start = ahead * size
+                self.views[own], self.motions[own] = View(ring, 0), Motion(size, places, ahead)
+                target = View(ring, 0, True), Motion(size, places, ahead + 1)
+                self.last[n] = size * ((r.steps + ahead) % places)
             if n == of:
                 targets.append((roots[n], *target))
             self.first[n] = (self.run.inputs[n], start)
@@ -312,9 +347,7 @@ class _Body:
             elif root in by_root:
                 self.kept_at[t] = by_root[root], 0
             else:
-                stack = self.stacks[t] = by_root[root] = Placeholder(
-                    (r.steps, *t.shape), t.dtype, f"{t.name} stacked", t.where
-                )
+                stack = self.stacks[t] = by_root[root] = self._memory((r.steps,), root, "stacked")
                 start, step = ((r.steps - 1) * t.size, -t.size) if back else (0, t.size)
                 targets.append((root, View(stack, start, True), Motion(step, r.steps)))
                 self.kept_at[t] = stack, 0
@@ -345,11 +378,29 @@ class _Body:
                 calls.append(copy_of(made))
                 made = calls[-1].outputs[0]
             self.views[made], self.motions[made] = view, motion
+            self.apart[made] = Motion(made.size, self.strands)
         self.calls = tuple(calls)
+
+    def _give_memory(self) -> None:
+        """Let each strand have what else its calls write in a part of its own."""
+        for made in (t for c in self.calls for t in c.outputs):
+            base = self.cut.views[made].base if made in self.cut.views else made
+            if base not in self.views:
+                self.own_memory.append(self._memory((), base, "of strands"))
+                self.views[base], self.apart[base] = View(self.own_memory[-1], 0, True), Motion(base.size, self.strands)
+
+    def _memory(self, places: tuple[int, ...], t: Tensor, what: str) -> Placeholder:
+        """Memory for so many values, or one, of all strands."""
+        strands = (self.strands,) if self.strands > 1 else ()
+        return Placeholder((*places, *strands, *t.shape), t.dtype, f"{t.name} {what}", t.where)
+
+    def _whole(self, p: Tensor) -> int:
+        """The elements of what a placeholder stands for, of all strands."""
+        return p.size * (self.strands if p in self.parted else 1)
 
     def start(self, p: Placeholder) -> int:
         """The element of the input of a slice where that of the first turn begins."""
-        return (self.recurrence.steps - 1) * p.size if self.recurrence.is_reversed else 0
+        return (self.recurrence.steps - 1) * self._whole(p) if self.recurrence.is_reversed else 0
 
     def place(self, t: Looped) -> tuple[Tensor, int]:
         """Where what leads out lies: in which memory, from which element on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from neoflow.expr.tensor import Tensor
 from neoflow.partition.calls import Call, KernelCall, Motion, View
@@ -11,12 +11,13 @@ from neoflow.partition.calls import Call, KernelCall, Motion, View
 
 @dataclass(frozen=True)
 class Loop:
-    """The calls from number `first` on, `count` of them, run `turns` times."""
+    """The calls from number `first` on, `count` of them, run `turns` times; side by side where it `is_apart`."""
 
     first: int
     count: int
     turns: int
     motions: Mapping[Tensor, Motion]
+    is_apart: bool = False
 
 
 def flattened(calls: Sequence[Call]) -> tuple[tuple[KernelCall, ...], tuple[Loop, ...]]:
@@ -30,8 +31,8 @@ def flattened(calls: Sequence[Call]) -> tuple[tuple[KernelCall, ...], tuple[Loop
         inner, inside = flattened(call.calls)
         first = len(found)
         found += inner
-        loops += [Loop(first + a.first, a.count, a.turns, a.motions) for a in inside]
-        loops.append(Loop(first, len(inner), call.turns, call.motions))
+        loops += [replace(a, first=first + a.first) for a in inside]
+        loops.append(Loop(first, len(inner), call.turns, call.motions, call.is_apart))
     return tuple(found), tuple(loops)
 
 

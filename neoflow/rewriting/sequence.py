@@ -23,7 +23,18 @@ from neoflow.graph import (
     run,
 )
 from neoflow.mapping import reroll
-from neoflow.partition import RULES, Partition, Subgraph, compose, object_for_gpu, object_to, partition
+from neoflow.partition import (
+    RULES,
+    STRANDS,
+    Decision,
+    Partition,
+    Subgraph,
+    compose,
+    object_for_gpu,
+    object_to,
+    partition,
+    strands_of,
+)
 from neoflow.rewriting.layouts import lay_out
 from neoflow.rewriting.optimizing import Optimizer
 from neoflow.target import Target
@@ -32,8 +43,9 @@ from neoflow.tuning import Algorithms
 
 LAYOUTS, PREPARED, OPTIMIZE = "layouts", "prepared", "optimize"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
-OPTIONAL = (*OPTIONAL_REWRITES, LAYOUTS, *sorted(RULE_NAMES), PREPARED)
-"""What `NEOFLOW_WITHOUT` may name: passes, their rewrites, layouts, rules of fusion, and what is prepared."""
+OPTIONAL = (*OPTIONAL_REWRITES, LAYOUTS, *sorted(RULE_NAMES), PREPARED, STRANDS)
+"""What `NEOFLOW_WITHOUT` may name: passes, their rewrites, layouts, rules of fusion, what is prepared, and strands of
+recurrences."""
 MAPPING = "mapping"
 ASKED = (MAPPING,)
 """What `NEOFLOW_WITH` may name."""
@@ -94,8 +106,14 @@ def divided(
 
     if not runs_of(graph.order):
         return stages(graph, trace, target, precision, algorithms, may_last, optimizer)
-    result = compose(graph, partial(divide, may_last), partial(divide, may_last or (lambda _: True)))
+    split = None
+    if target.device == "cpu" and STRANDS not in left_out():
+        split = partial(strands_of, threads=target.threads, cache_bytes=target.l2_bytes // 2)  # beside its own
+    result = compose(graph, partial(divide, may_last), partial(divide, may_last or (lambda _: True)), split)
     trace.take(parts)
+    if split is not None:
+        loops = [d for d in result[1].decisions if d.rule == STRANDS]
+        trace.run(STRANDS, lambda: loops, _strands_summary, lambda found: "\n".join(map(str, found)))
     return result
 
 
@@ -169,6 +187,10 @@ def _rewritten_summary(result: tuple[Graph, Derivation]) -> str:
 def _rewritten_text(result: tuple[Graph, Derivation]) -> str:
     graph, derivation = result
     return f"{graph}\n\n{derivation}"
+
+
+def _strands_summary(found: list[Decision]) -> str:
+    return f"{sum(d.verdict.ok for d in found)} of {len(found)} loops go in strands"
 
 
 def _partition_text(p: Partition) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,8 +12,8 @@ from neoflow import dtype as dt
 from neoflow.code import Code, Fault
 from neoflow.errors import RuntimeFault
 from neoflow.runtime.device import Device, Launch, Library, Memory, Recording, Status
+from neoflow.runtime.layout import Layout, Sweep
 from neoflow.runtime.plan import Call, Plan
-from neoflow.runtime.turns import Turns, turns
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +28,6 @@ class Loaded:
 def load_kernel(code: Code, library: Library) -> Loaded:
     """Find a kernel's entries in a library. Raises `RuntimeFault` when one is missing."""
     return Loaded(code, tuple(library.address(e.symbol) for e in code.entries), library)
-
-
-_COPY_BYTES = 1 << 16
-"""What a task of a copy moves: enough to be worth a turn, little enough to share."""
 
 
 def run_kernel(device: Device, kernel: Loaded, arrays: Sequence[Memory], threads: int) -> None:
@@ -108,11 +103,10 @@ class Executor:
 
     def _lay(self, plan: Plan, kernels: tuple[Loaded, ...], arrays: list[Memory | None], before: int) -> _Laid:
         """The launches of a plan with the addresses of all arrays there are; before: how often others have run."""
-        layout = Layout(plan, [k.addresses for k in kernels], self.device.copy_function)
-        table = np.array(layout.table, np.int64)
+        addresses = [k.addresses for k in kernels]
+        layout = Layout(plan, addresses, self.device.copy_function, self.device.loop_function, self._threads)
         status = self.device.status(len(layout.failing))
-        for n, place in enumerate(layout.status_places):
-            table[place] = self.device.address(status.memory) + n * dt.itemsize("int32")
+        table = self._table(layout, status)
         recording = self.device.record(layout.launches, table, status, self._threads)
         laid = _Laid(plan, kernels, arrays, layout, table, status, recording, before)
         if plan.prepared and self.device.is_host:
@@ -120,8 +114,15 @@ class Executor:
             laid.rest = self.device.record(launches, table, status, self._threads)
         for number, array in enumerate(arrays):
             if array is not None:
-                self._point(laid, number, self.device.address(array))
+                self._point(layout, table, number, self.device.address(array))
         return laid
+
+    def _table(self, layout: Layout, status: Status) -> np.ndarray:
+        """The table of a layout with the places of its status words."""
+        table = np.array(layout.table, np.int64)
+        for n, place in enumerate(layout.status_places):
+            table[place] = self.device.address(status.memory) + n * dt.itemsize("int32")
+        return table
 
     @property
     def plan(self) -> Plan:
@@ -150,7 +151,7 @@ class Executor:
     def bind(self, number: int, array: Memory) -> None:
         """Use `array` as the buffer of this number in the next run."""
         self.arrays[number] = None  # until the table has it everywhere: what is not bound yet is bound again
-        self._point(self._laid, number, self.device.address(array))
+        self._point(self._laid.layout, self._laid.table, number, self.device.address(array))
         self.arrays[number] = array
 
     def point(self, addresses: Sequence[int]) -> None:
@@ -185,14 +186,14 @@ class Executor:
             for view in self._inside.get(number, ()):
                 stack.append((view, position, offset + laid.plan.buffers[view].offset))
 
-    def _point(self, laid: _Laid, number: int, address: int) -> None:
-        for place in laid.layout.places.get(number, ()):
-            laid.table[place] = address
-        sweep = laid.layout.sweeps.get(number)
+    def _point(self, layout: Layout, table: np.ndarray, number: int, address: int) -> None:
+        for place in layout.places.get(number, ()):
+            table[place] = address
+        sweep = layout.sweeps.get(number)
         if sweep is not None:
-            laid.table[sweep.places] = address + sweep.offsets
+            table[sweep.places] = address + sweep.offsets
         for view in self._inside.get(number, ()):
-            self._point(laid, view, address + laid.plan.buffers[view].offset)
+            self._point(layout, table, view, address + layout.plan.buffers[view].offset)
 
     @property
     def runs(self) -> int:
@@ -229,13 +230,18 @@ class Executor:
             self._laid.status.clear()  # a fault is never judged when another exception comes before that
 
     def run_timed(self) -> list[float]:
-        """Seconds of each call."""
+        """Seconds of each call, in all turns of a loop, each of which is launched."""
         laid = self._laid
-        if laid.timed is None:
-            laid.timed = self.device.record(laid.layout.launches, laid.table, laid.status, self._threads, timed=True)
+        if laid.timed is None or laid.apart is None:
+            laid.apart = Layout(laid.plan, [k.addresses for k in laid.kernels], self.device.copy_function)
+            table = self._table(laid.apart, laid.status)
+            laid.timed = self.device.record(laid.apart.launches, table, laid.status, self._threads, timed=True)
+        for number, array in enumerate(laid.arrays):
+            if array is not None:
+                self._point(laid.apart, laid.timed.table, number, self.device.address(array))
         self._launch(laid.timed)
         seconds = [0.0] * len(laid.plan.calls)
-        for launch, spent in zip(laid.layout.launches, laid.timed.seconds(), strict=True):
+        for launch, spent in zip(laid.apart.launches, laid.timed.seconds(), strict=True):
             if launch.call is not None:
                 seconds[launch.call] += spent
         return seconds
@@ -289,7 +295,8 @@ class _Laid:
     """Kernels laid out to run: what changes in one instant when others are adopted.
 
     arrays: memory by buffer; None where it comes with the call.
-    before: how often the kernels before them have run. timed: the same launches as they are timed, made when needed.
+    before: how often the kernels before them have run. apart, timed: every launch of every call, as they are
+    timed, made when needed.
     rest: those but for what is prepared, where anything is; is_prepared: whether that has run.
     spots, swept: see `Executor.point`, made when needed.
     """
@@ -303,6 +310,7 @@ class _Laid:
     recording: Recording
     before: int
     timed: Recording | None = None
+    apart: Layout | None = None
     rest: Recording | None = None
     is_prepared: bool = False
     spots: list[tuple[int, int, int]] | None = None
@@ -338,90 +346,3 @@ def _memory(plan: Plan, lasting: Sequence[Memory], device: Device) -> list[Memor
             base = arrays[b.base]
             arrays[n] = None if base is None else device.view(base, b.offset, b.shape, b.dtype)
     return arrays
-
-
-@dataclass(frozen=True, eq=False)
-class Sweep:
-    """Places of the table where a buffer's address goes, and how many bytes further it is there."""
-
-    places: np.ndarray
-    offsets: np.ndarray
-
-
-class Layout:
-    """The launches of a plan in order, and the table of their pointers.
-
-    addresses: of each kernel's entries; copy_function: of the function that copies, see `Device`. places: by buffer,
-    where its address goes in the table. sweeps: by buffer that moves while a loop runs, where its addresses go.
-    failing: the call of each status word; status_places: where the words' addresses go.
-    """
-
-    def __init__(self, plan: Plan, addresses: Sequence[Sequence[int]], copy_function: int):
-        self.plan, self._copy_function = plan, copy_function
-        self.table: list[int] = []
-        self.launches: list[Launch] = []
-        self.places: dict[int, list[int]] = {}
-        self.sweeps: dict[int, Sweep] = {}
-        self.failing: list[int] = []
-        self.status_places: list[int] = []
-        for pair in plan.saves:
-            self._copy(*pair)
-        self._calls(turns(plan), addresses)
-        for pair in plan.copies:
-            self._copy(*pair)
-
-    def _calls(self, found: Turns, addresses: Sequence[Sequence[int]]) -> None:
-        """The launches of all calls in their turns: of each, one word for every array, workspace and status."""
-        plan, calls = self.plan, self.plan.calls
-        codes = [plan.kernels[c.kernel] for c in calls]
-        counts = [len(c.arguments) + len(c.workspaces) + bool(k.faults) for c, k in zip(calls, codes, strict=True)]
-        sizes = np.array(counts, np.int64)[found.calls]
-        starts = len(self.table) + np.cumsum(sizes) - sizes
-        fails = np.array([bool(k.faults) for k in codes], bool)[found.calls]
-        words = np.cumsum(fails) - fails
-        self.failing += found.calls[fails].tolist()
-        self.status_places += (starts + sizes - 1)[fails].tolist()
-        self.table += [0] * int(sizes.sum())
-        self._refer_all(found, starts)
-        for n, first, word in zip(found.calls.tolist(), starts.tolist(), words.tolist(), strict=True):
-            status = word if codes[n].faults else None
-            for entry, address in zip(codes[n].entries, addresses[calls[n].kernel], strict=True):
-                launch = Launch(
-                    address,
-                    first,
-                    entry.tasks,
-                    entry.is_parallel,
-                    status,
-                    n,
-                    counts[n],
-                    entry.threads,
-                    entry.shared_bytes,
-                )
-                self.launches.append(launch)
-
-    def _refer_all(self, found: Turns, starts: np.ndarray) -> None:
-        """Where the addresses of buffers go for all calls, which begin at `starts`."""
-        swept: dict[int, list[Sweep]] = {}
-        for n, call in enumerate(self.plan.calls):
-            at = np.flatnonzero(found.calls == n)
-            for k, number in enumerate((*call.arguments, *call.workspaces)):
-                places = starts[at] + k
-                if number in found.offsets or len(at) > 1:
-                    further = found.offsets[number][at] if number in found.offsets else np.zeros(len(at), np.int64)
-                    swept.setdefault(number, []).append(Sweep(places, further))
-                else:
-                    self.places.setdefault(number, []).extend(places.tolist())
-        for number, parts in swept.items():
-            self.sweeps[number] = Sweep(
-                *(np.concatenate(p) for p in zip(*((s.places, s.offsets) for s in parts), strict=True))
-            )
-
-    def _copy(self, source: int, target: int) -> None:
-        b = self.plan.buffers[target]
-        nbytes = math.prod(b.shape) * dt.itemsize(b.dtype)
-        first = len(self.table)
-        for n, number in enumerate((source, target), first):
-            self.places.setdefault(number, []).append(n)
-        self.table += [0, 0, nbytes, _COPY_BYTES]
-        tasks = -(-nbytes // _COPY_BYTES)
-        self.launches.append(Launch(self._copy_function, first, tasks, tasks > 1))

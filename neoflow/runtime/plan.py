@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from neoflow import dtype as dt
@@ -58,12 +58,18 @@ class Moving:
 
 @dataclass(frozen=True)
 class Repeated:
-    """The calls from number `first` on, `count` of them, which run `turns` times, one after the other."""
+    """The calls from number `first` on, `count` of them, which run `turns` times, one after the other; side by side
+    where it `is_apart`: no turn needs another one."""
 
     first: int
     count: int
     turns: int
     moving: tuple[Moving, ...]
+    is_apart: bool = False
+
+    def holds(self, other: Repeated) -> bool:
+        """Whether all calls of another loop are among its own."""
+        return self.first <= other.first and other.first + other.count <= self.first + self.count
 
 
 @dataclass(frozen=True)
@@ -118,15 +124,32 @@ class Plan:
         """The plan with other code for some of its kernels, by their numbers; every buffer that is there stays so."""
         kernels = tuple(codes.get(n, code) for n, code in enumerate(self.kernels))
         buffers, spaces, scratch = list(self.buffers), {}, self.scratch_bytes
+        moving: dict[int, Moving] = {}
         for n, code in codes.items():
-            end, found = 0, []
+            turns, found = self._side_by_side(n), []
+            end = scratch if turns > 1 else 0  # beside what others go through meanwhile
             for w in code.workspaces:
+                nbytes, distance = w.room(threads, turns)
+                if distance:
+                    moving[len(buffers)] = Moving(len(buffers), distance, turns, 0)
                 found.append(len(buffers))
-                buffers.append(Buffer("workspace", (w.total(threads),), "int8", "scratch", end))
-                end += -(-w.total(threads) // ALIGNMENT) * ALIGNMENT
+                buffers.append(Buffer("workspace", (nbytes,), "int8", "scratch", end))
+                end += -(-nbytes // ALIGNMENT) * ALIGNMENT
             spaces[n], scratch = tuple(found), max(scratch, end)
         calls = tuple(replace(c, workspaces=spaces.get(c.kernel, c.workspaces)) for c in self.calls)
-        return replace(self, buffers=tuple(buffers), calls=calls, kernels=kernels, scratch_bytes=scratch)
+        loops = tuple(self._going_on(a, calls, moving) if a.is_apart else a for a in self.loops)
+        return replace(self, buffers=tuple(buffers), calls=calls, kernels=kernels, scratch_bytes=scratch, loops=loops)
+
+    def _side_by_side(self, kernel: int) -> int:
+        """How many turns of a loop go through a kernel at a time, at most."""
+        apart = [a for a in self.loops if a.is_apart]
+        calls = [n for n, c in enumerate(self.calls) if c.kernel == kernel]
+        return max((a.turns for a in apart for n in calls if a.first <= n < a.first + a.count), default=1)
+
+    def _going_on(self, loop: Repeated, calls: Sequence[Call], moving: Mapping[int, Moving]) -> Repeated:
+        """A loop with what moves of the workspaces of calls that it has now."""
+        given = {w for c in calls[loop.first : loop.first + loop.count] for w in c.workspaces}
+        return replace(loop, moving=(*loop.moving, *(m for number, m in moving.items() if number in given)))
 
     def to_text(self) -> str:
         """The plan as `from_text` reads it back."""
@@ -151,7 +174,10 @@ class Plan:
         for call in self.calls:
             arguments = ", ".join(f"{self.buffers[b].name}@{self.place(b)}" for b in call.arguments)
             lines.append(f"k{call.kernel} {call.name}({arguments})")
-        lines += [f"calls {a.first} to {a.first + a.count - 1} run {a.turns} times" for a in self.loops]
+        lines += [
+            f"calls {a.first} to {a.first + a.count - 1} run {a.turns} times{', side by side' * a.is_apart}"
+            for a in self.loops
+        ]
         lines += [f"copy {self.buffers[a].name} -> {self.buffers[b].name}" for a, b in self.copies]
         return "\n".join(lines)
 

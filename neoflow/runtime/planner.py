@@ -92,13 +92,22 @@ class _Planner:
             loops=tuple(self.repeated(loop) for loop in self.loops),
         )
 
+    def apart(self, n: int) -> Loop | None:
+        """The loop whose turns go side by side that a call is in."""
+        return next((a for a in self.loops if a.is_apart and a.first <= n < a.first + a.count), None)
+
     def repeated(self, loop: Loop) -> Repeated:
         moving = [
             Moving(self.of[t], m.step * dt.itemsize(t.dtype), m.period, m.ahead)
             for t, m in loop.motions.items()
             if t in self.of
         ]
-        return Repeated(loop.first, loop.count, loop.turns, tuple(moving))
+        for n in range(loop.first, loop.first + loop.count) if loop.is_apart else ():
+            spaces = self.kernels[self.calls[n].subgraph.digest].workspaces
+            for number, w in zip(self.workspaces[n], spaces, strict=True):
+                if distance := w.room(self.threads, loop.turns)[1]:
+                    moving.append(Moving(number, distance, loop.turns, 0))
+        return Repeated(loop.first, loop.count, loop.turns, tuple(moving), loop.is_apart)
 
     def is_led_out(self, t: Tensor) -> bool:
         """Whether a root is what a loop has left in its memory."""
@@ -171,9 +180,14 @@ class _Planner:
                     slot = slot_of[t] = slot_of[donor]
                     slots[slot] = Lifetime(slots[slot].nbytes, slots[slot].first, end)
                 taken.add(slot_of[t])
-        spaces = [[w.total(self.threads) for w in self.kernels[c.subgraph.digest].workspaces] for c in self.calls]
+        spaces: list[list[int]] = []
         first = len(slots)
-        slots += [Lifetime(nbytes, n, n) for n, sizes in enumerate(spaces) for nbytes in sizes]
+        for n, call in enumerate(self.calls):
+            loop = self.apart(n)
+            turns, begin, end = (1, n, n) if loop is None else (loop.turns, loop.first, loop.first + loop.count - 1)
+            rooms = [w.room(self.threads, turns) for w in self.kernels[call.subgraph.digest].workspaces]
+            spaces.append([nbytes for nbytes, _ in rooms])
+            slots += [Lifetime(nbytes, begin, end) for nbytes, _ in rooms]
         offsets, self.arena_bytes = place(slots)
         self.live_bytes = lower_bound(slots)
         for t, slot in slot_of.items():

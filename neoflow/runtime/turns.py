@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,20 +19,38 @@ class Turns:
     offsets: Mapping[int, np.ndarray]
 
 
-def turns(plan: Plan) -> Turns:
-    """Every call in its turn."""
-    return _within(0, len(plan.calls), plan.loops)
+def turns(plan: Plan, first: int = 0, end: int | None = None) -> Turns:
+    """Every call in its turn, or those from `first` to before `end`, no loop being cut."""
+    end = len(plan.calls) if end is None else end
+    return _within(first, end, tuple(a for a in plan.loops if first <= a.first < end))
+
+
+def stretches(plan: Plan) -> Iterator[tuple[int, int, Repeated | None]]:
+    """The calls in order: the first of some and the one after their last; with the loop that they are, if any."""
+    n = 0
+    for loop in sorted(outermost(plan.loops), key=lambda a: a.first):
+        if n < loop.first:
+            yield n, loop.first, None
+        n = loop.first + loop.count
+        yield loop.first, n, loop
+    if n < len(plan.calls):
+        yield n, len(plan.calls), None
+
+
+def outermost(loops: tuple[Repeated, ...]) -> list[Repeated]:
+    """Those that no later one holds."""
+    return [a for n, a in enumerate(loops) if not any(b.holds(a) for b in loops[n + 1 :])]
 
 
 def _within(first: int, end: int, loops: tuple[Repeated, ...]) -> Turns:
     """The calls from `first` to before `end`. loops: those among them, inner ones before outer ones."""
-    outer = {a.first: n for n, a in enumerate(loops) if not any(_holds(b, a) for b in loops[n + 1 :])}
+    outer = {a.first: n for n, a in enumerate(loops) if not any(b.holds(a) for b in loops[n + 1 :])}
     parts: list[Turns] = []
     n = first
     while n < end:
         if n in outer:
             loop = loops[outer[n]]
-            inner = tuple(a for a in loops[: outer[n]] if _holds(loop, a))
+            inner = tuple(a for a in loops[: outer[n]] if loop.holds(a))
             parts.append(_again(_within(n, n + loop.count, inner), loop))
             n += loop.count
         else:
@@ -61,8 +79,3 @@ def _one_after_the_other(parts: list[Turns]) -> Turns:
             offsets.setdefault(buffer, np.zeros(total, np.int64))[at : at + len(p.calls)] = further
         at += len(p.calls)
     return Turns(np.concatenate([np.zeros(0, np.int64), *(p.calls for p in parts)]), offsets)
-
-
-def _holds(a: Repeated, b: Repeated) -> bool:
-    """Whether all calls of loop b are among those of a."""
-    return a.first <= b.first and b.first + b.count <= a.first + a.count

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow.errors import ConfigError, GraphError
-from neoflow.graph import make_graph
+from neoflow.errors import ConfigError
 from neoflow.runtime.plan import Call, Moving, Plan, Repeated
 from neoflow.runtime.turns import turns
 from tests.random_recurrences import draw, gradients
@@ -206,12 +205,6 @@ def test_a_limit_to_memory_is_told():
     x, _, _, _, ys = network(100)
     with pytest.raises(ConfigError, match="keep of their steps is not computed again"):
         nf.compile([ys], inputs=[x], memory="1KiB")
-
-
-def test_a_graph_with_recurrences_has_no_text():
-    x, *_, ys = network(3)
-    with pytest.raises(GraphError, match="a graph with recurrences has no text that reads back"):
-        make_graph([ys], [x]).to_text()
 
 
 def test_a_fault_in_a_step_names_the_kernel():

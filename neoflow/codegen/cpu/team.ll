@@ -541,3 +541,97 @@ define void @team_copy(ptr %pointers, i32 %thread, i32 %begin, i32 %end) {
   call void @llvm.memcpy.p0.p0.i64(ptr %b, ptr %a, i64 %length, i1 false)
   ret void
 }
+
+; A kernel that is a loop: its tasks are the turns, and in each it runs phases over words of its own. What it is given are
+; numbers of 8 bytes:
+;   0 phases   1 movings   2 words   then of each phase: function, its first word, tasks
+;   then of each moving: a word, bytes, period, ahead: in turn n the word is bytes * ((n + ahead) % period) beyond itself
+;   then the words: pointers of kernels, and what loops inside are given
+define void @team_loop(ptr %given, i32 %thread, i32 %begin, i32 %end) {
+entry:
+  %phases = load i64, ptr %given
+  %movings.at = getelementptr i64, ptr %given, i64 1
+  %movings = load i64, ptr %movings.at
+  %count.at = getelementptr i64, ptr %given, i64 2
+  %count = load i64, ptr %count.at
+  %phase.at = getelementptr i64, ptr %given, i64 3
+  %phase.words = mul i64 %phases, 3
+  %moving.at = getelementptr i64, ptr %phase.at, i64 %phase.words
+  %moving.words = mul i64 %movings, 4
+  %first = getelementptr i64, ptr %moving.at, i64 %moving.words
+  %words = alloca i64, i64 %count, align 16
+  %places = alloca i64, i64 %movings, align 16
+  %bytes = mul i64 %count, 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %words, ptr %first, i64 %bytes, i1 false)
+  %begin64 = zext i32 %begin to i64
+  br label %start
+start:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %start.one ]
+  %start.more = icmp ult i64 %i, %movings
+  br i1 %start.more, label %start.one, label %turns
+start.one:
+  %i.words = mul i64 %i, 4
+  %i.at = getelementptr i64, ptr %moving.at, i64 %i.words
+  %i.period.at = getelementptr i64, ptr %i.at, i64 2
+  %i.period = load i64, ptr %i.period.at
+  %i.ahead.at = getelementptr i64, ptr %i.at, i64 3
+  %i.ahead = load i64, ptr %i.ahead.at
+  %i.turn = add i64 %begin64, %i.ahead
+  %i.place = urem i64 %i.turn, %i.period
+  %i.place.at = getelementptr i64, ptr %places, i64 %i
+  store i64 %i.place, ptr %i.place.at
+  %i.next = add i64 %i, 1
+  br label %start
+turns:
+  %turn = phi i32 [ %begin, %start ], [ %turn.next, %run.end ]
+  %turn.more = icmp ult i32 %turn, %end
+  br i1 %turn.more, label %move, label %out
+move:
+  %m = phi i64 [ 0, %turns ], [ %m.next, %move.one ]
+  %move.more = icmp ult i64 %m, %movings
+  br i1 %move.more, label %move.one, label %run
+move.one:
+  %m.words = mul i64 %m, 4
+  %m.at = getelementptr i64, ptr %moving.at, i64 %m.words
+  %word = load i64, ptr %m.at
+  %step.at = getelementptr i64, ptr %m.at, i64 1
+  %step = load i64, ptr %step.at
+  %period.at = getelementptr i64, ptr %m.at, i64 2
+  %period = load i64, ptr %period.at
+  %place.at = getelementptr i64, ptr %places, i64 %m
+  %place = load i64, ptr %place.at
+  %further = mul i64 %step, %place
+  %base.at = getelementptr i64, ptr %first, i64 %word
+  %base = load i64, ptr %base.at
+  %address = add i64 %base, %further
+  %word.at = getelementptr i64, ptr %words, i64 %word
+  store i64 %address, ptr %word.at
+  %place.up = add i64 %place, 1
+  %around = icmp eq i64 %place.up, %period
+  %place.next = select i1 %around, i64 0, i64 %place.up
+  store i64 %place.next, ptr %place.at
+  %m.next = add i64 %m, 1
+  br label %move
+run:
+  %k = phi i64 [ 0, %move ], [ %k.next, %run.one ]
+  %run.more = icmp ult i64 %k, %phases
+  br i1 %run.more, label %run.one, label %run.end
+run.one:
+  %k.words = mul i64 %k, 3
+  %k.at = getelementptr i64, ptr %phase.at, i64 %k.words
+  %function = load ptr, ptr %k.at
+  %own.at = getelementptr i64, ptr %k.at, i64 1
+  %own = load i64, ptr %own.at
+  %tasks.at = getelementptr i64, ptr %k.at, i64 2
+  %tasks64 = load i64, ptr %tasks.at
+  %tasks = trunc i64 %tasks64 to i32
+  %pointers = getelementptr i64, ptr %words, i64 %own
+  call void %function(ptr %pointers, i32 %thread, i32 0, i32 %tasks)
+  %k.next = add i64 %k, 1
+  br label %run
+run.end:
+  %turn.next = add i32 %turn, 1
+  br label %turns
+out:
+  ret void
+}

@@ -24,6 +24,7 @@ FUNCTIONS = {
     "run": ("handle", "handle", "int32"),
     "worker": ("handle",),
     "copy": ("handle", "int32", "int32", "int32"),
+    "loop": ("handle", "int32", "int32", "int32"),
     "end": ("handle",),
 }
 """What the library exports, each as `nf_team_NAME`, with the types of its parameters."""

@@ -26,11 +26,13 @@ proved) · tensors (labels, leaves, computes)
 """
 
 from neoflow.expr.text.build import Source, build_definition
-from neoflow.expr.text.syntax import read_statement
+from neoflow.expr.text.syntax import read_place, read_statement
 from neoflow.expr.text.tensors import (
     compute_lines,
     leaf_line,
     make_labels,
+    named,
+    place_text,
     read_compute,
     read_leaf,
     read_type,
@@ -46,8 +48,11 @@ __all__ = [
     "is_free_name",
     "leaf_line",
     "make_labels",
+    "named",
+    "place_text",
     "read_compute",
     "read_leaf",
+    "read_place",
     "read_statement",
     "read_type",
     "type_text",

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from neoflow import dtype as dt
+from neoflow.errors import Location
 from neoflow.expr.limits import MOST_EXTENT, MOST_RANK, excess
 from neoflow.expr.tensor import Compute, Constant, Parameter, Placeholder, Tensor
 from neoflow.expr.text.build import Source, build_definition
@@ -59,7 +60,7 @@ def read_type(scanner: Scanner) -> tuple[tuple[int, ...], str]:
 def leaf_line(t: Tensor, label: str) -> str:
     """`x: placeholder float32[64, 784] @ "train.py":12`; a constant with its bytes, `c: constant int8[2] = "AQI="`."""
     value = f" = {quote(_encoded(t.value))}" if isinstance(t, Constant) else ""
-    return f"{_named(t, label)}: {type(t).__name__.lower()} {type_text(t.shape, t.dtype)}{value}{_place(t)}"
+    return f"{named(t, label)}: {type(t).__name__.lower()} {type_text(t.shape, t.dtype)}{value}{place_text(t.where)}"
 
 
 def _encoded(value: np.ndarray) -> str:
@@ -86,17 +87,19 @@ def _decoded(scanner: Scanner, shape: tuple[int, ...], dtype: str) -> np.ndarray
 def compute_lines(t: Compute, label: str, sources: Sequence[str]) -> list[str]:
     """The lines of a compute whose inputs have the labels `sources`."""
     names = usable_names(t.definition, t.axis_names, set(sources))
-    first, *others = definition_lines(t.definition, _named(t, label), sources, names)
+    first, *others = definition_lines(t.definition, named(t, label), sources, names)
     axes = "" if names is not None else f" axes {', '.join(map(quote, t.axis_names))}".rstrip()
-    return [f"{first}{axes}{_place(t)}", *others]
+    return [f"{first}{axes}{place_text(t.where)}", *others]
 
 
-def _named(t: Tensor, label: str) -> str:
+def named(t: Tensor, label: str) -> str:
+    """A label, and the name where that is another one."""
     return label if label == t.name else f"{label} {quote(t.name)}"
 
 
-def _place(t: Tensor) -> str:
-    return f" @ {quote(t.where[0])}:{t.where[1]}" if t.where else ""
+def place_text(where: Location | None) -> str:
+    """A place as `read_place` reads it; nothing where there is none."""
+    return f" @ {quote(where[0])}:{where[1]}" if where else ""
 
 
 def read_leaf(scanner: Scanner, name: str) -> Placeholder | Constant:

@@ -85,6 +85,12 @@ class Device(Protocol):
         """A function for launches: pointers are a source, a target, their bytes, and the bytes of a task."""
         ...
 
+    @property
+    def loop_function(self) -> int:
+        """A function for launches whose tasks are the turns of a loop, see `runtime.native`; 0: there is none, every
+        turn is laid out as launches."""
+        ...
+
     def allocate(self, shape: tuple[int, ...], dtype: str) -> Memory:
         """Uninitialised memory, aligned to 64 bytes at least."""
         ...

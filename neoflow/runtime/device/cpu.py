@@ -150,6 +150,10 @@ class Cpu:
     def copy_function(self) -> int:
         return self.team.copy
 
+    @property
+    def loop_function(self) -> int:
+        return self.team.loop
+
     def allocate(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
         return empty(shape, dtype)
 

@@ -35,6 +35,7 @@ class Team:
         self._library = library  # is never unloaded: its threads are in there
         self._run = _function(library, "nf_team_run", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
         self.copy = library.address("nf_team_copy")
+        self.loop = library.address("nf_team_loop")
         self._begin()
         os.register_at_fork(after_in_child=self._begin)
 

@@ -42,6 +42,10 @@ class Cuda:
     def copy_function(self) -> int:
         return COPY
 
+    @property
+    def loop_function(self) -> int:
+        return 0
+
     def allocate(self, shape: tuple[int, ...], dtype: str) -> DeviceArray:
         return allocated(self.driver, shape, dtype)
 
