@@ -197,9 +197,10 @@ def test_roundings_are_within_the_stated_multiple(algorithm):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("points", [20, 64, 255])
-@pytest.mark.parametrize("blocks", [2, 12])
+@pytest.mark.parametrize("blocks", [6, 24])
 def test_roundings_of_transforms_are_within_the_stated_multiple(points, blocks):
-    """The same, of numbers whose transforms are as large as they may be too: all of one sign."""
+    """Of the bound of a direct sum, each of whose terms is rounded as often as blocks say; and of what that is where
+    every sum rounds each term once. Of numbers whose transforms are as large as they may be too: all of one sign."""
     rng = np.random.default_rng(0)
     x, w = nf.placeholder((12, blocks, points), name="x"), nf.placeholder((14, blocks, points), name="w")
     j, k = nf.axis(blocks, "j"), nf.axis(points, "k")
@@ -217,4 +218,5 @@ def test_roundings_of_transforms_are_within_the_stated_multiple(points, blocks):
         found = compiled(*feeds.values())
         for a, b, (left, right, terms) in zip(found, values(graph, feeds), sizes, strict=True):
             bound = terms * 2.0**-24 * abs(feeds[left]).max() * abs(feeds[right]).max()
-            assert abs(a - b).max() <= growth * bound
+            roundings = min(terms, 512 if terms <= 512 else 1024)
+            assert abs(a - b).max() <= min(growth * roundings, 2 * np.sqrt(points) + 3) * bound
