@@ -10,11 +10,11 @@ from weakref import WeakValueDictionary
 
 from neoflow import codegen, config
 from neoflow.code import Code, kernel_symbol
-from neoflow.codegen.keys import request_key
+from neoflow.codegen.keys import request_key, usual_key
 from neoflow.devices import device, kernel_cache
 from neoflow.errors import CodegenError, RuntimeFault
 from neoflow.kernel import Kernel
-from neoflow.loops import Schedule, schedule_from_json
+from neoflow.loops import Schedule, default_schedule, schedule_from_json
 from neoflow.machine import available_cores
 from neoflow.partition import Subgraph
 from neoflow.runtime.cache import KernelCache
@@ -46,6 +46,16 @@ def find_kernels(
         keys[n], modules[key] = key, module
     kernels = tuple(Kernel(s, schedule, target, key or "") for (s, schedule), key in zip(asked, keys, strict=True))
     return kernels, tuple(m for m in (modules[k.key] for k in kernels) if m is not None), built
+
+
+def usual_schedule(subgraph: Subgraph, target: Target, settings: config.Config) -> Schedule:
+    """The default schedule of a subgraph, which is found once and remembered beside the kernels."""
+    cache, key = kernel_cache(settings), usual_key(subgraph.digest, str(target))
+    known = cache.schedule_of(key, schedule_from_json)
+    if known is None:
+        known = default_schedule(subgraph, target)
+        cache.keep_schedule(key, known.to_json())
+    return known
 
 
 def _build(

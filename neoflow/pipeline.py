@@ -12,11 +12,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 from neoflow import codegen, config, devices, tuning
 from neoflow.architectures import GPU_KINDS, NEWEST, gpu_target, has_tf32
-from neoflow.building import find_kernels, load
+from neoflow.building import find_kernels, load, usual_schedule
 from neoflow.caller import caller
 from neoflow.devices import device, parameter_store
 from neoflow.errors import CodegenError, ConfigError, NeoflowError, RuntimeFault
@@ -34,7 +34,6 @@ from neoflow.partition import KernelCall, flattened, order_calls, prepared_first
 from neoflow.recompute import Fitted, Program, bytes_of, fit
 from neoflow.rewriting import (
     PREPARED,
-    Optimizer,
     divided,
     in_turns,
     left_out,
@@ -47,11 +46,14 @@ from neoflow.runtime.function import Elsewhere, Function
 from neoflow.runtime.plan import Plan
 from neoflow.runtime.records import Module
 from neoflow.runtime.store import ParameterStore
-from neoflow.superopt import Rule
 from neoflow.target import Target, cpu_target
 from neoflow.trace import Trace, shown
 from neoflow.tune import Limits
 from neoflow.tune.roofs import stated
+
+if TYPE_CHECKING:
+    from neoflow.rewriting.optimizing import Optimizer
+    from neoflow.superopt import Rule
 
 
 @dataclass(frozen=True)
@@ -328,7 +330,7 @@ def _schedules(
     """What earlier runs know, or the default; with limits, what a search within them finds."""
     uses = tuning.uses_of(calls)
     if limits is None:
-        return tuning.choose(uses, target, settings.cache_dir)
+        return tuning.choose(uses, target, settings.cache_dir, partial(usual_schedule, settings=settings))
     return tuning.tune(uses, target, limits, settings.cache_dir, measure=measurer)
 
 

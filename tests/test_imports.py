@@ -20,13 +20,15 @@ def run(program):
     return done.stdout.split()
 
 
-def test_compiling_does_not_import_pytorch():
+def test_compiling_does_not_import_what_it_does_not_ask():
     program = """
         import sys, numpy as np, neoflow as nf
         x = nf.placeholder((3,), name="x")
-        print(nf.compile([x * 2], [x])(np.ones(3, np.float32))[0].sum(), "torch" in sys.modules)
+        print(nf.compile([x * 2], [x])(np.ones(3, np.float32))[0].sum())
+        slow = ("torch", "scipy.sparse", "z3", "sklearn", "neoflow.superopt", "neoflow.mapping")
+        print(*(name for name in slow if name in sys.modules))
     """
-    assert run(program) == ["6.0", "False"]
+    assert run(program) == ["6.0"]
 
 
 @pytest.mark.torch

@@ -70,6 +70,11 @@ def request_key(subgraph: str, schedule: str, target: str) -> str:
     return digest("request", subgraph, schedule, target, compiler_digest())
 
 
+def usual_key(subgraph: str, target: str) -> str:
+    """Of the default schedule of a subgraph, by its digest, for a target as text: it follows from the same files."""
+    return digest("usual", subgraph, target, compiler_digest())
+
+
 def kernel_key(text: str, machine: str, toolchain: str) -> str:
     """Of lowered text, under a name that all kernels share; of the processor it is compiled for, and by what."""
     return digest("kernel", text, machine, toolchain)

@@ -29,6 +29,10 @@ as one, and their weight gradients (1.3 to 4.4), and convolutions of 9x9 (1.2)."
 STORED = 20e9
 """Results a second beside the multiply-adds and memory: a tile of 448 takes 160 cycles to be entered, cleared and
 stored, see `costs.TILE_CYCLES` and `costs.REGISTER_CYCLES`."""
+LANES = 16
+"""Elements of a vector: a row that is shorter fills one nevertheless."""
+NEST = 20 * LANES
+"""Instructions on single elements that it costs to begin a nest of a row, and to end its sum: some 20 of vectors."""
 SURE, LONGER = 0.1, 0.15
 """Part of the time that is to be saved: estimates that differ by less say nothing; and where one sum takes the place of
 a chain, since longer sums have other schedules. In four recurrent models two sums each took the place of chains of 64
@@ -60,6 +64,13 @@ def sides(definition: Definition) -> int | None:
 def moved(nbytes: int) -> float:
     """Seconds in which so many bytes are read and written."""
     return nbytes / STATED.level(nbytes).gb_s / 1e9
+
+
+def added_within(shape: tuple[int, ...], rows: int) -> float:
+    """Seconds that it takes to begin and end a sum within each row of what is at hand, `rows` dimensions of them, and
+    of a kernel that adds these."""
+    count = math.prod(shape[:rows])
+    return STATED.start + moved(2 * dt.itemsize("float32") * count) + 2 * NEST * count / STATED.gflops / 1e9
 
 
 def copied(nbytes: int) -> float:

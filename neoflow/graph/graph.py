@@ -35,7 +35,7 @@ class Graph:
     def order(self) -> tuple[Tensor, ...]:
         return tuple(topological(self.roots))
 
-    @property
+    @cached_property
     def nodes(self) -> tuple[Compute, ...]:
         return tuple(t for t in self.order if isinstance(t, Compute))
 

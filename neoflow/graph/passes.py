@@ -20,6 +20,7 @@ from neoflow.graph.padding import PadGuards, PadNarrow
 from neoflow.graph.shared import ShareSums
 from neoflow.graph.slices import ReadSlices
 from neoflow.graph.widen import WidenShared
+from neoflow.graph.within import SumWithin
 
 CANONICAL = (HoistReductions(), FoldConstants(), ForwardCopies(), MergeEqual(), SplitLong())
 
@@ -34,12 +35,24 @@ BATCH = Pass(
 CHAIN_SUMS = Pass("chain sums", (ChainSums(),), after=CANONICAL)
 READ_SLICES = Pass("read slices", (ReadSlices(),), after=CANONICAL)
 MOVE_OFFSETS = Pass("move offsets", (MoveNumbers(), MoveReads()), after=CANONICAL)
+WITHIN = Pass("sums within", (SumWithin(),), after=CANONICAL)
 
-PASSES = (CANONICALIZE, PAD_GUARDS, FACTOR, SHARE_SUMS, HOIST, READ_SLICES, BATCH, CHAIN_SUMS, MOVE_OFFSETS)
+PASSES = (
+    CANONICALIZE,
+    PAD_GUARDS,
+    FACTOR,
+    SHARE_SUMS,
+    HOIST,
+    READ_SLICES,
+    BATCH,
+    CHAIN_SUMS,
+    MOVE_OFFSETS,
+    WITHIN,
+)
 """Padding needs reductions at the root; what leaves a sum need not be hoisted out of it, and sums are shared when what
 leaves them has left; bodies that read slices are equal, and so put side by side; what is side by side is no chain; sums
 become chains when nothing changes any more who reads a contraction; offsets are moved where slices leave bodies that
-differ."""
+differ; what is read again to be summed is known when all of that is done."""
 
 OPTIONAL_REWRITES = tuple(dict.fromkeys(n for row in PASSES[1:] for n in (row.name, *(r.name for r in row.rewrites))))
 """Passes and rewrites that a graph may do without."""

@@ -19,15 +19,11 @@ from neoflow.expr.ir import Read, postorder
 from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Definition
 from neoflow.graph import is_contraction, is_move, points, reads_at_own_point
+from neoflow.graph.cost import LANES, NEST
 from neoflow.graph.work import size, work_of
 from neoflow.partition.calls import Partition
 from neoflow.partition.subgraph import Subgraph
 from neoflow.roofs import Roofs
-
-LANES = 16
-"""Elements of a vector: a row that is shorter fills one nevertheless."""
-NEST = 20 * LANES
-"""Instructions on single elements that it costs to begin a nest of a row, and to end its sum: some 20 of vectors."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ two become one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from neoflow.expr.ir import Expr
@@ -67,6 +67,8 @@ class Kernels:
         self._merged: dict[Merge, Kernel] = {}
         self._calls: dict[Kernel, KernelCall] = {}
         self._rows: dict[tuple[FindRows, Kernel, Kernel], Rows] = {}
+        self._strangers: set[tuple[FindRows, Kernel, Kernel]] = set()
+        self._made: dict[Kernel, tuple[Tensor, ...]] = {}
         self.reduced: dict[tuple[Kernel, RowDims], ReducedRows] = {}
         """by kernel and the dimensions of its members that number rows, as far as somebody has asked"""
         for n, kernel in self.kernels.items():
@@ -80,6 +82,15 @@ class Kernels:
         if (find, a, b) not in self._rows:
             self._rows[find, a, b] = find(self.storage, a.members + b.members)
         return self._rows[find, a, b]
+
+    def with_rows(self, first: int, second: int, find: FindRows) -> Iterator[Merge]:
+        """The two by as many rows as `find` finds; where it finds none, that is said once of them."""
+        a, b = self.kernels[first], self.kernels[second]
+        count, turns = self.rows(first, second, find)
+        if count or (find, a, b) not in self._strangers:
+            if not count:
+                self._strangers.add((find, a, b))
+            yield Merge(first, second, count, turns)
 
     def merged(self, merge: Merge) -> Kernel:
         """What the two would become."""
@@ -129,8 +140,10 @@ class Kernels:
 
     def sources(self, kernel: Kernel) -> tuple[int, ...]:
         """The kernels whose memory it reads, in the order of its reads; perhaps itself."""
-        made = (m for t in kernel.members for i in self.storage.reads[t] for m in self.storage.makers(i))
-        return tuple(dict.fromkeys(self.number[m] for m in made if m in self.number))
+        if kernel not in self._made:
+            made = (m for t in kernel.members for i in self.storage.reads[t] for m in self.storage.makers(i))
+            self._made[kernel] = tuple(dict.fromkeys(m for m in made if m in self.number))
+        return tuple(dict.fromkeys([self.number[m] for m in self._made[kernel]]))
 
     def call(self, kernel: Kernel) -> KernelCall:
         """See `assemble`."""

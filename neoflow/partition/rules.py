@@ -207,7 +207,7 @@ def _what_a_kernel_reads(state: Kernels, n: int) -> Iterator[Merge]:
     """The kernels that kernel n reads, the last first, until it is one of them; by as many rows as they share."""
     for first in reversed(state.sources(state.kernels[n])):
         if first != n and n in state.kernels:
-            yield Merge(first, n, *state.rows(first, n, _rows_of_reductions))
+            yield from state.with_rows(first, n, _rows_of_reductions)
 
 
 def _rows_of_reductions(storage: Storage, members: tuple[Compute, ...]) -> Rows:
@@ -288,7 +288,8 @@ def _turned_rows(storage: Storage, members: tuple[Compute, ...]) -> Rows:
     start = min(filter(reduces, members), key=lambda m: len(m.shape))
     if not start.shape or any(start.shape[0] not in m.shape for m in members):
         return 0, ()
-    places = {m: storage.places(m, frozenset(members)) for m in members}
+    own = frozenset(members)
+    places = {m: storage.places(m, own) for m in members}
     for rows in range(len(start.shape), 0, -1):
         if (turns := common_turns(start, rows, members, places)) is not None:
             return rows, turns
@@ -305,7 +306,7 @@ def _what_reads_the_same(state: Kernels, n: int) -> Iterator[Merge]:
                 continue
             first, second = sorted((n, other))
             if all(any(map(reduces, state.kernels[k].members)) for k in (n, other)):
-                yield Merge(first, second, *state.rows(first, second, _rows_alongside))
+                yield from state.with_rows(first, second, _rows_alongside)
 
 
 def _rows_alongside(storage: Storage, members: tuple[Compute, ...]) -> Rows:

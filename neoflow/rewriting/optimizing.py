@@ -7,19 +7,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
-from neoflow.errors import ConfigError, GraphError, shown
+from neoflow.errors import GraphError
 from neoflow.expr.tensor import structural_hash
 from neoflow.graph import Graph
 from neoflow.graph.cost import is_worth
-from neoflow.partition import RULES, Partition, Subgraph, object_for_gpu, object_to, partition
+from neoflow.partition import Partition, Subgraph
 from neoflow.rewriting.estimates import Estimate
 from neoflow.rewriting.times import Lookup, Times
 from neoflow.superopt import Family, Limits, Optimized, Rule, Search, Sites, family, rules_about, standard
-from neoflow.target import Target
 from neoflow.trace import tick
-from neoflow.tune.roofs import stated
 
 ABOUT, MEASURING, SEARCHING = 0.2, 0.3, 0.6
 """Shares of the time that is left: in which rules are made of what follows from a program's own operators, in which
@@ -31,40 +28,6 @@ ROUNDS = 4
 FASTER = 0.03
 """Part of its time that a whole program has to save: less is noise."""
 TOO_LITTLE = "the best that was found is too little to be sure of"
-
-
-def seconds_of(optimize: float | None) -> float | None:
-    """The seconds of `optimize`. Raises `ConfigError`."""
-    if optimize is None:
-        return None
-    if isinstance(optimize, bool) or not isinstance(optimize, (int, float)) or not 0 <= optimize < math.inf:
-        raise ConfigError(f"optimize is seconds, 0 at least, or None, not {shown(optimize)}")
-    return float(optimize)
-
-
-def optimizer_for(
-    target: Target,
-    optimize: float | None,
-    without: Collection[str] = (),
-    rules: Sequence[Rule] = (),
-    seed: int = 0,
-    known: Lookup = lambda kernel: None,
-    measure: Lookup | None = None,
-    prepares: bool = True,
-) -> Optimizer | None:
-    """What searches for faster graphs on a target, for so many seconds; None where nothing is to.
-
-    without: passes, and rules of fusion, that are left out. rules: besides those that come along. known, measure: what
-    kernels took before, and take now. prepares: whether what follows from parameters that stay is. Raises
-    `ConfigError`.
-    """
-    seconds = seconds_of(optimize)
-    if seconds is None:
-        return None
-    choose = object_to if target.device == "cpu" else object_for_gpu
-    divide = partial(partition, without={r.name for r in RULES}.intersection(without), choose=choose)
-    times = Times(stated(target), known)
-    return Optimizer(Limits(seconds, widest=WIDEST, seed=seed), divide, times, without, rules, measure, prepares)
 
 
 class Optimizer:

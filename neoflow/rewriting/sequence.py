@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from neoflow import config
 from neoflow.errors import ConfigError
@@ -22,7 +23,6 @@ from neoflow.graph import (
     mix,
     run,
 )
-from neoflow.mapping import reroll
 from neoflow.partition import (
     RULES,
     STRANDS,
@@ -36,19 +36,18 @@ from neoflow.partition import (
     strands_of,
 )
 from neoflow.rewriting.layouts import lay_out
-from neoflow.rewriting.optimizing import Optimizer
 from neoflow.target import Target
 from neoflow.trace import Trace
 from neoflow.tuning import Algorithms
+
+if TYPE_CHECKING:
+    from neoflow.rewriting.optimizing import Optimizer
 
 LAYOUTS, PREPARED, OPTIMIZE = "layouts", "prepared", "optimize"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
 OPTIONAL = (*OPTIONAL_REWRITES, LAYOUTS, *sorted(RULE_NAMES), PREPARED, STRANDS)
 """What `NEOFLOW_WITHOUT` may name: passes, their rewrites, layouts, rules of fusion, what is prepared, and strands of
 recurrences."""
-MAPPING = "mapping"
-ASKED = (MAPPING,)
-"""What `NEOFLOW_WITH` may name."""
 
 
 def stages(
@@ -124,17 +123,6 @@ def left_out() -> frozenset[str]:
         known = ", ".join(OPTIONAL)
         raise ConfigError(f"NEOFLOW_WITHOUT: there is no transformation {unknown[0]!r} to leave out; there are {known}")
     return without
-
-
-def mapped(graph: Graph, trace: Trace, settings: config.Config) -> Graph:
-    """The graph with recurrences that are written out as loops, where that is asked for. Raises `ConfigError`."""
-    if unknown := sorted(settings.asked.difference(ASKED)):
-        raise ConfigError(
-            f"NEOFLOW_WITH: there is no transformation {unknown[0]!r} to ask for; there is {', '.join(ASKED)}"
-        )
-    if MAPPING not in settings.asked:
-        return graph
-    return trace.run(MAPPING, partial(reroll, graph), lambda m: m.summary, str, _size(graph), is_asked_for=True).graph
 
 
 def rewritten(

@@ -3,6 +3,7 @@
     <sha256 of the file>.module           how its kernels are called, by their keys, and the shared library they are in
     <request key>.request                 {"kernel": key, ...: the texts of its subgraph, schedule and target}
     <kernel key>.kernel                   {"module": sha256}
+    <usual key>.schedule                  {"schedule": the default one of a subgraph, as JSON}
     <kernel key>-<subgraph>.certificate   {"module": sha256, "subgraph": digest, ...: what the judge says of it}
 
 Keys are hashes of all that follows (`codegen.keys`), so an entry never changes its meaning. A file is verified whenever
@@ -31,7 +32,7 @@ from neoflow.errors import ConfigError
 from neoflow.runtime.folder import File, Folder
 from neoflow.runtime.records import MALFORMED, Module, checked_hash, packed, sealed, unpacked, unsealed
 
-KINDS = ("module", "kernel", "request", "certificate")
+KINDS = ("module", "kernel", "request", "schedule", "certificate")
 """Of files, by the end of their names."""
 RECORD_SECONDS = 30 * 24 * 3600.0
 """How long a record stays that nobody uses."""
@@ -44,7 +45,7 @@ ABOUT_BYTES = 1 << 14
 MODULE_BYTES, RECORD_BYTES = 1 << 30, 1 << 16
 """No file has more."""
 
-_NAME = re.compile(r"[0-9a-f]{64}(\.(module|kernel|request)|-[0-9a-f]{16}\.certificate)")
+_NAME = re.compile(r"[0-9a-f]{64}(\.(module|kernel|request|schedule)|-[0-9a-f]{16}\.certificate)")
 _SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 _ELSEWHERE = "every process compiles what is not there; set NEOFLOW_CACHE_DIR to a folder that you alone can write to"
@@ -108,6 +109,14 @@ class KernelCache:
         """That a request leads to a kernel key. about: what the kernel is of, for who looks at the cache."""
         said = dict(about or {}) if sum(map(len, (about or {}).values())) <= ABOUT_BYTES else {}
         self._write_record(f"{request}.request", {**said, "kernel": key})
+
+    def schedule_of(self, key: str, read: Callable[[str], T]) -> T | None:
+        """The default schedule that was kept under a key, as `read` reads its text; None when none was."""
+        return self._record(f"{key}.schedule", lambda said: read(said["schedule"]))
+
+    def keep_schedule(self, key: str, text: str) -> None:
+        """Keep the text of a default schedule."""
+        self._write_record(f"{key}.schedule", {"schedule": text})
 
     def certificate(self, key: str, subgraph: str, module: Module) -> dict[str, Any] | None:
         """What the judge said of a kernel as code of a subgraph (its digest), in this very module; None: nothing."""

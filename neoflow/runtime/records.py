@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from neoflow.code import Code, kernel_symbol
-from neoflow.errors import TextError
+from neoflow.errors import ScheduleError, TextError
 
-MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError, TextError)
+MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError, TextError, ScheduleError)
 """What reading a file may raise that is not what it should be."""
 
 _HASH = re.compile(r"[0-9a-f]{64}")

@@ -19,7 +19,7 @@ from neoflow.nn.form import inference
 from neoflow.nn.optim import SGD, Optimizer
 from neoflow.nn.summary import Summary, summary
 from neoflow.recompute import bytes_of
-from neoflow.rewriting.optimizing import seconds_of
+from neoflow.rewriting.asked import seconds_of
 from neoflow.runtime.files import refuse_unwritable
 from neoflow.runtime.function import Function
 from neoflow.runtime.store import STORE

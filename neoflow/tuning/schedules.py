@@ -127,6 +127,9 @@ class Tuned:
         return f"{len(self.choices)} schedules: {told}{spent}"
 
 
+Usual = Callable[[Subgraph, Target], Schedule]
+"""The default schedule of a subgraph: found by its structure, or remembered."""
+
 Watch = Callable[[Sequence[Choice], int, str], object]
 """Told of the choices so far, the number of the latest one and how far the tuning has come; it ends at True."""
 
@@ -140,13 +143,13 @@ def limits_of(tune: float | Limits | None) -> Limits | None:
     return Limits(seconds=float(tune))
 
 
-def choose(uses: Iterable[Use], target: Target, folder: Path) -> Tuned:
-    """For each kernel the best schedule that was measured on such a target, else the default one."""
+def choose(uses: Iterable[Use], target: Target, folder: Path, usual: Usual = default_schedule) -> Tuned:
+    """For each kernel the best schedule that was measured on such a target, else the default one, as `usual` knows
+    it."""
     kept, found = records_in(folder) if (folder / FILE).exists() else None, []
     for use in uses:
         tick()
-        usual = Choice(use, default_schedule(use.subgraph, target))
-        found.append(usual if kept is None else _known(use, target, kept))
+        found.append(Choice(use, usual(use.subgraph, target)) if kept is None else _known(use, target, kept, usual))
     return Tuned(tuple(found))
 
 
@@ -253,11 +256,11 @@ def _seconds_for(limits: Limits) -> float:
     return math.inf if limits.seconds is None else ALGORITHMS_SHARE * limits.seconds
 
 
-def _known(use: Use, target: Target, kept: Records) -> Choice:
-    usual, problem = default_schedule(use.subgraph, target), problem_of(use.subgraph)
-    trials = [t for t in kept.fastest(use.subgraph, target, FASTEST) if legal(problem, t.schedule, target).ok]
-    best = chosen(trials, usual)
-    return Choice(use, usual) if best is None else Choice(use, best.schedule, ORIGINS[1], best.seconds)
+def _known(use: Use, target: Target, kept: Records, usual: Usual = default_schedule) -> Choice:
+    default, fastest = usual(use.subgraph, target), kept.fastest(use.subgraph, target, FASTEST)
+    trials = [t for t in fastest if legal(problem_of(use.subgraph), t.schedule, target).ok]
+    best = chosen(trials, default)
+    return Choice(use, default) if best is None else Choice(use, best.schedule, ORIGINS[1], best.seconds)
 
 
 def tune(

@@ -164,6 +164,7 @@ def test_explain_prints_each_stage(run):
         "batch",
         "chain sums",
         "move offsets",
+        "sums within",
         "layouts",
         "partition",
         "order",

@@ -314,6 +314,23 @@ def widths(seed: int) -> Case:
     return make.case([y * y, *(y for y in ys if make.chance(0.1))])
 
 
+def samples(seed: int) -> Case:
+    """Sums over all samples of what is made for several readers, channel by channel; at times another one needs one."""
+    make = _Maker(seed)
+    batch, channels, more = make.between(2, 3), make.between(2, 3), (make.between(2, 3),) if make.chance(0.3) else ()
+    shape = (batch, *more, channels, 30_000 // (batch * channels) + make.between(0, 9))
+    a, b = make.input(*shape), make.input(*shape)
+    x = a * b - a if make.chance(0.8) else a + 1.0
+    over = tuple(d for d in range(len(shape)) if d != len(shape) - 2)
+    total = nf.sum(x, axis=list(over))
+    weighed = nf.sum(x * b, axis=list(over)) if make.chance(0.5) else total
+    centred = nf.compute(shape, lambda *i: x[i] - total[i[-2]] * weighed[i[-2]])
+    spread = nf.sum(centred * centred, axis=list(over))
+    y = nf.compute(shape, lambda *i: centred[i] * (spread[i[-2]] if make.chance(0.3) else 2.0))
+    roots = [nf.sum(y * y), *make.shuffled([x, total])[: make.between(0, 2)]]
+    return make.case(roots) if make.chance(0.3) else Case(roots, make.feeds)
+
+
 PROGRAMS = (
     anything,
     sums,
@@ -328,4 +345,5 @@ PROGRAMS = (
     norms,
     branches,
     widths,
+    samples,
 )

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import neoflow as nf
 from neoflow.graph import make_graph
 from neoflow.partition.graph_facts import Facts
 from neoflow.partition.kernels import Kernels, Merge
@@ -46,3 +47,22 @@ def test_what_a_kernel_needs_follows_from_what_it_reads(seed):
             state.merge(Merge(m, n), (m, n)[int(rng.integers(2))])
             assert state.kernels[state.number[members[0]]].members == members
             check(state)
+
+
+def test_that_two_kernels_share_no_rows_is_said_once():
+    x = nf.placeholder((4, 8), name="x")
+    roots = [nf.exp(x), nf.tanh(x), nf.swapaxes(x, 0, 1)]
+    state = Kernels(Storing(Facts.of(make_graph(roots, [x]))).settle())
+    first, second, third = state.kernels
+
+    def none(storage, members):
+        return 0, ()
+
+    def one(storage, members):
+        return 1, ()
+
+    assert list(state.with_rows(first, second, one)) == list(state.with_rows(first, second, one)) != []
+    assert [m.rows for m in state.with_rows(first, third, none)] == [0]
+    assert not list(state.with_rows(first, third, none))
+    state.merge(Merge(first, second, 1), first)
+    assert [m.rows for m in state.with_rows(first, third, none)] == [0], "it is another kernel now"

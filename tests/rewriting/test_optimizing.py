@@ -10,7 +10,8 @@ import neoflow as nf
 from neoflow import pipeline
 from neoflow.graph import canonicalize, make_graph
 from neoflow.partition import partition
-from neoflow.rewriting.optimizing import TOO_LITTLE, Optimizer, own_rules, seconds_of
+from neoflow.rewriting.asked import seconds_of
+from neoflow.rewriting.optimizing import TOO_LITTLE, Optimizer, own_rules
 from neoflow.rewriting.times import Times
 from neoflow.roofs import STATED
 from neoflow.superopt import Limits

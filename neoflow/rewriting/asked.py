@@ -1,0 +1,79 @@
+"""What stages do only where that is asked for: `optimize=`, and what `NEOFLOW_WITH` names.
+
+Imported then: these bring proofs, integer sets and sparse matrices along, a tenth of a second of every first step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from neoflow import config
+from neoflow.errors import ConfigError, shown
+from neoflow.graph import Graph
+from neoflow.partition import RULES, object_for_gpu, object_to, partition
+from neoflow.rewriting.times import Lookup, Times
+from neoflow.target import Target
+from neoflow.trace import Trace
+from neoflow.tune.roofs import stated
+
+if TYPE_CHECKING:
+    from neoflow.rewriting.optimizing import Optimizer
+    from neoflow.superopt import Rule
+
+MAPPING = "mapping"
+ASKED = (MAPPING,)
+"""What `NEOFLOW_WITH` may name."""
+
+
+def seconds_of(optimize: float | None) -> float | None:
+    """The seconds of `optimize`. Raises `ConfigError`."""
+    if optimize is None:
+        return None
+    if isinstance(optimize, bool) or not isinstance(optimize, (int, float)) or not 0 <= optimize < math.inf:
+        raise ConfigError(f"optimize is seconds, 0 at least, or None, not {shown(optimize)}")
+    return float(optimize)
+
+
+def optimizer_for(
+    target: Target,
+    optimize: float | None,
+    without: Collection[str] = (),
+    rules: Sequence[Rule] = (),
+    seed: int = 0,
+    known: Lookup = lambda kernel: None,
+    measure: Lookup | None = None,
+    prepares: bool = True,
+) -> Optimizer | None:
+    """What searches for faster graphs on a target, for so many seconds; None where nothing is to.
+
+    without: passes, and rules of fusion, that are left out. rules: besides those that come along. known, measure: what
+    kernels took before, and take now. prepares: whether what follows from parameters that stay is. Raises
+    `ConfigError`.
+    """
+    seconds = seconds_of(optimize)
+    if seconds is None:
+        return None
+    from neoflow.rewriting.optimizing import WIDEST, Optimizer
+    from neoflow.superopt import Limits
+
+    choose = object_to if target.device == "cpu" else object_for_gpu
+    divide = partial(partition, without={r.name for r in RULES}.intersection(without), choose=choose)
+    times = Times(stated(target), known)
+    return Optimizer(Limits(seconds, widest=WIDEST, seed=seed), divide, times, without, rules, measure, prepares)
+
+
+def mapped(graph: Graph, trace: Trace, settings: config.Config) -> Graph:
+    """The graph with recurrences that are written out as loops, where that is asked for. Raises `ConfigError`."""
+    if unknown := sorted(settings.asked.difference(ASKED)):
+        raise ConfigError(
+            f"NEOFLOW_WITH: there is no transformation {unknown[0]!r} to ask for; there is {', '.join(ASKED)}"
+        )
+    if MAPPING not in settings.asked:
+        return graph
+    from neoflow.mapping import reroll
+
+    size = f"{len(graph.nodes)} computes"
+    return trace.run(MAPPING, partial(reroll, graph), lambda m: m.summary, str, size, is_asked_for=True).graph
