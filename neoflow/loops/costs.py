@@ -44,7 +44,7 @@ stretch; 1.3 times as fast as 256 from the third-level cache. Fitted."""
 FEW_TERMS = 16
 """Terms of a maximum up to which a core overlaps one output with the next by itself: rows side by side only make more
 streams of memory than it fetches ahead. Fitted to pooling."""
-WRITTEN_TERMS = 48
+WRITTEN_TERMS = 96
 """Terms of vectors side by side that are written out together: guards at the border of a window are then decided for
 each, which is most of what padded pooling computes. More is code that takes longer to compile than it saves."""
 TILE_ROWS, SPARE_REGISTERS = 14, 2
