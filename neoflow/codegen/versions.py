@@ -31,14 +31,20 @@ _CONTRACTION = tuple(
     )
 )
 _MAP = ("loops/map.py", "loops/residues.py", "codegen/cpu/map.py", "codegen/cpu/transpose.py")
-_REDUCTION = ("loops/reduction.py", "codegen/cpu/reduction.py")
+_REDUCTION = (
+    *(f"loops/{n}.py" for n in ("reduction", "sides", "joined")),
+    *(f"codegen/cpu/{n}.py" for n in ("reduction", "tiling", "parts")),
+)
 _GPU_TILED = (
     *_TILED,
     *(f"loops/gpu/{n}.py" for n in ("blocks", "boxes", "choose", "family", "moves", "operands", "tile")),
     *(f"codegen/gpu/{n}.py" for n in ("blocks", "bulk", "layouts", "operands", "pipeline", "results", "tiled")),
 )
 _GPU_TEAM = tuple(f"codegen/gpu/{n}.py" for n in ("teams", "terms"))
-_GPU_REDUCTION = ("loops/reduction.py", "loops/gpu/reduction.py", "loops/gpu/blocks.py", "codegen/gpu/reduction.py")
+_GPU_REDUCTION = (
+    *("loops/reduction.py", "loops/sides.py", "loops/gpu/reduction.py", "loops/gpu/blocks.py"),
+    "codegen/gpu/reduction.py",
+)
 
 OWN: dict[str, tuple[str, ...]] = {
     "contraction": (*(f"loops/{n}.py" for n in ("contraction", "operands", "tasks")), *_TILED, *_CONTRACTION),

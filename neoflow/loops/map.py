@@ -22,7 +22,7 @@ from neoflow.expr.traits import MOST_FORMS, form_axes
 from neoflow.loops import costs
 from neoflow.loops.knob import FLAG, INDEX, MASK, NUMBER, Chosen, Knob, Range, flags, one, up_to
 from neoflow.loops.nest import Nest, input_reads, is_data_dependent, stride
-from neoflow.loops.problem import FUSE, Measures, NestProblem, is_turnable, lanes_along, nbytes, usual_lanes
+from neoflow.loops.problem import FUSE, TURNED, Measures, NestProblem, is_turnable, lanes_along, nbytes, usual_lanes
 from neoflow.loops.residues import split
 from neoflow.target import Target
 from neoflow.verdict import Verdict
@@ -207,6 +207,34 @@ def _vectors(p: NestProblem, _: Target, k: Chosen) -> Range:
     )
 
 
+def _stream(p: NestProblem, target: Target, k: Chosen) -> Range:
+    return flags(
+        p.apart != 0 and _is_in_registers(p, target, k), "what is written is no whole registers, or it is read again"
+    )
+
+
+def _is_in_registers(p: NestProblem, target: Target, k: Chosen) -> bool:
+    """Whether every vector that is stored begins a whole number of registers behind the begin of its output."""
+    nest, lanes = _nest(p, k), int(k["lanes"])
+    together = p.memo.once(("together", k["fuse"]), lambda: split(p.fused(k))[0].together) if k["residues"] else 1
+    for _, address, value in nest.outputs[::together] if nest.axes else ():
+        register = target.vector_bytes // dt.itemsize(value.dtype)
+        terms, first = affine.linear(address)
+        others = [step for axis, step in terms.items() if axis is not nest.axes[-1]]
+        if lanes % register or value.dtype not in TURNED or stride(address, nest.axes[-1]) != together:
+            return False
+        if any(step % register for step in (*others, first)):
+            return False
+    return bool(nest.axes)
+
+
+def _usual_stream(p: NestProblem, target: Target, k: Chosen) -> bool:
+    nest = _nest(p, k)
+    own = costs.points(nest.axes) * sum(dt.itemsize(e.dtype) for e in written(nest))
+    is_long = (own if p.apart is None else p.apart) >= costs.STREAMED_BYTES
+    return is_long and bool(_stream(p, target, k).values[-1])
+
+
 def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
     nest = _nest(p, k)
     points = costs.points(nest.axes)
@@ -236,4 +264,5 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
     Knob("chunks", NUMBER, "tasks that share a row", _chunks, _usual_chunks),
     Knob("parts", NUMBER, "tasks that share the inner axis", _parts, lambda _, __, ___: 1),
     Knob("vectors", NUMBER, "vectors of a row side by side", _vectors, lambda _, __, ___: 1),
+    Knob("stream", FLAG, "what is written goes past the caches", _stream, _usual_stream),
 )

@@ -70,10 +70,12 @@ class Memo:
 @dataclass(frozen=True, eq=False)
 class NestProblem:
     """A kernel that is one nest, as written: the problem of maps, reductions and contractions, and of a row's
-    nodes."""
+    nodes, one for each row."""
 
     nest: Nest
     memo: Memo = field(default_factory=Memo, repr=False)
+    apart: int | None = None
+    """bytes that all nests like it write, nothing of which their kernel reads; None: its own outputs are that"""
 
     @cached_property
     def _fused(self) -> tuple[Nest, tuple[Boundary, ...]]:

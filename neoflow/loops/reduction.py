@@ -1,10 +1,11 @@
 """The `reduction` template: any reducer over any body.
 
 `lane` is "output": a vector of neighbouring outputs, the reduced axes as loops; or "reduced": one output, vectors
-along the last reduced axis, the lanes combined as a tree at the end.  `unroll` vectors hide the latency of the
-operation, those of `rows` rows of outputs where a row is short.  `splits` > 1 divides the first reduced axis into
-parts reduced side by side, combined in order by a second pass.  With `terms` a few terms are written out: guards are
-then decided before.  The order of operations depends on the schedule alone, so results are reproducible.
+along the last reduced axis, the lanes combined as a tree at the end. `unroll` vectors hide the latency of the
+operation, those of `rows` rows of outputs where a row is short, or of `rows` outputs that read the same. `splits` > 1
+divides the first reduced axis into parts reduced side by side, combined in order by a second pass. With `terms` a few
+terms are written out: guards are then decided before. The order of operations depends on the schedule alone, so
+results are reproducible.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import math
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import ARG_REDUCERS
-from neoflow.expr.ir import Axis, Expr, Reduce, Select, postorder
+from neoflow.expr.ir import Apply, Axis, Expr, Reduce, Select, postorder
 from neoflow.loops import costs
 from neoflow.loops.knob import FLAG, NUMBER, WORD, Chosen, Knob, Range, flags, one, up_to
 from neoflow.loops.nest import Nest, input_reads, is_data_dependent, replaced, stride
 from neoflow.loops.problem import FUSE, Measures, NestProblem, lanes_along, nbytes, one_lane, usual_lanes
+from neoflow.loops.sides import overlap
 from neoflow.target import Target
 from neoflow.verdict import Verdict
 
@@ -48,6 +50,25 @@ def reduced(nest: Nest) -> Reduce:
 def written(nest: Nest) -> tuple[Expr, ...]:
     """What the outputs are."""
     return tuple(value for _, _, value in nest.outputs)
+
+
+def ascending(nest: Nest) -> Nest:
+    """A sum whose largest read goes up in memory from term to term: an axis along which it goes down is turned round.
+
+    sum[r](x[k - r + 2] * w[r])    ->    sum[r](x[k + r] * w[2 - r])
+
+    LLVM adds the address anew for each term of a read that goes down.
+    """
+    reduction = reduced(nest)
+    if reduction.op != "sum":
+        return nest
+    mapping: dict[Expr, Expr] = {}
+    for axis in reduction.axes:
+        moved = [r for r in input_reads(reduction.body) if axis in r.free and not is_data_dependent(r)]
+        largest = max(moved, key=lambda r: nbytes([r]), default=None)
+        if largest is not None and (stride(largest.indices[0], axis) or 0) < 0:
+            mapping[axis] = Apply("sub", (affine.integer(axis.extent - 1), axis))
+    return nest.substituted(mapping) if mapping else nest
 
 
 # --- lanes
@@ -133,16 +154,36 @@ def _usual_unroll(p: NestProblem, target: Target, k: Chosen) -> int:
 
 def _rows(p: NestProblem, _: Target, k: Chosen) -> Range:
     nest = p.fused(k)
+    if k["lane"] == "reduced" and nest.axes:
+        points = costs.points(nest.axes)
+        most = min(points, MOST_ACCUMULATORS // int(k["unroll"]))
+        return up_to(most, f"{MOST_ACCUMULATORS} vectors of accumulators at most, and {points} outputs")
     if k["lane"] != "output" or len(nest.axes) < 2:
         return one(1, "there is no axis for rows of outputs side by side")
     most = min(nest.axes[-2].extent, MOST_ACCUMULATORS // int(k["unroll"]))
     return up_to(most, f"{MOST_ACCUMULATORS} vectors of accumulators at most, and {nest.axes[-2].extent} rows")
 
 
-def _usual_rows(p: NestProblem, _: Target, k: Chosen) -> int:
+def _sharing(nest: Nest, most: int) -> int:
+    """The last outputs, so many at most, that all go through one read together while a window slides over another."""
+    reads, reduction, count = input_reads(reduced(nest).body), reduced(nest), 1
+    if any(is_data_dependent(r) for r in reads):
+        return 1
+    for axis in reversed(nest.axes):
+        moved = [r for r in reads if axis in r.free]
+        slide = all(any(overlap(r, axis, a) for a in reduction.axes) for r in moved)
+        if not slide or len(moved) == len(reads) or count * axis.extent > most:
+            break
+        count *= axis.extent
+    return count
+
+
+def _usual_rows(p: NestProblem, target: Target, k: Chosen) -> int:
     """A short row leaves registers for its neighbours; the largest of a few terms has nothing to wait for, nor has what
-    computes conditions."""
+    computes conditions. Terms that are a vector go to all outputs that read one side of them alike."""
     nest = p.fused(k)
+    if k["lane"] == "reduced" and nest.axes:
+        return _sharing(nest, (target.registers - costs.SPARE_REGISTERS) // int(k["unroll"]))
     if k["lane"] != "output" or len(nest.axes) < 2:
         return 1
     is_guarded = any(isinstance(n, Select) for n in postorder(reduced(nest).body))
@@ -169,7 +210,7 @@ def _is_worth_sharing(p: NestProblem, target: Target, k: Chosen) -> bool:
 def tasks(nest: Nest, k: Chosen) -> int:
     """Tasks over the outputs, for one part."""
     if k["lane"] != "output":
-        return costs.points(nest.axes)
+        return math.ceil(costs.points(nest.axes) / int(k["tile_rows"]))
     groups = math.ceil(blocks(nest, k) / int(k["unroll"]))
     return math.ceil(costs.points(nest.axes[:-1]) / int(k["tile_rows"])) * groups
 
@@ -276,7 +317,7 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
         _unroll,
         _usual_unroll,
     ),
-    Knob("tile_rows", NUMBER, "rows of outputs side by side", _rows, _usual_rows),
+    Knob("tile_rows", NUMBER, "rows of outputs, or outputs, side by side", _rows, _usual_rows),
     Knob("parallel", FLAG, "threads share the tasks", _parallel, _is_worth_sharing),
     Knob("splits", NUMBER, "parts of the first reduced axis", _splits, _usual_splits),
     Knob("terms", FLAG, "the terms are written out", _terms, _usual_terms),

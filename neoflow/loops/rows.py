@@ -126,8 +126,10 @@ def _nests(p: RowProblem, mask: int) -> tuple[RowNest, ...]:
         reduction = body if isinstance(body, Reduce) else None
         value = body if reduction is None else own
         nest = Nest(axes[rows:], reduction, None if reduction is None else own, ((number, address, value),))
-        size = math.prod(shape[rows:])
-        nests.append(RowNest(number, NestProblem(nest), is_output, size, definition.body.dtype))
+        size, dtype = math.prod(shape[rows:]), definition.body.dtype
+        is_read = any(number in s.inputs for s in p.definitions)
+        apart = math.prod(shape) * dt.itemsize(dtype) if is_output and not is_read else 0
+        nests.append(RowNest(number, NestProblem(nest, apart=apart), is_output, size, dtype))
     return tuple(nests)
 
 

@@ -212,6 +212,7 @@ REFUSED = [
     (plain, {"residues": True}, "nothing depends on the remainder of a short division"),
     (plain, {"inner": -1, "turn": True}, "along an inner axis"),
     (plain, {"lanes": 64}, "up to two registers"),
+    (plain, {"lanes": 1, "turn": False, "stream": True}, "no whole registers, or it is read again"),
     (plain, {"parallel": False, "chunks": 2}, "there is one"),
     (scatter, {"chunks": 99}, "whole vectors"),
     (softmax, {"stored": 8}, "need not be stored"),

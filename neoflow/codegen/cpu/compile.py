@@ -12,7 +12,7 @@ import tvm
 from tvm import tirx
 
 from neoflow.codegen.cpu.elf import link
-from neoflow.codegen.cpu.entry import entry_function, forget_source
+from neoflow.codegen.cpu.entry import entry_function, forget_source, stream_source
 from neoflow.codegen.cpu.kernel import Lowered
 from neoflow.codegen.keys import digest, program_digest
 from neoflow.codegen.keys import kernel_key as key_of_text
@@ -79,7 +79,9 @@ def compiled_kernels(kernels: Sequence[Lowered], target: Target) -> tvm.runtime.
     if len({k.is_shared for k in kernels}) > 1:  # TVM 0.27 compiles all functions as the last one says
         raise CodegenError("kernels whose arguments may share memory need a module of their own")
     functions = {name: body for k in kernels for name, body in k.bodies}
-    imported: str | None = forget_source(target.registers) + "".join(k.entries for k in kernels)
+    imported: str | None = "".join(
+        [forget_source(target.registers), stream_source(target.vector_bytes), *(k.entries for k in kernels)]
+    )
     for entry in (e for k in kernels for e in k.code.entries):
         functions[entry.symbol] = entry_function(entry.symbol, imported)
         imported = None

@@ -14,6 +14,7 @@ from tvm.ir import PointerType, PrimType
 from tvm.tirx import stmt as ts
 
 from neoflow.codegen.tir import emit
+from neoflow.expr import dtype as dt
 
 
 def forget_registers() -> ts.Stmt:
@@ -34,11 +35,50 @@ def forget_source(registers: int) -> str:
     return f'define void @{_FORGET}() {{\n  call void asm sideeffect "", "{lost}"()\n  ret void\n}}\n'
 
 
-def body_function(name: str, buffers: Sequence[tirx.Buffer], statements: emit.Tasks, shared: bool) -> tirx.PrimFunc:
-    """The tasks from `begin` to `end` over these buffers; `shared`: two of them may be the same memory."""
+_ELEMENTS = {"float32": "float", "float64": "double", "int32": "i32", "int64": "i64"}
+"""As LLVM calls the types that are stored past the caches."""
+
+
+def stream_source(vector_bytes: int) -> str:
+    """LLVM IR of `emit.stream` and `emit.settle` for vectors of one and of two registers of so many bytes.
+
+    Where such a store does not begin at a whole register, a processor refuses it.
+    """
+    lines = [
+        f"define void @{emit.SETTLE}() {{",
+        '  call void asm sideeffect "sfence", "~{memory}"()',
+        "  ret void",
+        "}",
+    ]
+    for element, llvm in _ELEMENTS.items():
+        lanes = vector_bytes // dt.itemsize(element)
+        for count in (lanes, 2 * lanes):
+            vector = f"<{count} x {llvm}>"
+            lines += [
+                f"define void @{emit.STREAM}_{count}_{element}(ptr %p, {vector} %v) {{",
+                "  %n = ptrtoint ptr %p to i64",
+                f"  %o = and i64 %n, {vector_bytes - 1}",
+                "  %b = icmp eq i64 %o, 0",
+                "  br i1 %b, label %past, label %plain",
+                "past:",
+                f"  store {vector} %v, ptr %p, align {vector_bytes}, !nontemporal !0",
+                "  ret void",
+                "plain:",
+                f"  store {vector} %v, ptr %p, align {dt.itemsize(element)}",
+                "  ret void",
+                "}",
+            ]
+    return "\n".join([*lines, "!0 = !{i32 1}", ""])
+
+
+def body_function(
+    name: str, buffers: Sequence[tirx.Buffer], statements: emit.Tasks, shared: bool, streamed: bool = False
+) -> tirx.PrimFunc:
+    """The tasks from `begin` to `end` over these buffers; `shared`: two of them may be the same memory. `streamed`:
+    they store past the caches."""
     pointers = [tirx.Var(b.name, PointerType(PrimType(str(b.ty.dtype)))) for b in buffers]
     views = [ts.DeclBuffer(b, data=p) for b, p in zip(buffers, pointers, strict=True)]
-    body = emit.sequence([*views, *statements.statements])
+    body = emit.sequence([*views, *statements.statements, *([emit.settle()] if streamed else [])])
     func = tirx.PrimFunc([*pointers, statements.begin, statements.end], body).with_attr("global_symbol", name)
     return func.with_attr("tirx.noalias", not shared)  # without it LLVM loads inputs after stores over them
 

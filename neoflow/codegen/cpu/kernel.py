@@ -81,7 +81,7 @@ def assemble(
         symbol = f"{name}_{n}"
         emit.integer(phase.tasks)
         body = f"{symbol}_body"
-        bodies.append((body, body_function(body, buffers, statements, shared)))
+        bodies.append((body, body_function(body, buffers, statements, shared, phase.is_streamed)))
         entries.append(entry_source(symbol, body, len(buffers), offsets))
         found.append(Entry(symbol, phase.tasks, phase.is_parallel and phase.tasks > 1))
     return Lowered(name, Code(tuple(found), spaces, faults.found), tuple(bodies), "".join(entries), shared)

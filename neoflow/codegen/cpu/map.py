@@ -36,13 +36,14 @@ def _phases(frame: Frame, region: Region, schedule: Schedule, is_rest: bool) -> 
     buffers = dict(zip((n for n, _, _ in frame.nest.outputs), frame.outputs, strict=True))
     outputs = tuple(buffers[n] for n, _, _ in nest.outputs)
     frame = replace(frame, nest=nest, outputs=outputs, is_aligned=True, together=region.together)
+    frame = replace(frame, is_streamed=bool(schedule["stream"]) and not is_rest)
     if not nest.axes:
         return (Phase(1, lambda _: frame.write({})),)
     if not region.has_last:
         total = math.prod(a.extent for a in nest.axes)
         return (Phase(total, lambda t: points(nest.axes, t, frame.write), bool(schedule["parallel"])),)
     if is_rest:
-        few = {"inner": -1, "turn": False, "chunks": 1, "parts": 1, "vectors": 1}
+        few = {"inner": -1, "turn": False, "chunks": 1, "parts": 1, "vectors": 1, "stream": False}
         schedule = schedule_of("map", {**dict(schedule.knobs), **few})
     return _Lowering(frame, schedule).phases().phases
 
@@ -80,7 +81,8 @@ class _Lowering:
     def phases(self) -> Phases:
         dimensions = [*self.rows, self.part_axis, self.chunk_axis]
         total = math.prod(a.extent for a in dimensions)
-        return Phases((Phase(total, lambda t: points(dimensions, t, self._task), self.is_parallel),))
+        whole = Phase(total, lambda t: points(dimensions, t, self._task), self.is_parallel, self.frame.is_streamed)
+        return Phases((whole,))
 
     def _task(self, env: Env) -> list:
         first, count = self.chunks.range(env[self.chunk_axis])

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
 
 from tvm import tirx
 
+from neoflow.codegen.cpu.tiling import Rows, RowTiles
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.blocks import Loop, in_blocks, merged, under
 from neoflow.codegen.tir.frame import Frame, Strip, points
 from neoflow.codegen.tir.phases import Phase, Phases, Scratch
 from neoflow.codegen.tir.reducers import Reducer, State
 from neoflow.expr.ir import Axis
-from neoflow.loops.reduction import further, terms_of
+from neoflow.loops.reduction import ascending, further, terms_of
 from neoflow.loops.schedule import Schedule
+from neoflow.loops.sides import row_box
 
 Value = emit.Value
 Env = dict[Axis, Value]
@@ -27,7 +30,7 @@ Finish = Callable[[Env, Value, list[Value], "Value | None"], list]
 
 def lower_reduction(frame: Frame, schedule: Schedule) -> Phases:
     """One phase, or with parts of the reduced axis two."""
-    return _Lowering(frame, schedule).phases()
+    return _Lowering(replace(frame, nest=ascending(frame.nest)), schedule).phases()
 
 
 class _Lowering:
@@ -80,19 +83,18 @@ class _Lowering:
         """
         along = self.along_output if along_output is None else along_output
         if not along:
-            dimensions = [*extra, *self.outputs]
-            total = math.prod(a.extent for a in dimensions)
-            return Phase(total, lambda t: points(dimensions, t, lambda env: body(env, [env], False)), self.parallel)
+            return self._outputs_in_tiles(extra, body)
+        beside = self.rows if self.along_output else 1  # parts of outputs that lanes were terms of are no rows
         strip = Strip(self.outputs[-1], self.lanes)
         groups, left = divmod(strip.blocks, self.unroll)
         blocks = Axis(-1, groups + (1 if left or strip.tail else 0), "group")
-        row_axis = self.outputs[-2] if self.rows > 1 else Axis(-4, 1)
-        row_groups, row_tail = divmod(row_axis.extent, self.rows)
+        row_axis = self.outputs[-2] if beside > 1 else Axis(-4, 1)
+        row_groups, row_tail = divmod(row_axis.extent, beside)
         row_blocks = Axis(-5, row_groups + (1 if row_tail else 0), "rows")
-        other = self.outputs[:-2] if self.rows > 1 else self.outputs[:-1]
+        other = self.outputs[:-2] if beside > 1 else self.outputs[:-1]
 
         def task(env: Env) -> list:
-            first_row = env[row_blocks] * emit.integer(self.rows)
+            first_row = env[row_blocks] * emit.integer(beside)
 
             def places(rows: int, start: Value, vectors: int) -> list[Env]:
                 return [
@@ -115,12 +117,30 @@ class _Lowering:
                 return emit.when(env[blocks] < emit.integer(groups), whole, rest)
 
             if not row_tail:
-                return columns(self.rows)
+                return columns(beside)
             if not row_groups:
                 return columns(row_tail)
-            return emit.when(env[row_blocks] < emit.integer(row_groups), columns(self.rows), columns(row_tail))
+            return emit.when(env[row_blocks] < emit.integer(row_groups), columns(beside), columns(row_tail))
 
         dimensions = [*extra, *other, row_blocks, blocks]
+        total = math.prod(a.extent for a in dimensions)
+        return Phase(total, lambda t: points(dimensions, t, task), self.parallel)
+
+    def _outputs_in_tiles(self, extra: list[Axis], body: PlacesBody) -> Phase:
+        """Tasks over tiles of neighbouring outputs."""
+        if self.rows == 1:
+            dimensions = [*extra, *self.outputs]
+            total = math.prod(a.extent for a in dimensions)
+            return Phase(total, lambda t: points(dimensions, t, lambda env: body(env, [env], False)), self.parallel)
+        tiles = RowTiles(Rows(self.outputs, *row_box(self.outputs, self.rows)))
+        dimensions = [*extra, tiles.axis]
+
+        def task(env: Env) -> list:
+            def tile(at: Env, rows: Rows) -> list:
+                return body({**env, **at}, rows.written_out({**env, **at}), False)
+
+            return tiles.each(env[tiles.axis], tile)
+
         total = math.prod(a.extent for a in dimensions)
         return Phase(total, lambda t: points(dimensions, t, task), self.parallel)
 
@@ -128,7 +148,7 @@ class _Lowering:
         part = env.get(split_axis, emit.integer(0))
         if self.along_output:
             return self._reduce_output_lanes(env, places, masked, finish, part)
-        return self._reduce_reduced_lanes(env, finish, part)
+        return self._reduce_reduced_lanes(env, places, finish, part)
 
     def _range(self, part: Value) -> tuple[Value, int | Value]:
         """Start and length of a part of the first reduced axis."""
@@ -182,35 +202,38 @@ class _Lowering:
         (acc,) = state.pieces
         return in_blocks(loops, acc, lambda own, at: leaf(replace(state, pieces=(own,)), at), terms=terms)
 
-    def _reduce_reduced_lanes(self, env: Env, finish: Finish, part: Value) -> list:
-        state = self.reducer.state(self.unroll, self.lanes)
-        body = state.allocate() + self._over_vectors(env, part, state)
-        folded = self.reducer.fold(state, body)
-        return body + finish(env, part, folded, None)
+    def _reduce_reduced_lanes(self, env: Env, places: list[Env], finish: Finish, part: Value) -> list:
+        state = self.reducer.state(self.unroll * len(places), self.lanes)
+        body = state.allocate() + self._over_vectors(env, places, part, state)
+        for n, place in enumerate(places):
+            folded = self.reducer.fold(state, body, range(n * self.unroll, (n + 1) * self.unroll))
+            body += finish(place, part, folded, None)
+        return body
 
-    def _over_vectors(self, env: Env, part: Value, state: State) -> list:
+    def _over_vectors(self, env: Env, places: list[Env], part: Value, state: State) -> list:
         """Vectors along the lane axis under loops over the reduced axes before it."""
         if not self.reduced:
-            return self._run(state, env, emit.integer(0), 1)
+            return self._run(state, env, places, emit.integer(0), 1)
         *outer, last = self.reduced
         if not outer:
-            return self._run(state, env, *self._range(part))
+            return self._run(state, env, places, *self._range(part))
         terms = merged(math.ceil(last.extent / (self.unroll * self.lanes))) + 2
 
         def step(to: State, at: Env) -> list:
-            return self._run(to, at, emit.integer(0), last.extent)
+            return self._run(to, at, places, emit.integer(0), last.extent)
 
         return self._over(tuple(outer), env, part, state, step, terms)
 
-    def _run(self, state: State, env: Env, start: Value, length: int | Value) -> list:
-        """Vectors along the lane axis: groups of `unroll`, single ones, the masked tail."""
+    def _run(self, state: State, env: Env, places: list[Env], start: Value, length: int | Value) -> list:
+        """Vectors along the lane axis, of each output at `places`: groups of `unroll`, single ones, the masked tail."""
+        own = [{a: place[a] for a in self.outputs} for place in places]
 
         def vectors(to: State, base: Value, count: int, mask: Value | None = None) -> list:
             out: list = []
-            for n in range(count):
-                at = {**env, self.lane_axis: base + emit.integer(n * self.lanes)}
+            for n, (number, place) in itertools.product(range(count), enumerate(own)):
+                at = {**env, **place, self.lane_axis: base + emit.integer(n * self.lanes)}
                 ev = self.frame.evaluator(at, self.lane_axis, self.lanes, mask=mask)
-                out += self.reducer.accumulate(to, n, ev, mask)
+                out += self.reducer.accumulate(to, number * self.unroll + n, ev, mask)
             return out
 
         def from_start(i: Value, step: int, first: Value) -> Value:

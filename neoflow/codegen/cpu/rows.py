@@ -38,4 +38,5 @@ def lower_rows(problem: RowProblem, schedule: Schedule, buffers: Buffers) -> Pha
         return statements
 
     total = math.prod(a.extent for a in problem.axes)
-    return Phases((Phase(total, lambda t: points(problem.axes, t, row), bool(schedule["parallel"])),))
+    streams = any(inner.template == "map" and inner["stream"] for inner in schedule.inner)
+    return Phases((Phase(total, lambda t: points(problem.axes, t, row), bool(schedule["parallel"]), streams),))

@@ -122,6 +122,26 @@ def view(statements: list, source: tirx.Buffer, index: Value) -> tirx.Buffer:
     return found
 
 
+STREAM, SETTLE = "nf_stream", "nf_settle"
+"""Functions of LLVM IR that a module imports: the first with the number of lanes and the element type behind it."""
+
+
+def stream(target: tirx.Buffer, index: Value, value: Value) -> ts.Stmt:
+    """Store neighbours past the caches, where they begin at a whole vector register; elsewhere as any others.
+
+    Another thread sees them after `settle`.
+    """
+    if not isinstance(index, tirx.Ramp) or int(index.stride.value) != 1:
+        return store(target, index, value)
+    name = f"{STREAM}_{lanes_of(value)}_{element_of(value)}"
+    return ts.Evaluate(tirx.call_extern("void", name, tirx.address_of(load(target, index.base)), value))
+
+
+def settle() -> ts.Stmt:
+    """What was stored past the caches comes before all that is stored after this."""
+    return ts.Evaluate(tirx.call_extern("void", SETTLE))
+
+
 NEAREST, SECOND = 3, 2
 """Caches that `prefetch` brings to."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tvm import tirx
+from tvm.tirx import stmt as ts
 
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.evaluate import Evaluator
@@ -38,6 +39,8 @@ class Frame:
     """outputs that lie interleaved, element by element, along the lanes: each so many of them in their order"""
     further: dict[int, int] = field(default_factory=dict)
     """by value number, how many elements behind neighbours that are read others are fetched"""
+    is_streamed: bool = False
+    """whether whole vectors are stored past the caches"""
 
     def evaluator(
         self,
@@ -78,14 +81,17 @@ class Frame:
             ]
             index = ev.index(address)
             if len(values) > 1 and lanes > 1:
-                stores += interleaved_stores(ev.statements, target, index, values, mask)
+                stores += interleaved_stores(ev.statements, target, index, values, mask, self._store)
             elif len(values) > 1:
                 stores += [emit.store(target, index + emit.integer(k), v) for k, v in enumerate(values)]
             elif mask is None:
-                stores.append(emit.store(target, index, values[0]))
+                stores.append(self._store(target, index, values[0]))
             else:
                 stores.append(emit.masked_store(target, index, values[0], mask))
         return ev.statements + stores
+
+    def _store(self, target: tirx.Buffer, index: Value, value: Value) -> ts.Stmt:
+        return (emit.stream if self.is_streamed else emit.store)(target, index, value)
 
 
 @dataclass(frozen=True)

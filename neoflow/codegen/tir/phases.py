@@ -15,11 +15,13 @@ from neoflow.codegen.tir import emit
 
 @dataclass(frozen=True)
 class Phase:
-    """`body(task)` for every task below `tasks`; they write apart from each other where `is_parallel`."""
+    """`body(task)` for every task below `tasks`; they write apart from each other where `is_parallel`. is_streamed:
+    they store past the caches."""
 
     tasks: int
     body: Callable[[emit.Value], list]
     is_parallel: bool = False
+    is_streamed: bool = False
 
     def serial(self) -> list:
         """Statements of all tasks in order."""

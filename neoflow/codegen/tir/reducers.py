@@ -143,9 +143,10 @@ class Reducer:
         key = (emit.magnitude(x) ^ flip) - flip
         return tirx.Select(emit.is_nan(x), emit.splat((1 << (width - 1)) - 1, element, lanes), key)
 
-    def fold(self, state: State, statements: list) -> list[Value]:
-        """One scalar from all accumulators and lanes: neighbours first, then halves; statements are added."""
-        rows = [state.values(n) for n in range(state.pieces[0].count)]
+    def fold(self, state: State, statements: list, some: range | None = None) -> list[Value]:
+        """One scalar from all lanes of some accumulators, of all without: neighbours first, then halves; statements are
+        added."""
+        rows = [state.values(n) for n in some or range(state.pieces[0].count)]
         while len(rows) > 1:
             rows = [
                 self._named(self._merged(rows[n], rows[n + 1]), statements) if n + 1 < len(rows) else rows[n]

@@ -10,10 +10,11 @@ An address a lane costs a load and an insertion a lane instead.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
+from tvm.tirx import stmt as ts
 
 from neoflow.codegen.tir import emit
 from neoflow.expr import affine
@@ -139,10 +140,15 @@ def first_lanes(mask: Value) -> int | None:
 
 
 def interleaved_stores(
-    statements: list, target: tirx.Buffer, address: Value, values: Sequence[Value], mask: Value | None
+    statements: list,
+    target: tirx.Buffer,
+    address: Value,
+    values: Sequence[Value],
+    mask: Value | None,
+    store: Callable[[tirx.Buffer, Value, Value], ts.Stmt] = emit.store,
 ) -> list:
     """Stores of vectors the lanes of which lie in turns: vector n has target[address + n], and the address goes over
-    the others from lane to lane. mask: the lanes that are there, the first ones."""
+    the others from lane to lane. mask: the lanes that are there, the first ones. store: of whole vectors."""
     lanes, apart = emit.lanes_of(values[0]), len(values)
     there = lanes if mask is None else first_lanes(mask)
     assert there is not None and isinstance(address, tirx.Ramp) and int(address.stride.value) == apart
@@ -153,7 +159,7 @@ def interleaved_stores(
         piece = emit.bind(statements, tirx.Shuffle(list(values), order))
         index, left = emit.ramp(address.base + emit.integer(first), 1, lanes), there * apart - first
         if left >= lanes:
-            out.append(emit.store(target, index, piece))
+            out.append(store(target, index, piece))
         else:
             exists = emit.ramp(emit.integer(0), 1, lanes) < emit.splat(left, "int32", lanes)
             out.append(emit.masked_store(target, index, piece, exists))

@@ -1,0 +1,90 @@
+"""What is stored past the caches: the same values wherever outputs begin, and only where no cache would keep them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import neoflow as nf
+from neoflow import codegen
+from neoflow.graph import make_graph, optimize
+from neoflow.loops import complete, default_schedule, legal, problem_of
+from neoflow.nn import functional as F
+from neoflow.partition import partition
+from neoflow.runtime.device.cpu import empty
+from neoflow.target import cpu_target
+from tests.codegen.kernels import TARGET, changed, check, loaded, subgraph_of
+
+pytestmark = pytest.mark.tvm
+
+
+def streamed(roots, inputs, **knobs):
+    return complete("map", problem_of(subgraph_of(roots, inputs)), TARGET, {"stream": True, **knobs})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+@pytest.mark.parametrize("shape", [(5, 64), (3, 7, 48), (32,)])
+@pytest.mark.parametrize("wide", [1, 2])
+def test_maps(shape, dtype, wide):
+    x = nf.placeholder(shape, dtype, name="x")
+    schedule = streamed([x * x + x], [x], lanes=wide * TARGET.lanes(dtype))
+    assert check([x * x + x], [x], schedule)["stream"]
+
+
+def test_what_ends_in_part_of_a_vector():
+    x = nf.placeholder((101,), name="x")
+    assert check([x + x], [x], streamed([x + x], [x]))["stream"]
+
+
+def test_interleaved():
+    a, b = (nf.placeholder((9, 32), name=n) for n in "ab")
+    y = nf.compute((9, 64), lambda i, j: nf.select(j % 2 == 0, a[i, j // 2], b[i, j // 2]), name="y")
+    assert check([y], [a, b], streamed([y], [a, b]))["residues"]
+
+
+def lowered_rows(shape):
+    """The kernel of a softmax with its gradient: what it reads again of its outputs is not streamed."""
+    x, g = nf.placeholder(shape, name="x"), nf.placeholder(shape, name="g")
+    y = F.softmax(x)
+    (subgraph,) = partition(optimize(make_graph([y, *nf.vjp(y, [x], g)], [x, g]))).subgraphs
+    return subgraph, default_schedule(subgraph, TARGET)
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_rows_into_outputs_that_begin_anywhere(shift):
+    subgraph, schedule = lowered_rows((5, 64))
+    *first, last = schedule.inner
+    schedule = replace(schedule, inner=(*first, changed(last, stream=True)))
+    assert legal(problem_of(subgraph), schedule, TARGET).ok
+    [kernel] = loaded([codegen.lower(subgraph, schedule, TARGET, "k")], cpu_target())
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(v.shape).astype(v.dtype) for v in subgraph.inputs]
+    inputs, outputs = subgraph.tensors()
+    found = [
+        empty((o.shape[0] + 1, *o.shape[1:]), o.dtype).reshape(-1)[shift:][: 5 * 64].reshape(5, 64) for o in outputs
+    ]
+    kernel(*arrays, *found)
+    wanted = nf.evaluate(list(outputs), dict(zip(inputs, arrays, strict=True)), dtype="float64")
+    for got, exact in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(got, exact, rtol=2e-5, atol=1e-6)
+
+
+def test_code_stores_past_the_caches_and_waits_for_it_once():
+    x = nf.placeholder((64, 64), name="x")
+    subgraph = subgraph_of([x + 1.0], [x])
+    kernel = codegen.lower(subgraph, streamed([x + 1.0], [x]), TARGET, "k")
+    code = codegen.source([kernel], TARGET, "asm")
+    assert "vmovnt" in code and code.count("sfence") == 1
+    plain = codegen.lower(subgraph, default_schedule(subgraph, TARGET), TARGET, "k")
+    assert "sfence" not in codegen.source([plain], TARGET, "asm")
+
+
+def test_what_no_cache_keeps_is_streamed():
+    def default(rows, columns=1024):
+        x = nf.placeholder((rows, columns), name="x")
+        return default_schedule(subgraph_of([nf.tanh(x)], [x]), TARGET)
+
+    assert default(1 << 14)["stream"] and not default(1 << 12)["stream"]
+    assert [s["stream"] for s in lowered_rows((1 << 14, 1024))[1].inner if s.template == "map"][-1]
+    assert not any(s["stream"] for s in lowered_rows((64, 1024))[1].inner if s.template == "map")
+    assert not any(s["stream"] for s in lowered_rows((1 << 14, 1001))[1].inner if s.template == "map")

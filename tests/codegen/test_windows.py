@@ -1,0 +1,77 @@
+"""Reductions over windows: of outputs that read one side alike many are computed together, and addresses go up."""
+
+import pytest
+
+import neoflow as nf
+from neoflow.loops import complete, default_schedule, problem_of
+from neoflow.loops.reduction import ascending
+from tests.codegen.kernels import TARGET, check, subgraph_of
+
+pytestmark = pytest.mark.tvm
+
+
+def weights_gradient(batch, channels, rows, columns, window):
+    """The gradient of a depthwise convolution's weights, as a sum over all that a window is over."""
+    g = nf.placeholder((batch, channels, rows, columns), name="g")
+    x = nf.placeholder((batch, channels, rows + window - 1, columns + window - 1), name="x")
+    b, i, j = nf.axis(batch), nf.axis(rows), nf.axis(columns)
+    y = nf.compute(
+        (channels, window, window),
+        lambda c, r, s: nf.sum(g[b, c, i, j] * x[b, c, i + r, j + s], axis=[b, i, j]),
+    )
+    return [y], [g, x]
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 7, 9, 3), (3, 2, 5, 37, 2), (1, 5, 4, 16, 5)])
+@pytest.mark.parametrize(
+    "knobs", [{}, {"tile_rows": 2}, {"tile_rows": 7, "unroll": 1}, {"splits": 2, "parallel": True}]
+)
+def test_windows_of_weights(shape, knobs):
+    roots, inputs = weights_gradient(*shape)
+    schedule = complete("reduction", problem_of(subgraph_of(roots, inputs)), TARGET, {"lane": "reduced", **knobs})
+    check(roots, inputs, schedule, scale=16.0)
+
+
+@pytest.mark.parametrize("name", ["max", "argmax", "sum"])
+@pytest.mark.parametrize("rows", [1, 3, 8])
+def test_any_reducer_of_several_outputs(name, rows):
+    x = nf.placeholder((13, 45), name="x")
+    y = getattr(nf, name)(x, axis=1)
+    schedule = complete("reduction", problem_of(subgraph_of([y], [x])), TARGET, {"lane": "reduced", "tile_rows": rows})
+    assert check([y], [x], schedule, scale=4.0)["tile_rows"] == rows
+
+
+@pytest.mark.parametrize("shape", [(13, 45), (300,)])
+def test_parts_of_several_outputs(shape):
+    x = nf.placeholder((*shape, 70), name="x")
+    y = nf.sum(x, axis=-1)
+    knobs = {"lane": "reduced", "tile_rows": 3, "parallel": True, "splits": 2}
+    schedule = complete("reduction", problem_of(subgraph_of([y], [x])), TARGET, knobs)
+    assert check([y], [x], schedule, scale=4.0)["splits"] == 2
+
+
+def test_what_reads_one_side_alike_is_computed_together():
+    roots, inputs = weights_gradient(2, 8, 28, 28, 3)
+    assert default_schedule(subgraph_of(roots, inputs), TARGET)["tile_rows"] == 9
+    x, w = nf.placeholder((64, 512), name="x"), nf.placeholder((512,), name="w")
+    for y in (nf.sum(x, axis=1), nf.sum(x * w, axis=1)):
+        schedule = complete("reduction", problem_of(subgraph_of([y], [x, w])), TARGET, {"lane": "reduced"})
+        assert schedule["tile_rows"] == 1
+
+
+def turned(columns):
+    x, w = nf.placeholder((3, columns), name="x"), nf.placeholder((3,), name="w")
+    r = nf.axis(3)
+    y = nf.compute((3, columns - 2), lambda i, j: nf.sum(x[i, j - r + 2] * w[r], axis=[r]))
+    return [y], [x, w]
+
+
+@pytest.mark.parametrize("columns", [5, 18, 66, 100])
+def test_reads_that_go_down(columns):
+    roots, inputs = turned(columns)
+    nest = problem_of(subgraph_of(roots, inputs)).nest
+    assert "2" in str(ascending(nest).reduction) and str(ascending(nest).reduction) != str(nest.reduction)
+    assert str(ascending(ascending(nest)).reduction) == str(ascending(nest).reduction)
+    for terms in (False, True):
+        schedule = complete("reduction", problem_of(subgraph_of(roots, inputs)), TARGET, {"terms": terms})
+        check(roots, inputs, schedule, scale=4.0)
