@@ -11,15 +11,18 @@ Source: what is looked for is the cell of optimization mapping (Xiao et al.): eq
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from neoflow.expr.recurrence import Run
+from neoflow.expr.recurrence import Run, runs_of
 from neoflow.expr.replace import replaced
-from neoflow.expr.tensor import Tensor
+from neoflow.expr.tensor import Tensor, topological
+from neoflow.expr.written import written_out
 from neoflow.graph.graph import Graph
 from neoflow.mapping.catalogue import CATALOGUE
 from neoflow.mapping.chains import TOLD, Chains
 from neoflow.mapping.columns import Rows, row
+from neoflow.mapping.gradients import Apart, apart
+from neoflow.mapping.implement import Implemented, implemented
 from neoflow.mapping.merge import merged, sliced
 from neoflow.mapping.pattern import Pattern, named
 from neoflow.mapping.steps import Steps, steps_of
@@ -45,23 +48,53 @@ class Found:
 
 @dataclass(frozen=True)
 class Mapped:
-    """A graph after it, what was found, and why other chains are none."""
+    """A graph after it, what was found, and why other chains are none. cells, parts: what the graph was joined of,
+    where there are any."""
 
     graph: Graph
     found: tuple[Found, ...]
     refused: tuple[Verdict, ...]
+    cells: Implemented | None = None
+    parts: Apart | None = None
 
     @property
     def summary(self) -> str:
         return f"{len(self.found)} recurrences in place of {sum(f.tensors for f in self.found)} tensors"
 
+    def written_out(self, most: int) -> Graph | None:
+        """The graph with the steps of all its loops written out again; None where it has more computes than `most`."""
+        assert self.cells is not None and self.parts is not None
+        order = topological(self.cells.roots)
+        if sum(r.recurrence.steps * len(topological(r.recurrence.then)) for r in runs_of(order)) > most:
+            return None
+        graph = self.parts.joined(written_out(self.cells.roots))
+        return graph if len(graph.nodes) <= most else None
+
     def __str__(self) -> str:
-        lines = [*map(str, self.found), *(f"left as it is: {v.reason}" for v in dict.fromkeys(self.refused))]
+        lines = list(map(str, self.found))
+        if self.cells is not None:
+            lines += [v.reason for v in dict.fromkeys(self.cells.verdicts)]
+        if self.parts is not None and self.parts.stands:
+            lines.append(f"{len(self.parts.stands)} gradients derived anew")
+        lines += [f"left as it is: {v.reason}" for v in dict.fromkeys(self.refused)]
         return "\n".join(lines) or "no tensors follow from each other in equal steps"
 
 
 def reroll(graph: Graph, patterns: Sequence[Pattern] = CATALOGUE) -> Mapped:
-    """The graph with its recurrences as loops. patterns: what cells may be called by."""
+    """The graph with its recurrences as loops, cells as their implementations. patterns: what cells may be called by.
+
+    Gradients are derived anew from the loops, as far as they are by what a call is given or updates.
+    """
+    parts = apart(graph)
+    found = _rerolled(parts.graph, patterns)
+    if not found.found:
+        return replace(found, graph=graph)
+    cells = implemented(found.graph.roots, patterns)
+    return replace(found, graph=parts.joined(cells.roots), cells=cells, parts=parts)
+
+
+def _rerolled(graph: Graph, patterns: Sequence[Pattern]) -> Mapped:
+    """The graph with its recurrences as loops, whatever they are of."""
     written, rows = graph, Rows()
     graph = graph.with_roots(merged(graph))
     graph = graph.with_roots(merged(graph.with_roots(sliced(graph))))

@@ -2,7 +2,8 @@
 
 from neoflow.rewriting.beside import in_turns
 from neoflow.rewriting.optimizing import Optimizer, optimizer_for, seconds_of
-from neoflow.rewriting.sequence import ASKED, OPTIONAL, PREPARED, divided, left_out, mapped, rewritten, stages
+from neoflow.rewriting.recurring import ASKED, mapped
+from neoflow.rewriting.sequence import OPTIONAL, PREPARED, divided, left_out, rewritten, stages
 
 __all__ = [
     "ASKED",

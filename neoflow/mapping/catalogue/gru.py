@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from neoflow.expr.dsl import sigmoid, tanh
-from neoflow.expr.shape.join import concat
 from neoflow.expr.tensor import Tensor
+from neoflow.mapping.beside import beside
 from neoflow.mapping.pattern import Pattern
 from neoflow.nn import functional as F
 
@@ -21,7 +21,7 @@ def cell(x: Tensor, h: Tensor, **p: Tensor) -> tuple[Tensor]:
 
 def joined(x: Tensor, h: Tensor, **p: Tensor) -> tuple[Tensor]:
     """The same by one product of all gates with x and one with h."""
-    return (F.gru_cell(x, h, *(concat([p[f"{letter}{g}"] for g in GATES]) for letter in "wu")),)
+    return (F.gru_cell(x, h, *(beside([p[f"{letter}{g}"] for g in GATES]) for letter in "wu")),)
 
 
 PATTERNS = (Pattern("GRU", HOLES, cell, {"h": 0}, joined),)

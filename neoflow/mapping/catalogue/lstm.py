@@ -6,8 +6,8 @@ Source: Hochreiter and Schmidhuber, 1997; Gers et al., 2000.
 from __future__ import annotations
 
 from neoflow.expr.dsl import sigmoid, tanh
-from neoflow.expr.shape.join import concat
 from neoflow.expr.tensor import Tensor
+from neoflow.mapping.beside import beside, order_of
 from neoflow.mapping.pattern import Pattern
 from neoflow.nn import functional as F
 
@@ -25,13 +25,11 @@ def cell(x: Tensor, h: Tensor, c: Tensor, **p: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def joined(x: Tensor, h: Tensor, c: Tensor, **p: Tensor) -> tuple[Tensor, Tensor]:
-    """The same by one product of all gates with x and one with h."""
-
-    def beside(letter: str) -> Tensor | None:
-        return concat([p[f"{letter}{g}"] for g in GATES]) if f"{letter}i" in p else None
-
-    wx, wh = concat([p[f"w{g}"] for g in GATES]), concat([p[f"u{g}"] for g in GATES])
-    return F.lstm_cell(x, h, c, wx, wh, beside("b"), beside("a"), gates=GATES)
+    """The same by one product of all gates with x and one with h, the gates in the order in which their weights lie."""
+    kinds = {letter: {g: p[f"{letter}{g}"] for g in GATES} for letter in "wuba" if f"{letter}i" in p}
+    gates = order_of(GATES, *kinds.values())
+    whole = {letter: beside([parts[g] for g in gates]) for letter, parts in kinds.items()}
+    return F.lstm_cell(x, h, c, whole["w"], whole["u"], whole.get("b"), whole.get("a"), gates=gates)
 
 
 def _pattern(biases: str) -> Pattern:
