@@ -13,7 +13,7 @@ from neoflow.expr.recurrence import Last, Looped, Run, Stacked, runs_of
 from neoflow.expr.replace import replaced
 from neoflow.expr.scan import scan
 from neoflow.expr.tensor import Tensor, topological
-from neoflow.mapping.pattern import Pattern
+from neoflow.mapping.pattern import Filled, Pattern
 from neoflow.verdict import Verdict
 
 
@@ -37,6 +37,9 @@ def implemented(roots: Sequence[Tensor], patterns: Sequence[Pattern]) -> Impleme
         done.add(run.recurrence)
         for pattern in patterns:
             bound = pattern.found_in(run.recurrence)
+            if bound is not None and pattern.op_type is pattern.cell:
+                verdicts.append(Verdict(True, f"{pattern.name}: it is its own implementation"))
+                break
             if bound is not None:
                 wanted = [t for t in order if isinstance(t, Looped) and t.run is run]
                 edit = _edit(run, wanted, pattern, bound)
@@ -47,9 +50,7 @@ def implemented(roots: Sequence[Tensor], patterns: Sequence[Pattern]) -> Impleme
                 break
 
 
-def _edit(
-    run: Run, wanted: Sequence[Looped], pattern: Pattern, bound: dict[str, Tensor]
-) -> dict[Tensor, Tensor] | Verdict:
+def _edit(run: Run, wanted: Sequence[Looped], pattern: Pattern, bound: Filled) -> dict[Tensor, Tensor] | Verdict:
     """What stands for those tensors that lead out of the run, where its cell is the implementation."""
     r = run.recurrence
     number = {t: n for n, t in enumerate(r.then)}
@@ -60,8 +61,9 @@ def _edit(
 
     def step(state: tuple[Tensor, ...], rows: tuple[Tensor, ...]) -> tuple[list[Tensor], list[Tensor]]:
         at = run.by_placeholder | dict(zip(r.carried, state, strict=True)) | dict(zip(r.slices, rows, strict=True))
-        given = dict(zip(bound, replaced(list(bound.values()), at.get), strict=True))
-        results = pattern.op_type(**given)
+        tensors = {n: t for n, t in bound.items() if isinstance(t, Tensor)}
+        given = bound | dict(zip(tensors, replaced(list(tensors.values()), at.get), strict=True))
+        results = pattern.results(pattern.op_type, given)
         then = [results[result_of[c]] for c in r.carried]
         return then, then
 

@@ -23,13 +23,15 @@ MOST = 8
 def proof(
     cells: Sequence[Tensor],
     others: Sequence[Tensor],
-    holes: Mapping[str, tuple[Tensor, str]],
+    holes: Mapping[str, tuple[Tensor, Sequence[tuple[int, str]]]],
     letters: Mapping[str, int],
 ) -> tuple[Proof | Verdict, ...]:
     """Of each pair of results. holes: by name a placeholder and its letters. letters: their extents."""
-    variables: dict[Tensor, Term] = {
-        t: Variable(n, tuple(form(name(letter)) for letter in shape)) for n, (t, shape) in holes.items()
-    }
+
+    def shape(extents: Sequence[tuple[int, str]]) -> tuple[Form, ...]:
+        return tuple(name(letter).times(k) if letter else form(k) for k, letter in extents)
+
+    variables: dict[Tensor, Term] = {t: Variable(n, shape(extents)) for n, (t, extents) in holes.items()}
     found: list[Proof | Verdict] = []
     for a, b in zip(cells, others, strict=True):
         try:

@@ -10,7 +10,7 @@ from neoflow.expr.memo import memo_of
 from neoflow.expr.recurrence import runs_of
 from neoflow.graph import make_graph
 from neoflow.mapping import reroll
-from tests.mapping.near import drawn, lstm
+from tests.mapping.near import drawn, lstm, wrong_cell
 from tests.random_recurrences import draw, gradients
 
 RNG = np.random.default_rng(5)
@@ -175,7 +175,7 @@ def test_the_cell_of_which_there_are_near_misses():
     assert whole(reroll(make_graph(outputs, inputs)), 9)
 
 
-NEAR = [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 500))]
+NEAR = [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 600))]
 
 
 @pytest.mark.parametrize("seed", NEAR)
@@ -185,4 +185,14 @@ def test_near_misses(seed):
     graph = make_graph(outputs, inputs)
     found = reroll(graph)
     assert not whole(found, inputs[0].shape[0])
+    assert_equal_values(graph, found.graph, feeds)
+
+
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(s, marks=pytest.mark.slow) for s in range(2, 100))])
+def test_cells_that_are_wrong_in_every_step(seed):
+    """They are recurrences, and none that is known."""
+    outputs, feeds, inputs = wrong_cell(seed)
+    graph = make_graph(outputs, inputs)
+    found = reroll(graph)
+    assert not any((f.cell or "").startswith("LSTM") for f in found.found)
     assert_equal_values(graph, found.graph, feeds)

@@ -5,6 +5,8 @@ Source: Hochreiter and Schmidhuber, 1997; Gers et al., 2000.
 
 from __future__ import annotations
 
+from functools import partial
+
 from neoflow.expr.dsl import sigmoid, tanh
 from neoflow.expr.tensor import Tensor
 from neoflow.mapping.beside import beside, order_of
@@ -13,8 +15,8 @@ from neoflow.nn import functional as F
 
 GATES = "ifgo"
 HOLES = {"x": "BI", "h": "BH", "c": "BH"} | {f"w{g}": "HI" for g in GATES} | {f"u{g}": "HH" for g in GATES}
-BIASES = ("", "b", "ba")
-"""First letters of the names of the biases: none, one, two."""
+BIASES = ("ba", "b", "")
+"""First letters of the names of the biases: two, one, none; what has fewer may be in the holes of what has more."""
 
 
 def cell(x: Tensor, h: Tensor, c: Tensor, **p: Tensor) -> tuple[Tensor, Tensor]:
@@ -38,4 +40,20 @@ def _pattern(biases: str) -> Pattern:
     return Pattern(name, holes, cell, {"h": 0, "c": 1}, joined)
 
 
-PATTERNS = tuple(map(_pattern, BIASES))
+def together(
+    x: Tensor, h: Tensor, c: Tensor, u: Tensor, b: Tensor | None = None, gates: str = GATES
+) -> tuple[Tensor, Tensor]:
+    """(h', c') of what was multiplied of all steps, x, the gates in one product; its own implementation."""
+    pre = x + F.linear(h, u) if b is None else x + F.linear(h, u) + b
+    return F.lstm_gates(pre, c, {g: h.shape[1] * n for n, g in enumerate(gates)})
+
+
+def _together(gates: str, with_bias: bool) -> Pattern:
+    holes = {"x": "B4H", "h": "BH", "c": "BH", "u": "4HH"} | ({"b": "4H"} if with_bias else {})
+    own = partial(together, gates=gates)
+    return Pattern(f"LSTM, gates {gates} together", holes, own, {"h": 0, "c": 1}, own)
+
+
+ORDERS = ("ifgo", "iofg")
+"""Of PyTorch and of ONNX."""
+PATTERNS = (*map(_pattern, BIASES), *(_together(gates, b) for gates in ORDERS for b in (True, False)))
