@@ -15,9 +15,15 @@ CELLS = [p for p in CATALOGUE if p.cell_input]
 PARTS = [p for p in CATALOGUE if not p.cell_input]
 FEW = [p for p in PARTS if p.letters in (tuple("DEST"), tuple("NK"), tuple("KN"), tuple("BC"), tuple("BCHOW"))]
 UNPROVED = {
-    "softmax cross entropy": "reads at places that are data have no family: laws alone",
-    "batch norm": "compared by laws alone: its symbolic sums of squares take minutes",
+    "attention": "a shift of all scores",
+    "attention with a mask that is added": "a shift of all scores",
+    "softmax": "a shift of all elements",
+    "attention with a mask": "an operator of bool has no family",
+    "softmax cross entropy": "an operator of int64 has no family",
+    "batch norm": "sqrt and rsqrt, sums of squares",
+    "layer norm": "sqrt and rsqrt, sums of squares",
 }
+"""What `superopt.prove` does not know, of some forms at least: the laws above check these, values and gradients."""
 
 
 def marked(all_of, few):
@@ -112,13 +118,10 @@ def test_wrong_parts():
 
 @pytest.mark.parametrize("cell", marked(CATALOGUE, [*CELLS, PARTS[0], PARTS[-1]]))
 def test_proofs(cell):
-    """For all sizes; where there is none, the laws above check what it says."""
-    if cell.name in UNPROVED:
-        return
+    """For all sizes, but for what is known to have none."""
     found = cell.proofs()
-    proved = [p for p in found if isinstance(p, Proof)]
-    print(cell.name, *map(str, found), sep="; ")
-    assert proved or not cell.cell_input
+    assert len(found) >= len(cell.cells)
+    assert all(isinstance(p, Proof) for p in found) is (cell.name not in UNPROVED), list(map(str, found))
 
 
 def test_weights_that_lie_otherwise():
