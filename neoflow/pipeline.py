@@ -234,7 +234,7 @@ def _compiled(
     written = trace.run(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
     )
-    source = mapped(written, trace, settings)
+    source = mapped(written, trace, settings, machine, precision)
     choosing = None
     if tuning.knows_algorithms(machine, limits, settings.cache_dir):
         choosing = partial(

@@ -35,6 +35,7 @@ KEPT = {
     "tile.py: tiles",
     "fragments.py: tensor_tiles",
     "devices.py: kernel_cache",
+    "holes.py: hole",
     "kept.py: records_in",
     "roofs.py: roofs_of",
     "points.py: filtering",

@@ -4,14 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from neoflow.autodiff.adjoint import accumulate, adjoint, adjoint_of_padded
 from neoflow.autodiff.loops import contributions_of, full
 from neoflow.caller import caller
 from neoflow.errors import GradientError
 from neoflow.expr import dtype as dt
+from neoflow.expr.memo import memo_of
 from neoflow.expr.recurrence import Looped
 from neoflow.expr.tensor import Compute, Tensor, topological
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """What a gradient is: the cotangent of y pulled back to `wrt`."""
+
+    y: Tensor
+    cotangent: Tensor
+    wrt: Tensor
+
+
+def pulled_of(t: Tensor) -> Pulled | None:
+    """What a tensor was derived as, where it was."""
+    found = memo_of(t).get(Pulled)
+    return found if isinstance(found, Pulled) else None
 
 
 def grad(loss: Tensor, wrt: Sequence[Tensor], allow_unused: bool = False) -> list[Tensor]:
@@ -44,6 +61,8 @@ def vjp(y: Tensor, wrt: Sequence[Tensor], cotangent: Tensor | None = None, allow
             f"the cotangent has {cotangent.dtype}{cotangent.shape}, but {y.name} has {y.dtype}{y.shape}", caller()
         )
     total = pulled([(y, cotangent)], wrt)
+    for t, g in total.items():
+        memo_of(g)[Pulled] = Pulled(y, cotangent, t)
     return [total[t] if t in total else _unreached(t, y, allow_unused) for t in wrt]
 
 

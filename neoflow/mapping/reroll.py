@@ -11,17 +11,21 @@ Source: what is looked for is the cell of optimization mapping (Xiao et al.): eq
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from neoflow.expr.recurrence import Run
+from neoflow.expr.recurrence import Run, runs_of
 from neoflow.expr.replace import replaced
-from neoflow.expr.tensor import Tensor
+from neoflow.expr.tensor import Tensor, topological
+from neoflow.expr.written import written_out
 from neoflow.graph.graph import Graph
-from neoflow.mapping.catalogue import CATALOGUE
 from neoflow.mapping.chains import TOLD, Chains
 from neoflow.mapping.columns import Rows, row
+from neoflow.mapping.gradients import Apart, apart
+from neoflow.mapping.implement import implemented
+from neoflow.mapping.known import patterns as known_patterns
 from neoflow.mapping.merge import merged, sliced
 from neoflow.mapping.pattern import Pattern, named
+from neoflow.mapping.spots import placed
 from neoflow.mapping.steps import Steps, steps_of
 from neoflow.mapping.wholes import gathered
 from neoflow.verdict import Verdict
@@ -45,23 +49,57 @@ class Found:
 
 @dataclass(frozen=True)
 class Mapped:
-    """A graph after it, what was found, and why other chains are none."""
+    """A graph after it, what was found, and why other chains are none. cells: what became of the
+    patterns that were found. roots, parts: what the graph was joined of, where anything was found."""
 
     graph: Graph
     found: tuple[Found, ...]
     refused: tuple[Verdict, ...]
+    cells: tuple[Verdict, ...] = ()
+    roots: tuple[Tensor, ...] = ()
+    parts: Apart | None = None
 
     @property
     def summary(self) -> str:
-        return f"{len(self.found)} recurrences in place of {sum(f.tensors for f in self.found)} tensors"
+        spots = f", {n} patterns implemented" if (n := sum(v.ok for v in self.cells)) else ""
+        return f"{len(self.found)} recurrences in place of {sum(f.tensors for f in self.found)} tensors{spots}"
+
+    def written_out(self, most: int) -> Graph | None:
+        """The graph with the steps of all its loops written out again; None where it has more computes than `most`."""
+        assert self.parts is not None
+        order = topological(list(self.roots))
+        if sum(r.recurrence.steps * len(topological(r.recurrence.then)) for r in runs_of(order)) > most:
+            return None
+        graph = self.parts.joined(written_out(self.roots))
+        return graph if len(graph.nodes) <= most else None
 
     def __str__(self) -> str:
-        lines = [*map(str, self.found), *(f"left as it is: {v.reason}" for v in dict.fromkeys(self.refused))]
+        lines = list(map(str, self.found))
+        lines += [v.reason for v in dict.fromkeys(self.cells)]
+        if self.parts is not None and self.parts.stands:
+            lines.append(f"{len(self.parts.stands)} gradients derived anew")
+        lines += [f"left as it is: {v.reason}" for v in dict.fromkeys(self.refused)]
         return "\n".join(lines) or "no tensors follow from each other in equal steps"
 
 
-def reroll(graph: Graph, patterns: Sequence[Pattern] = CATALOGUE) -> Mapped:
-    """The graph with its recurrences as loops. patterns: what cells may be called by."""
+def reroll(graph: Graph, patterns: Sequence[Pattern] | None = None) -> Mapped:
+    """The graph with its recurrences as loops, and patterns as their implementations. patterns: None for all that are
+    known.
+
+    Gradients are derived anew of what was found, as far as they are by what a call is given or updates.
+    """
+    patterns = known_patterns() if patterns is None else patterns
+    parts = apart(graph)
+    found = _rerolled(parts.graph, patterns)
+    cells = implemented(found.graph.roots, patterns)
+    roots, spots = placed(cells.roots, patterns)
+    if not found.found and not spots:
+        return replace(found, graph=graph)
+    return replace(found, graph=parts.joined(roots), roots=tuple(roots), cells=(*cells.verdicts, *spots), parts=parts)
+
+
+def _rerolled(graph: Graph, patterns: Sequence[Pattern]) -> Mapped:
+    """The graph with its recurrences as loops, whatever they are of."""
     written, rows = graph, Rows()
     graph = graph.with_roots(merged(graph))
     graph = graph.with_roots(merged(graph.with_roots(sliced(graph))))

@@ -14,6 +14,7 @@ from neoflow import config
 from neoflow.errors import ConfigError, shown
 from neoflow.graph import Graph
 from neoflow.partition import RULES, object_for_gpu, object_to, partition
+from neoflow.rewriting.sequence import size_of
 from neoflow.rewriting.times import Lookup, Times
 from neoflow.target import Target
 from neoflow.trace import Trace
@@ -65,15 +66,15 @@ def optimizer_for(
     return Optimizer(Limits(seconds, widest=WIDEST, seed=seed), divide, times, without, rules, measure, prepares)
 
 
-def mapped(graph: Graph, trace: Trace, settings: config.Config) -> Graph:
-    """The graph with recurrences that are written out as loops, where that is asked for. Raises `ConfigError`."""
+def mapped(graph: Graph, trace: Trace, settings: config.Config, target: Target, precision: str) -> Graph:
+    """The graph with its recurrences in their best form, where that is asked for. Raises `ConfigError`."""
     if unknown := sorted(settings.asked.difference(ASKED)):
         raise ConfigError(
             f"NEOFLOW_WITH: there is no transformation {unknown[0]!r} to ask for; there is {', '.join(ASKED)}"
         )
     if MAPPING not in settings.asked:
         return graph
-    from neoflow.mapping import reroll
+    from neoflow.rewriting.recurring import chosen
 
-    size = f"{len(graph.nodes)} computes"
-    return trace.run(MAPPING, partial(reroll, graph), lambda m: m.summary, str, size, is_asked_for=True).graph
+    choosing = partial(chosen, graph, target, precision)
+    return trace.run(MAPPING, choosing, lambda m: m.summary, str, size_of(graph), is_asked_for=True).graph

@@ -69,19 +69,19 @@ def stages(
     graph = rewritten(graph, trace, precision, without, optimizer)
     if algorithms is not None:
         choosing = partial(algorithms, graph)
-        graph = trace.run("algorithms", choosing, lambda a: a.summary, str, _size(graph), is_asked_for=True).graph
+        graph = trace.run("algorithms", choosing, lambda a: a.summary, str, size_of(graph), is_asked_for=True).graph
     divide = partial(partition, without=without & RULE_NAMES, choose=choose)
     cut: Partition | None = None
     if target is not None and target.device == "cpu" and LAYOUTS not in without:
         laying = partial(lay_out, graph, target, divide, may_last)
-        laid = trace.run(LAYOUTS, laying, lambda a: a.summary, str, _size(graph))
+        laid = trace.run(LAYOUTS, laying, lambda a: a.summary, str, size_of(graph))
         graph, cut = laid.graph, laid.cut
     kernels = trace.run(
         "partition",
         lambda: divide(graph) if cut is None else cut,
         lambda p: f"{len(p.calls)} kernel calls of {len(p.subgraphs)} distinct subgraphs",
         _partition_text,
-        _size(graph),
+        size_of(graph),
     )
     return graph, kernels
 
@@ -133,21 +133,21 @@ def rewritten(
     for row in PASSES:
         if (left := row.without(without)) is not None:
             rewriting = partial(run, graph, left)
-            graph, _ = trace.run(row.name, rewriting, _rewritten_summary, _rewritten_text, _size(graph))
+            graph, _ = trace.run(row.name, rewriting, _rewritten_summary, _rewritten_text, size_of(graph))
         if row is CANONICALIZE:
             evaluating = partial(_constants, graph)
-            graph, _ = trace.run("constants", evaluating, _constants_summary, _constants_text, _size(graph))
+            graph, _ = trace.run("constants", evaluating, _constants_summary, _constants_text, size_of(graph))
             if optimizer is not None:
                 searching = partial(optimizer, graph)
-                found = trace.run(OPTIMIZE, searching, lambda o: o.summary, str, _size(graph), is_asked_for=True)
+                found = trace.run(OPTIMIZE, searching, lambda o: o.summary, str, size_of(graph), is_asked_for=True)
                 graph = found.graph
         if row is HOIST and precision in MIXED:
             mixing = partial(mix, graph, precision)
-            graph = trace.run("precision", mixing, lambda m: m.summary, Mixed.__str__, _size(graph)).graph
+            graph = trace.run("precision", mixing, lambda m: m.summary, Mixed.__str__, size_of(graph)).graph
     return graph
 
 
-def _size(graph: Graph) -> str:
+def size_of(graph: Graph) -> str:
     return f"{len(graph.nodes)} computes"
 
 

@@ -196,6 +196,10 @@ def calls() -> dict[str, Call]:
         "nf.repeat": call(nf.repeat, x, 2, 0),
         "nf.reshape": call(nf.reshape, x, (2, 10)),
         "nf.reshape of more": call(nf.reshape, x, 2, 10),
+        "nf.mapping.pattern": call(
+            nf.mapping.pattern, "own", {"x": "BH"}, lambda x: (x + x,), {}, lambda x: (2.0 * x,), {}, ()
+        ),
+        "nf.mapping.remove": call(nf.mapping.remove, "none"),
         "nf.scan": call(nf.scan, lambda old, row: (old, row), v, x),
         "nf.scan of more": call(nf.scan, lambda old, row: (old, row), v, x, 4, True, lambda old: nf.max(old) > 1),
         "nf.roll": call(nf.roll, x, 1, 0),

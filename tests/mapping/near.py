@@ -45,3 +45,12 @@ def lstm(steps, rng, wrong=None):
         before.append(h)
         rows.append(h)
     return [nf.stack(rows)], feeds, [xs, start]
+
+
+def wrong_cell(seed):
+    """The same, the fault in every step: a recurrence of a cell that is no LSTM."""
+    rng = np.random.default_rng(seed)
+    steps, wrong = int(rng.integers(6, 9)), str(rng.choice(["function", "state"]))
+    which, other = int(rng.integers(4)), ""
+    other = str(rng.choice(OTHERS[GATES[which]]))
+    return lstm(steps, rng, {t: (wrong, which, other, 0) for t in range(1, steps)})

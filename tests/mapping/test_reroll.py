@@ -5,9 +5,12 @@ import pytest
 
 import neoflow as nf
 from models import ptb_lstm_native
+from neoflow.autodiff.backward import Pulled
+from neoflow.expr.memo import memo_of
+from neoflow.expr.recurrence import runs_of
 from neoflow.graph import make_graph
 from neoflow.mapping import reroll
-from tests.mapping.near import drawn, lstm
+from tests.mapping.near import drawn, lstm, wrong_cell
 from tests.random_recurrences import draw, gradients
 
 RNG = np.random.default_rng(5)
@@ -33,12 +36,26 @@ def native(steps):
 def test_two_layers_forward_and_backward():
     graph, feeds = native(8)
     found = reroll(graph)
+    assert [f.run.recurrence.steps for f in found.found] == [8, 8]
+    assert [r.recurrence.is_reversed for r in runs_of(found.graph.order)] == [False, False, True, True]
+    assert [f.cell for f in found.found] == ["LSTM, 2 biases", "LSTM, 2 biases"]
+    assert_equal_values(graph, found.graph, feeds)
+    assert "8 steps of one cell in place of" in str(found) and "2 recurrences in place of" in found.summary
+    assert "LSTM, 2 biases: implemented" in str(found) and "11 gradients derived anew" in str(found)
+
+
+def test_a_backward_pass_that_nobody_derived():
+    """Its steps are found as they stand, and the forward ones keep what these read."""
+    graph, feeds = native(8)
+    for t in graph.order:
+        memo_of(t).pop(Pulled, None)
+    found = reroll(graph)
     assert [f.run.recurrence.steps for f in found.found] == [8, 8, 7, 7]
     assert [f.run.recurrence.is_reversed for f in found.found] == [False, False, True, True]
     assert all(len(f.run.recurrence.carried) == 2 for f in found.found)
     assert [f.cell for f in found.found] == ["LSTM, 2 biases", "LSTM, 2 biases", None, None]
     assert_equal_values(graph, found.graph, feeds)
-    assert "8 steps of one cell in place of" in str(found) and "4 recurrences in place of" in found.summary
+    assert "LSTM, 2 biases: what it computes inside, " in str(found)
 
 
 def test_its_size_does_not_depend_on_the_steps():
@@ -99,8 +116,8 @@ def test_steps_of_one_expression_each(is_trained):
     loss = nf.sum(h * h)
     graph = graph_of([h, *(nf.grad(loss, [w, xs, table]) if is_trained else [])], feeds)
     found = reroll(graph)
-    assert found.found[0].run.recurrence.steps == steps
-    assert len(found.found) == (2 if is_trained else 1)
+    assert [f.run.recurrence.steps for f in found.found] == [steps]
+    assert len(runs_of(found.graph.order)) == (2 if is_trained else 1)
     assert_equal_values(graph, found.graph, feeds)
 
 
@@ -158,7 +175,7 @@ def test_the_cell_of_which_there_are_near_misses():
     assert whole(reroll(make_graph(outputs, inputs)), 9)
 
 
-NEAR = [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 500))]
+NEAR = [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 600))]
 
 
 @pytest.mark.parametrize("seed", NEAR)
@@ -168,4 +185,14 @@ def test_near_misses(seed):
     graph = make_graph(outputs, inputs)
     found = reroll(graph)
     assert not whole(found, inputs[0].shape[0])
+    assert_equal_values(graph, found.graph, feeds)
+
+
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(s, marks=pytest.mark.slow) for s in range(2, 100))])
+def test_cells_that_are_wrong_in_every_step(seed):
+    """They are recurrences, and none that is known."""
+    outputs, feeds, inputs = wrong_cell(seed)
+    graph = make_graph(outputs, inputs)
+    found = reroll(graph)
+    assert not any((f.cell or "").startswith("LSTM") for f in found.found)
     assert_equal_values(graph, found.graph, feeds)

@@ -6,8 +6,8 @@ Source: Wu et al., On Multiplicative Integration with Recurrent Neural Networks,
 from __future__ import annotations
 
 from neoflow.expr.dsl import sigmoid, tanh
-from neoflow.expr.shape.join import concat
 from neoflow.expr.tensor import Tensor
+from neoflow.mapping.beside import beside, order_of
 from neoflow.mapping.pattern import Pattern
 from neoflow.nn import functional as F
 
@@ -31,10 +31,12 @@ def cell(x: Tensor, h: Tensor, c: Tensor, **p: Tensor) -> tuple[Tensor, Tensor]:
 
 def joined(x: Tensor, h: Tensor, c: Tensor, **p: Tensor) -> tuple[Tensor, Tensor]:
     """The same by one product of all gates with x and one with h."""
-    w, u, a, b, d = (concat([p[f"{letter}{g}"] for g in GATES]) for letter in ("w", "u", *VECTORS))
+    kinds = {letter: {g: p[f"{letter}{g}"] for g in GATES} for letter in ("w", "u", *VECTORS)}
+    gates = order_of(GATES, *kinds.values())
+    w, u, a, b, d = (beside([parts[g] for g in gates]) for parts in kinds.values())
     of_x, of_h, size = F.linear(x, w), F.linear(h, u), h.shape[1]
     pre = a * of_x * of_h + b * of_x + d * of_h
-    return F.lstm_gates(pre, c, {g: size * n for n, g in enumerate(GATES)})
+    return F.lstm_gates(pre, c, {g: size * n for n, g in enumerate(gates)})
 
 
 PATTERNS = (Pattern("MI-LSTM", HOLES, cell, {"h": 0, "c": 1}, joined),)

@@ -1,0 +1,97 @@
+"""Parts of a graph that are patterns without a recurrence, and their implementations in their place.
+
+    exp(x) / sum(exp(x))    ->    softmax(x)
+
+From the outputs back to the inputs; what is left of a part that stands in another one goes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from neoflow.expr.ir import Expr
+from neoflow.expr.replace import replaced
+from neoflow.expr.tensor import Compute, Tensor, topological
+from neoflow.mapping.pattern import Pattern, Signs, outside_of, signs_of
+from neoflow.mapping.unify import may_be
+from neoflow.verdict import Verdict
+
+MOST = 500
+"""Tensors and patterns of a graph that are compared in full: the time to compile stays small."""
+FAR = 12
+"""Tensors between the last and the first of a pattern, as users cut it."""
+
+
+def placed(roots: Sequence[Tensor], patterns: Sequence[Pattern]) -> tuple[list[Tensor], tuple[Verdict, ...]]:
+    """The roots with the implementations of what is found; what that was."""
+    edit: dict[Tensor, Tensor] = {}
+    verdicts: list[Verdict] = []
+    plain = [p for p in patterns if not p.cell_input]
+    order, left = topological(list(roots)), MOST
+    signs = _within(order) if plain else {}
+    for t in reversed(order) if plain else ():
+        if not isinstance(t, Compute) or not any(s <= signs[t] for p in plain for s in p.signs):
+            continue
+        opened: dict[Expr, Expr] = {}
+        outside = outside_of(t, opened)
+        for p in plain:
+            if any(s <= signs[t] and may_be(o, outside) for s, o in zip(p.signs, p.outside, strict=True)):
+                left -= 1
+                other = _instead(t, p, opened) if left >= 0 else None
+                if other is t:
+                    break
+                if other is not None:
+                    verdicts.append(Verdict(True, f"{t.name}{list(t.shape)}: {p.name}, implemented"))
+                    edit[t] = other
+                    break
+    return (replaced(roots, edit.get) if edit else list(roots)), tuple(verdicts)
+
+
+def _instead(t: Tensor, pattern: Pattern, opened: dict[Expr, Expr]) -> Tensor | None:
+    """The implementation of what a tensor is, which may be itself; None where it is no such pattern."""
+    known = pattern.told(t.shape)
+    if known is None:
+        return None
+    for sizes in pattern.sizes(known, _extents(t)):
+        done = pattern.implemented
+        if done is not None and done.bound(sizes, {}, [t], opened) is not None:
+            return t
+        bound = pattern.bound(sizes, {}, [t], opened)
+        if bound is not None:
+            (other,) = pattern.results(pattern.op_type, bound)
+            return t if _is_same(t, other) else other
+    return None
+
+
+def _extents(t: Tensor) -> set[int]:
+    """Over which anything near a tensor is reduced."""
+    found: set[int] = set()
+    level = {t}
+    for _ in range(FAR):
+        found |= {a.extent for u in level if isinstance(u, Compute) for a in u.definition.reduction_axes}
+        level = {i for u in level for i in u.inputs}
+    return found
+
+
+def _is_same(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are computed alike from the same ones."""
+    stack, seen = [(a, b)], set[tuple[Tensor, Tensor]]()
+    while stack:
+        pair = stack.pop()
+        a, b = pair
+        if a is b or pair in seen:
+            continue
+        seen.add(pair)
+        if not isinstance(a, Compute) or not isinstance(b, Compute) or a.definition is not b.definition:
+            return False
+        stack += zip(a.inputs, b.inputs, strict=True)
+    return True
+
+
+def _within(order: Sequence[Tensor]) -> dict[Tensor, Signs]:
+    """By tensor the signs of what is near it."""
+    own = {t: signs_of(t.definition) if isinstance(t, Compute) else Signs() for t in order}
+    found = own
+    for _ in range(FAR):
+        found = {t: own[t].union(*(found[i] for i in t.inputs)) for t in order}
+    return found
