@@ -7,7 +7,7 @@ proved one is a rewrite of graphs (`substitution`).
 
 forms (whole numbers over symbols), places (sets of their values) · body (the grammar of families), erase (`family`),
 concrete (back) · term · sums (inlined), text (of these), agree (compared) · prove, derive (the third tier), hunt ·
-properties, known (rules that follow from them) · rule, read, stored · rewrite · sites (where rules
+properties, known (rules that follow from them) · rule, read, stored · rewrite, same (x + x) · sites (where rules
 apply), pieces of graphs and how they are split, search · prints, generate
 """
 
