@@ -17,15 +17,23 @@ if TYPE_CHECKING:
 app = typer.Typer(help="List rules for graphs, show them, and prove them again.", no_args_is_help=True)
 RulesFile = Annotated[
     Path | None,
-    typer.Option("--file", metavar="FILE", help="A file of rules, in place of those that come with neoflow."),
+    typer.Option(
+        "--file",
+        metavar="FILE",
+        help="A file of rules, in place of those that come with neoflow; `generated`: those that were found.",
+    ),
 ]
+GENERATED = "generated"
+"""In place of a file: the rules that come along and that nobody stated."""
 Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Rules by name; all without.")]
 
 
 def _rules(file: Path | None) -> Rules:
-    from neoflow.superopt import rules_in, standard
+    from neoflow.superopt import generated, rules_in, standard
 
-    return standard() if file is None else rules_in(file)
+    if file is None:
+        return standard()
+    return generated() if str(file) == GENERATED else rules_in(file)
 
 
 def _chosen(rules: Rules, names: list[str] | None) -> list[Rule]:

@@ -27,7 +27,7 @@ from neoflow.superopt.rewrite import Substitution, rewritten, substitution
 from neoflow.superopt.rule import Rule, Rules, rules_of
 from neoflow.superopt.search import Cost, Limits, Move, Optimized, Search
 from neoflow.superopt.sites import Sites
-from neoflow.superopt.stored import proved, rules_in, standard
+from neoflow.superopt.stored import generated, proved, rules_in, standard
 from neoflow.superopt.term import Application, Term, Variable, apply, variables
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "family",
     "form",
     "generate",
+    "generated",
     "hunt",
     "name",
     "properties",
