@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,15 +17,23 @@ if TYPE_CHECKING:
 app = typer.Typer(help="List rules for graphs, show them, and prove them again.", no_args_is_help=True)
 RulesFile = Annotated[
     Path | None,
-    typer.Option("--file", metavar="FILE", help="A file of rules, in place of those that come with neoflow."),
+    typer.Option(
+        "--file",
+        metavar="FILE",
+        help="A file of rules, in place of those that come with neoflow; `generated`: those that were found.",
+    ),
 ]
+GENERATED = "generated"
+"""In place of a file: the rules that come along and that nobody stated."""
 Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Rules by name; all without.")]
 
 
 def _rules(file: Path | None) -> Rules:
-    from neoflow.superopt import rules_in, standard
+    from neoflow.superopt import generated, rules_in, standard
 
-    return standard() if file is None else rules_in(file)
+    if file is None:
+        return standard()
+    return generated() if str(file) == GENERATED else rules_in(file)
 
 
 def _chosen(rules: Rules, names: list[str] | None) -> list[Rule]:
@@ -75,25 +85,34 @@ def generate(
     output: Annotated[Path, typer.Argument(metavar="FILE", help="Where the rules are written.")],
     count: Annotated[int, typer.Option("--count", min=1, max=4, help="Operators of a graph, at most.")] = 2,
     names: Annotated[
-        list[str] | None, typer.Option("--operator", metavar="NAME", help="Of the file; several times. Default: all.")
+        list[str] | None, typer.Option("--operator", metavar="NAME", help="Of these; several times. Default: all.")
     ] = None,
     file: RulesFile = None,
     seconds: Annotated[float, typer.Option(min=0.0, help="For making graphs, and again for proofs.")] = 60.0,
     seed: Annotated[int, typer.Option(min=0, help="Of the values that fingerprints are taken of.")] = 0,
+    folder: Annotated[
+        Path | None, typer.Option("--folder", metavar="FOLDER", help="Where work is kept, to go on if it is stopped.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Generate rules: of all graphs of a few operators of a file those that are equal, proved."""
+    """Generate rules: of all graphs of a few operators those that are equal, proved. Without a file the operators are
+    the standard alphabet."""
     from neoflow.errors import ConfigError
-    from neoflow.superopt import generate, rules_of
+    from neoflow.superopt import alphabet_of, generate, rules_of, standard_alphabet
 
-    operators = {f.name: f for f in _rules(file).operators}
+    alphabet = standard_alphabet() if file is None else alphabet_of(_rules(file).operators)
     for name in names or ():
-        if name not in operators:
-            raise ConfigError(f"there is no operator {name}; there are {', '.join(operators)}")
-    found = generate([operators[n] for n in names or operators], count, seconds, seed)
+        if name not in alphabet.names:
+            raise ConfigError(f"there is no operator {name}; there are {', '.join(alphabet.names)}")
+    begun = time.process_time()
+    found = generate(alphabet.only(names) if names else alphabet, count, seconds, seed, folder=folder)
     output.write_text(rules_of(found.rules).to_text(), encoding="utf-8")
     if as_json:
-        print_json({k: v for k, v in vars(found).items() if k != "rules"} | {"proved": len(found.rules)})
+        used = {
+            "cpu_seconds": time.process_time() - begun,
+            "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        }
+        print_json({k: v for k, v in vars(found).items() if k != "rules"} | {"proved": len(found.rules)} | used)
     else:
         print(found)
 

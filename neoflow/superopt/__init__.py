@@ -7,10 +7,12 @@ proved one is a rewrite of graphs (`substitution`).
 
 forms (whole numbers over symbols), places (sets of their values) · body (the grammar of families), erase (`family`),
 concrete (back) · term · sums (inlined), text (of these), agree (compared) · prove, derive (the third tier), hunt ·
-properties, known (rules that follow from them) · rule, read, stored · rewrite · sites (where rules
-apply), pieces of graphs and how they are split, search · prints, generate
+properties, known (rules that follow from them) · rule, read, stored · rewrite, same (x + x) · sites (where rules
+apply), pieces of graphs and how they are split, search · found by themselves: alphabet, prints, graphs, making (of
+one more operator), runs (on disk), levels, candidates, implied, general, generate
 """
 
+from neoflow.superopt.alphabet import Alphabet, alphabet_of, standard_alphabet
 from neoflow.superopt.body import Family
 from neoflow.superopt.derive import derive
 from neoflow.superopt.erase import family
@@ -25,10 +27,11 @@ from neoflow.superopt.rewrite import Substitution, rewritten, substitution
 from neoflow.superopt.rule import Rule, Rules, rules_of
 from neoflow.superopt.search import Cost, Limits, Move, Optimized, Search
 from neoflow.superopt.sites import Sites
-from neoflow.superopt.stored import proved, rules_in, standard
+from neoflow.superopt.stored import generated, proved, rules_in, standard
 from neoflow.superopt.term import Application, Term, Variable, apply, variables
 
 __all__ = [
+    "Alphabet",
     "Application",
     "Cost",
     "Counterexample",
@@ -48,11 +51,13 @@ __all__ = [
     "Substitution",
     "Term",
     "Variable",
+    "alphabet_of",
     "apply",
     "derive",
     "family",
     "form",
     "generate",
+    "generated",
     "hunt",
     "name",
     "properties",
@@ -64,6 +69,7 @@ __all__ = [
     "rules_in",
     "rules_of",
     "standard",
+    "standard_alphabet",
     "substitution",
     "variables",
     "weakest",

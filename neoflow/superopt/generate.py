@@ -1,50 +1,55 @@
 """Rules that nobody states: all graphs of few operators over an alphabet, those with equal fingerprints proved equal.
 
-Graphs are made bottom up, of variables of given shapes. One that has the fingerprint of an earlier one is a candidate
-for a rule, and nothing is made of it: what would follow is implied by the smaller rule. Candidates that differ in the
-names of variables are one. Source: Jia et al., TASO, 2019, section 3; there equal shapes are all that is looked at.
+    levels       graphs, bottom up; nothing is made of one that is equal to another: a smaller rule says what follows
+    candidates   pairs of equal ones, up to names
+    implied      those that follow from rules before them are left out
+    general      variables in place of what both sides have, extents that need not be equal
+    proved       by three tiers, under the weakest guards; what is not proved is refused
+
+Source: Jia et al., TASO, 2019, sections 2 and 3; there equal shapes are all that is looked at.
 """
 
 from __future__ import annotations
 
-import itertools
+import json
+import os
+import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
-from neoflow.errors import GraphError
-from neoflow.superopt import prints
+from neoflow.superopt.alphabet import Alphabet, alphabet_of
 from neoflow.superopt.body import Family
-from neoflow.superopt.forms import Form, name
-from neoflow.superopt.prove import Proof, Statement
-from neoflow.superopt.rule import Rule
+from neoflow.superopt.candidates import Candidate, candidates
+from neoflow.superopt.forms import name
+from neoflow.superopt.general import Pair, generalized, named, shaped_freely, tightened
+from neoflow.superopt.implied import Known, renamed, tree
+from neoflow.superopt.levels import ALL, explored
+from neoflow.superopt.prove import Proof, Statement, prove, weakest
+from neoflow.superopt.read import read_rules
+from neoflow.superopt.rule import Rule, rules_of
+from neoflow.superopt.runs import Runs
 from neoflow.superopt.sites import swaps
 from neoflow.superopt.stored import proved
-from neoflow.superopt.term import Application, Term, Variable, applications, apply, variables
+from neoflow.superopt.term import Application, Variable, variables
 from neoflow.trace import tick
 
-EXTENTS = {"A": 2, "B": 3, "C": 5, "D": 7}
-"""What the symbols of shapes are where fingerprints are taken: distinct primes."""
-SHAPES = ("A B", "A B", "A B", "B C", "B C", "C D", "C B")
-"""Of the variables: three of one, and what products and concatenations need beside it."""
-MOST = 2_000_000
-"""Graphs that are kept: some 2 GB."""
-
-
-@dataclass(frozen=True)
-class Made:
-    """A graph of an alphabet: operators are those of all its parts, each once."""
-
-    term: Term
-    values: prints.Values
-    operators: frozenset[int]
+MOST = 20_000_000
+"""Different graphs, at most."""
+SIZES = 4
+"""At which counterexamples are hunted."""
+FORMAT = 1
+"""Of the files of a generation."""
 
 
 @dataclass(frozen=True)
 class Generated:
-    """rules: proved. graphs: made at all; distinct: by fingerprint; candidates: pairs of equal ones. Of these are left:
-    renamed, where names of variables do not count; ordered, where the order of arguments does not that an operator does
-    not mind; general, which are no instance of another. refused: not proved. stopped: why it ended."""
+    """rules: proved. graphs: made at all; distinct: by fingerprint; candidates: those that are equal to others.
+    Of these are left: renamed, where names of variables do not count; ordered, where the order of arguments does not
+    that an operator does not mind; common, where variables stand for what both sides have; general, which do not follow
+    from smaller ones. refused: not proved. stopped: why it ended."""
 
     rules: tuple[Rule, ...]
     graphs: int
@@ -52,6 +57,7 @@ class Generated:
     candidates: int
     renamed: int
     ordered: int
+    common: int
     general: int
     refused: int
     stopped: str
@@ -59,161 +65,138 @@ class Generated:
     def __str__(self) -> str:
         return (
             f"{self.graphs} graphs, {self.distinct} different ones, {self.candidates} pairs, {self.renamed} up to "
-            f"names, {self.ordered} up to the order of arguments, {self.general} that are no instances of others, "
-            f"{len(self.rules)} proved and {self.refused} refused: {self.stopped}"
+            f"names, {self.ordered} up to the order of arguments, {self.common} without common subgraphs, "
+            f"{self.general} that do not follow from others, {len(self.rules)} proved and {self.refused} refused: "
+            f"{self.stopped}"
         )
 
 
 def generate(
-    alphabet: Sequence[Family], operators: int, seconds: float | None = None, seed: int = 0, most: int = MOST
+    alphabet: Alphabet | Sequence[Family],
+    operators: int,
+    seconds: float | None = None,
+    seed: int = 0,
+    most: int = MOST,
+    folder: Path | None = None,
 ) -> Generated:
-    """The rules between graphs of so many operators. seconds: for making graphs, and again for proofs. most: graphs
-    that are kept."""
+    """The rules between graphs of so many operators. seconds: for making graphs, and again for proofs. most: different
+    graphs. folder: where what was made is kept, so that a generation which was interrupted goes on.
+
+    Raises `ConfigError` where the folder is one of another generation.
+    """
+    used = alphabet if isinstance(alphabet, Alphabet) else alphabet_of(alphabet)
+    if folder is not None:
+        return _generated(used, operators, seconds, seed, most, folder)
+    with tempfile.TemporaryDirectory() as here:
+        return _generated(used, operators, seconds, seed, most, Path(here))
+
+
+def _generated(
+    alphabet: Alphabet, operators: int, seconds: float | None, seed: int, most: int, folder: Path
+) -> Generated:
+    runs = Runs(folder, f"format {FORMAT}, seed {seed}\n{alphabet}\n")
+    found = explored(alphabet, operators, runs, seconds, seed, most)
+    named = candidates(found)
     until = None if seconds is None else time.monotonic() + seconds
-    levels = [[_variable(n, shape, seed) for n, shape in enumerate(SHAPES)]]
-    first = {prints.digest(m.values): m for m in levels[0]}
-    pairs: dict[str, tuple[Term, Term]] = {}
-    graphs, candidates, stopped = 0, 0, "all graphs were made"
-    for count in range(1, operators + 1):
-        levels.append([])
-        for made in _made(alphabet, levels, count, graphs):
-            tick()
-            graphs += 1
-            key = prints.digest(made.values)
-            if key not in first:
-                first[key] = made
-                levels[count].append(made)
-            else:
-                candidates += 1
-                pairs.setdefault(_renamed(made.term, first[key].term), (made.term, first[key].term))
-            if len(first) == most or (until is not None and time.monotonic() > until):
-                stopped = f"the limit of {most} graphs" if len(first) == most else "the time is up"
-                break
-        if stopped != "all graphs were made":
-            break
-    ordered = _ordered(pairs.values())
-    general = _general(ordered)
-    until = None if seconds is None else time.monotonic() + seconds
-    rules: list[Rule] = []
-    refused = 0
-    for n, (source, target) in enumerate(general):
+    pruner = _Pruner(alphabet, seed, folder)
+    stopped = found.stopped
+    for n, candidate in enumerate(named):
         tick()
-        found = proved(Rule(f"generated_{n}", Statement(source, target)), seed, 4)
-        if isinstance(found, Rule):
-            rules.append(found)
-        else:
-            refused += 1
-        if until is not None and time.monotonic() > until and n + 1 < len(general):
-            stopped = f"{stopped}; {len(general) - n - 1} were not tried to prove, as the time is up"
+        if until is not None and time.monotonic() > until:
+            left = f"{len(named) - n} pairs were not looked at, as the time is up"
+            stopped = left if stopped == ALL else f"{stopped}; {left}"
             break
-    counts = (graphs, len(first), candidates, len(pairs), len(ordered), len(general))
-    return Generated(tuple(rules), *counts, refused, stopped)
+        pruner.look_at(candidate, partial(candidate.terms, found))
+    counts = (len(named), pruner.ordered, pruner.common, pruner.general)
+    return Generated(
+        tuple(pruner.rules), found.made, found.distinct, len(found.equal), *counts, pruner.refused, stopped
+    )
 
 
-def _variable(number: int, shape: str, seed: int) -> Made:
-    v = Variable(f"x{number}", tuple(map(name, shape.split())))
-    return Made(v, prints.random_values([EXTENTS[s] for s in shape.split()], seed, v.name), frozenset())
+class _Pruner:
+    """Looks at candidates in order, and keeps what no rule before them says. What was proved is kept in the folder."""
 
+    def __init__(self, alphabet: Alphabet, seed: int, folder: Path):
+        self.seed = seed
+        self.rules: list[Rule] = []
+        self.ordered = self.common = self.general = self.refused = 0
+        self._answers = _Answers(folder / "proofs.jsonl")
+        self._asked: set[str] = set()
+        proofs: dict[str, Proof | None] = {}
+        ranks = {f.name: len(f.shape) for f in alphabet.operators if swaps(f, proofs) is not None}
+        self.known = Known(frozenset(f"{label}:{rank}" for label, rank in ranks.items()))
+        for f in alphabet.operators:
+            if f.name in ranks:
+                x, y = (Variable(label, shape) for label, shape in zip("xy", f.slots, strict=True))
+                sizes = tuple((s, name(s)) for s in f.symbols)
+                statement = Statement(Application(f, sizes, (x, y)), Application(f, sizes, (y, x)))
+                self.rules.append(Rule(f"{f.name}_either_way", statement, proofs[f.key]))
 
-def _made(alphabet: Sequence[Family], levels: Sequence[Sequence[Made]], count: int, begin: int) -> Iterator[Made]:
-    """Every application of `count` operators to different graphs of fewer."""
-    fewer = [m for level in levels[:count] for m in level]
-    number = itertools.count(begin)
-    for f in alphabet:
-        for args in itertools.product(fewer, repeat=len(f.slots)):
-            operators = frozenset().union(*(a.operators for a in args))
-            if len(operators) != count - 1:
-                continue
-            for sizes in _sizes(f, [a.term for a in args]):
-                term = apply(f, *(a.term for a in args), **sizes)
-                numbers = {s: form.value(EXTENTS) for s, form in term.sizes}
-                try:
-                    values = prints.value(f, numbers, [a.values for a in args])
-                except GraphError:
-                    continue
-                yield Made(term, values, operators | {next(number)})
-
-
-def _sizes(f: Family, args: Sequence[Term]) -> Iterator[dict[str, Form]]:
-    """What symbols can be that arguments leave open: the parts that an extent of one is put together of. None where
-    shapes do not agree."""
-    found: dict[str, Form] = {}
-    for slot, arg in zip(f.slots, args, strict=True):
-        if len(slot) != len(arg.shape):
+    def look_at(self, candidate: Candidate, terms: Callable[[], Pair]) -> None:
+        known = self.known
+        source, target = candidate.source, candidate.target
+        if known.ordered(source) == known.ordered(target):
             return
-        for symbol, there in zip(slot, arg.shape, strict=True):
-            if symbol.alone is None or found.setdefault(symbol.alone, there) != there:
-                return
-    left = [s for s in f.symbols if s not in found]
-    if not left:
-        yield {}
-        return
-    whole = args[0].shape[0] if args and args[0].shape else None
-    if whole is None or len(whole.terms) != 2 or whole.constant:
-        return
-    parts = [Form(((atom, k),)) for atom, k in whole.terms]
-    begin = [s for s in left if s in f.offsets]
-    for a, b in (parts, parts[::-1]):
-        if len(left) - len(begin) == 1 and len(begin) <= 1:
-            yield {s: b if s in begin else a for s in left}
+        self.ordered += 1
+        if known.is_instance(source, target):
+            return
+        self.common += 1
+        if known.follows(source, target):
+            return
+        pair = generalized(terms(), self.seed)
+        source, target = map(tree, pair)
+        key = renamed(source, target)
+        if key in self._asked or known.is_instance(source, target) or known.follows(source, target):
+            return
+        self._asked.add(key)
+        self.general += 1
+        found = self._answers.of(key, lambda: _proved(pair, self.seed))
+        if found is None:
+            self.refused += 1
+        else:
+            known.add(source, target)
+            self.rules.append(replace(found, name=f"generated_{len(self.rules)}"))
 
 
-def _renamed(source: Term, target: Term) -> str:
-    """Both sides as text, variables in the order in which they are met."""
-    names: dict[str, str] = {}
+class _Answers:
+    """A file of what was asked of the prover: a line each, of which the last may be cut short."""
 
-    def text(t: Term) -> str:
-        if isinstance(t, Variable):
-            return names.setdefault(t.name, f"v{len(names)}[{len(t.shape)}]")
-        assert isinstance(t, Application)
-        told = ",".join(f"{s}={f}" for s, f in t.told.items())
-        return f"{t.family.key}{told}({', '.join(map(text, t.args))})"
+    def __init__(self, file: Path):
+        self.file = file
+        self._known: dict[str, str | None] = {}
+        whole = 0
+        for line in file.read_bytes().splitlines(keepends=True) if file.exists() else ():
+            if not line.endswith(b"\n"):
+                break
+            key, text = json.loads(line)
+            self._known[key] = text
+            whole += len(line)
+        if file.exists():
+            os.truncate(file, whole)
 
-    return f"{text(source)} = {text(target)}"
-
-
-Pair = tuple[Term, Term]
-
-
-def _ordered(pairs: Iterable[Pair]) -> list[Pair]:
-    """Pairs that are left where arguments that may be swapped are in one order, and those that say that they may."""
-    symmetric: dict[str, Proof | None] = {}
-    found: dict[str, Pair] = {}
-    for source, target in pairs:
-        sides = _sorted(source, symmetric), _sorted(target, symmetric)
-        if str(sides[0]) != str(sides[1]):
-            found.setdefault(_renamed(*sides), sides)
-        elif len(applications(source)) == 1:
-            found.setdefault(_renamed(source, target), (source, target))
-    return list(found.values())
+    def of(self, key: str, ask: Callable[[], Rule | None]) -> Rule | None:
+        if key not in self._known:
+            found = ask()
+            self._known[key] = None if found is None else rules_of([found]).to_text()
+            with self.file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([key, self._known[key]]) + "\n")
+        text = self._known[key]
+        return None if text is None else read_rules(text).rules[0]
 
 
-def _sorted(term: Term, symmetric: dict[str, Proof | None]) -> Term:
-    if isinstance(term, Variable):
-        return term
-    args = tuple(_sorted(a, symmetric) for a in term.args)
-    if swaps(term.family, symmetric) is not None:
-        args = tuple(sorted(args, key=str))
-    return replace(term, args=args)
-
-
-def _general(pairs: Sequence[Pair]) -> list[Pair]:
-    """Pairs that are no instances of others: those of many variables and few operators are looked at first."""
-    found: list[Pair] = []
-    for pair in sorted(pairs, key=lambda p: (-len(variables(p[0])), len(applications(p[0])))):
-        if not any(_is_instance(pair, other) or _is_instance(pair, other[::-1]) for other in found):
-            found.append(pair)
-    return sorted(found, key=lambda p: len(applications(p[0])))
-
-
-def _is_instance(pair: Pair, general: Pair) -> bool:
-    bound: dict[str, Term] = {}
-    return all(_fits(g, t, bound) for g, t in zip(general, pair, strict=True))
-
-
-def _fits(general: Term, t: Term, bound: dict[str, Term]) -> bool:
-    if isinstance(general, Variable):
-        return len(general.shape) == len(t.shape) and bound.setdefault(general.name, t) == t
-    if isinstance(t, Variable) or general.family is not t.family or general.told.keys() != t.told.keys():
-        return False
-    return all(_fits(g, a, bound) for g, a in zip(general.args, t.args, strict=True))
+def _proved(pair: Pair, seed: int) -> Rule | None:
+    """A pair as a rule: with extents that need not be equal, under the weakest guards if it needs some; or as it is."""
+    if variables(pair[0]).keys() < variables(pair[1]).keys():
+        pair = pair[1], pair[0]
+    pair = named(pair)
+    free = shaped_freely(pair)
+    if free is not None:
+        statement = Statement(*free)
+        if not isinstance(prove(statement), Proof):
+            guards = weakest(statement)
+            statement = tightened(free, guards) if isinstance(guards, str) else Statement(*pair)
+        found = proved(Rule("generated", statement), seed, SIZES)
+        if isinstance(found, Rule):
+            return found
+    found = proved(Rule("generated", Statement(*pair)), seed, SIZES)
+    return found if isinstance(found, Rule) else None

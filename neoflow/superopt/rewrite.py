@@ -19,6 +19,7 @@ from neoflow.superopt.concrete import computed, operator
 from neoflow.superopt.erase import family
 from neoflow.superopt.forms import Form, form, name
 from neoflow.superopt.rule import Rule
+from neoflow.superopt.same import positions, shared
 from neoflow.superopt.term import Term, Variable, variables
 from neoflow.verdict import Verdict
 
@@ -126,12 +127,27 @@ class _Matcher:
         if not isinstance(t, Compute):
             return False
         inputs = self.editor.inputs(t)
-        sizes = sizes_of(term.family, t.definition) if len(inputs) == len(term.args) else None
-        if sizes is None:
-            return False
-        self.computes.append(t)
-        self.equations += [(f, sizes[s]) for s, f in term.sizes]
-        return all(self.fits(a, i, dtype) for a, i in zip(term.args, inputs, strict=True))
+        for at in positions(len(term.args), len(inputs)):
+            sizes = _sizes_at(term.family, at, t.definition)
+            if sizes is not None:
+                if t not in self.computes:
+                    self.computes.append(t)
+                self.equations += [(f, sizes[s]) for s, f in term.sizes]
+                return all(self.fits(a, inputs[n], dtype) for a, n in zip(term.args, at, strict=True))
+        return False
+
+
+def _sizes_at(pattern: Family, at: tuple[int, ...], definition: Definition) -> dict[str, int] | None:
+    """The sizes at which a family, of inputs at these positions, is a definition, if there are any."""
+    if len(set(at)) == len(at):
+        return sizes_of(pattern, definition)
+    memo, key = memo_of(definition), (_sizes_at, pattern.key, at)
+    if key not in memo:
+        one = shared(pattern, at)
+        sizes = None if one is None else sizes_of(one[0], definition)
+        memo[key] = None if one is None or sizes is None else [f.value(sizes) for f in one[1].values()]
+    found = memo[key]
+    return None if found is None else dict(zip(pattern.symbols, found, strict=True))
 
 
 def sizes_of(pattern: Family, definition: Definition) -> dict[str, int] | None:

@@ -1,4 +1,4 @@
-"""Rules that are kept: those that come with neoflow, and a rule proved again."""
+"""Rules that are kept: those that come with neoflow, stated and generated, and a rule proved again."""
 
 from __future__ import annotations
 
@@ -16,10 +16,18 @@ from neoflow.verdict import Verdict
 STANDARD = Path(__file__).with_name("standard.txt")
 """The rules that come with neoflow: first TASO's 44 axioms in their order, then others."""
 
+GENERATED = Path(__file__).with_name("generated.txt")
+"""What `neoflow rules generate FILE --count 3 --seconds 900` found, all of it."""
+
 
 def standard() -> Rules:
     """The rules of `STANDARD`, with the proofs that were found when the file was written."""
     return read_rules(STANDARD.read_text(encoding="utf-8"))
+
+
+def generated() -> Rules:
+    """The rules of `GENERATED`, with the proofs that were found then."""
+    return read_rules(GENERATED.read_text(encoding="utf-8"))
 
 
 def rules_in(file: Path) -> Rules:

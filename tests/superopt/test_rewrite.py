@@ -77,6 +77,29 @@ def test_guards_are_looked_at():
         rewritten(graph, substitution(rule), graph.nodes[-1])
 
 
+def test_two_arguments_that_are_one_tensor():
+    """x + x reads one tensor, and is an addition all the same; a concatenation of x and x is one of equal heights."""
+    square = nf.placeholder((3, 3), name="square")
+    cases = [
+        (nf.relu(X) + nf.relu(X), "add_commutative"),
+        (nf.relu(nf.concat([X, X], 0)), "relu_of_rows"),
+        (nf.transpose(square @ square), "transpose_of_matmul"),
+        (nf.concat([X + X, Y + Y], 0), "rows_of_adds"),
+        (nf.transpose(X * X), "transpose_of_mul"),
+    ]
+    for y, label in cases:
+        inputs = [X, Y, square]
+        graph = make_graph([y], inputs)
+        new, derivation = rewritten(graph, substitution(RULES.by_name[label]), graph.nodes[-1])
+        assert derivation.replay(graph).digest == new.digest
+        arrays = {t: np.random.default_rng(n).standard_normal(t.shape).astype(t.dtype) for n, t in enumerate(inputs)}
+        for a, b in zip(nf.evaluate([y], arrays), nf.evaluate(list(new.outputs), arrays), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+    other = make_graph([nf.relu(X)], [X])
+    with pytest.raises(nf.GraphError, match="add_commutative does not match"):
+        rewritten(other, substitution(RULES.by_name["add_commutative"]), other.nodes[-1])
+
+
 def test_what_does_not_match():
     f = nf.relu(X)
     graph = make_graph([f], [X])
