@@ -271,6 +271,7 @@ def test_explain_prints_every_stage():
         "batch",
         "chain",
         "move",
+        "sums",
         "layouts",
         "partition",
         "order",

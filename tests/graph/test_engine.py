@@ -132,6 +132,7 @@ stopped: nothing is left to rewrite
 stopped: nothing is left to rewrite
 stopped: nothing is left to rewrite
 stopped: nothing is left to rewrite
+stopped: nothing is left to rewrite
 """
 
 
