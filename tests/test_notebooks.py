@@ -180,9 +180,9 @@ trainer.fit([batch] * 5, epochs=2)
 @pytest.mark.slow
 @pytest.mark.tvm
 def test_a_notebook_shows_tensors_functions_histories_bars_and_short_errors():
-    nbclient = pytest.importorskip("nbclient")
-    nbformat = pytest.importorskip("nbformat")
-    pytest.importorskip("ipykernel")
+    import nbclient  # imported here: a second
+    import nbformat
+
     made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in CELLS])
     nbclient.NotebookClient(made, timeout=120, kernel_name="python3", allow_errors=True).execute()
     tensor, function, trained, wrong = (
