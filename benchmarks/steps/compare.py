@@ -31,7 +31,7 @@ class Comparison:
 
     first, again: seconds to the end of the first step from when the framework is imported, with nothing cached and
     with all. error: of the worst gradient. missing: why a contender is not there. floor: seconds no kernels get below.
-    foreign: the share of the machine that other work took meanwhile.
+    foreign: the share of the machine that other work took meanwhile. peer: the class in the peers' files.
     """
 
     model: str
@@ -44,6 +44,7 @@ class Comparison:
     versions: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     blocks: dict[str, list[float]] = field(default_factory=dict)
+    peer: str = "Peer"
 
     def seconds(self, name: str) -> float | None:
         """The median over blocks."""
@@ -104,9 +105,13 @@ def compare(
     block: float,
     only: Sequence[str],
     say: Say,
+    peer: str = "Peer",
 ) -> Comparison:
-    """Start every contender, one after the other, then measure all in turn over about so many seconds."""
-    found = Comparison(model, batch)
+    """Start every contender, one after the other, then measure all in turn over about so many seconds.
+
+    peer: the class in the peers' files.
+    """
+    found = Comparison(model, batch, peer=peer)
     with tempfile.TemporaryDirectory(prefix="neoflow-steps-") as name:
         folder = Path(name)
         arrays = folder / "arrays.npz"
@@ -144,7 +149,7 @@ def start(
     """A contender's worker, ready; where it keeps what it compiled it is started twice, the second time to stay."""
     path, variant = find_model(found.model)
     request: dict[str, Any] = {"kind": contender.kind, "root": str(root), "arrays": str(arrays)}
-    request |= {"file": path.stem, "variant": variant, "batch": found.batch}
+    request |= {"file": path.stem, "variant": variant, "batch": found.batch, "peer": found.peer}
     values = environment(contender, folder / "caches", expert)
     worker = Worker(request, values, PROGRAM)
     found.first[contender.name] = worker.ready["first_step"]

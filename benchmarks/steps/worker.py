@@ -80,7 +80,7 @@ class Peer:
         module = importlib.import_module(f"benchmarks.peers.{self.framework}_{request['file']}")
         self.first = {n.removeprefix("p/"): a for n, a in arrays.items() if n.startswith("p/")}
         self.arrays: tuple[Any, Any] = arrays["x"], arrays["labels"]
-        self.peer = module.Peer(self.first)
+        self.peer = getattr(module, request.get("peer", "Peer"))(self.first)
 
     def step(self) -> float:
         return self.peer.step(*self.arrays, RATE)
