@@ -23,12 +23,14 @@ def layer(xs: list[Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tens
 
 
 class PtbLstm(Network):
+    layer = staticmethod(layer)
+
     def scores(self, x: Tensor, training: bool) -> Tensor:
         """Word numbers [T, B] -> logits [T, B, V]."""
         p = self.tensors
         outputs = list(F.embedding(x, p["embedding"]).unbind(0))
         for n in range(sum(name.startswith("lstm.weight_ih") for name in p)):
-            outputs = layer(outputs, *(p[f"lstm.{key}_l{n}"] for key in WEIGHTS))
+            outputs = self.layer(outputs, *(p[f"lstm.{key}_l{n}"] for key in WEIGHTS))
         return F.linear(torch.stack(outputs), p["out_w"], p["out_b"])
 
 

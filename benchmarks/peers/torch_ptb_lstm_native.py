@@ -6,8 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch_base import Arrays, Network
-
-WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+from torch_ptb_lstm import PtbLstm
 
 
 def layer(xs: list[Tensor], *weights: Tensor) -> list[Tensor]:
@@ -24,14 +23,8 @@ def layer(xs: list[Tensor], *weights: Tensor) -> list[Tensor]:
     return outputs
 
 
-class PtbLstmNative(Network):
-    def scores(self, x: Tensor, training: bool) -> Tensor:
-        """Word numbers [T, B] -> logits [T, B, V]."""
-        p = self.tensors
-        outputs = list(F.embedding(x, p["embedding"]).unbind(0))
-        for n in range(sum(name.startswith("lstm.weight_ih") for name in p)):
-            outputs = layer(outputs, *(p[f"lstm.{key}_l{n}"] for key in WEIGHTS))
-        return F.linear(torch.stack(outputs), p["out_w"], p["out_b"])
+class PtbLstmNative(PtbLstm):
+    layer = staticmethod(layer)
 
 
 class PtbLstmLibrary(Network):

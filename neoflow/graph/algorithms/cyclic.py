@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce
+from neoflow.expr.ir import Apply, Axis, Const, Expr, Read
 from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Definition
-from neoflow.graph.work import operands
+from neoflow.graph.algorithms.form import two_reads
 
-DTYPES = ("float32", "float64")
 LEAST = 3
 """Points of a circle, of which fewer have one frequency."""
 
@@ -51,20 +50,15 @@ class Cyclic:
 @remembered
 def cyclic(definition: Definition) -> Cyclic | str:
     """A sum of products as a cyclic convolution along the first axis of its result that is one; or why it is none."""
-    body = definition.body
-    if not (isinstance(body, Reduce) and body.op == "sum" and body.dtype in DTYPES):
-        return "it is no sum of floats"
-    factors = operands(body.body)
-    if len(factors) != 2:
-        return "it is no sum of products of two"
-    a, b = factors
-    if not (isinstance(a, Read) and isinstance(b, Read)):
-        return "its operands are more than reads"
+    found = two_reads(definition)
+    if isinstance(found, str):
+        return found
+    a, b = found
     for out in definition.axes:
-        for tap in body.axes:
+        for tap in definition.reduction_axes:
             for turning, plain in ((a, b), (b, a)):
-                if found := _circle(turning, plain, out, tap):
-                    return found
+                if circle := _circle(turning, plain, out, tap):
+                    return circle
     return "no operand goes round"
 
 

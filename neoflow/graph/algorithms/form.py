@@ -51,6 +51,22 @@ class Correlation:
 @remembered
 def correlation(definition: Definition) -> Correlation | str:
     """A sum of products as a correlation; or why it is none."""
+    found = two_reads(definition)
+    if isinstance(found, str):
+        return found
+    a, b = found
+    if not (_is_linear(a) and _is_linear(b)):
+        return "its operands are read at other than linear indices"
+    axes, summed = [x for x in definition.axes if x.extent > 1], definition.reduction_axes
+    for image, taps in ((a, b), (b, a)):
+        windows = _windows(image, taps, axes, summed)
+        if windows:
+            return _grouped(image, taps, windows, axes, summed)
+    return "no window goes through an operand"
+
+
+def two_reads(definition: Definition) -> tuple[Read, Read] | str:
+    """What a sum of products of two reads multiplies; or why it is none."""
     body = definition.body
     if not (isinstance(body, Reduce) and body.op == "sum" and body.dtype in DTYPES):
         return "it is no sum of floats"
@@ -58,14 +74,7 @@ def correlation(definition: Definition) -> Correlation | str:
     if len(factors) != 2:
         return "it is no sum of products of two"
     a, b = factors
-    if not (isinstance(a, Read) and isinstance(b, Read)) or not (_is_linear(a) and _is_linear(b)):
-        return "its operands are more than reads at linear indices"
-    axes = [x for x in definition.axes if x.extent > 1]
-    for image, taps in ((a, b), (b, a)):
-        windows = _windows(image, taps, axes, body.axes)
-        if windows:
-            return _grouped(image, taps, windows, axes, body.axes)
-    return "no window goes through an operand"
+    return (a, b) if isinstance(a, Read) and isinstance(b, Read) else "its operands are more than reads"
 
 
 def _is_linear(read: Read) -> bool:

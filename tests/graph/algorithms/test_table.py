@@ -69,7 +69,7 @@ def pair(image, taps):
 REFUSALS = (
     ("y[p, o] = sum(x[p, c] * w[c, o])", (9, 8), (8, 4), "no window goes through an operand"),
     ("y[p, o] = sum(x[2 * p + r, c] * w[o, r, c])", (17, 8), (4, 3, 8), "no window goes through an operand"),
-    ("y[p, o] = sum(x[(p + r) // 2, c] * w[o, r, c])", (9, 8), (4, 3, 8), "more than reads at linear indices"),
+    ("y[p, o] = sum(x[(p + r) // 2, c] * w[o, r, c])", (9, 8), (4, 3, 8), "read at other than linear indices"),
     ("y[p, o] = sum(x[p + r, c] * w[o, r, c])", (9, 8), (4, 2, 8), "8 results of 2 taps, not 3 of either"),
     ("y[p, o] = sum(x[p + r, c] * w[o, r, c])", (9, 4), (4, 3, 4), "4 terms are left of its sum, fewer than 8"),
     ("y[p, o] = sum(x[p + r, p, c] * w[o, r, c])", (9, 7, 8), (4, 3, 8), "no window goes through an operand"),
