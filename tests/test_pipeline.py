@@ -255,7 +255,8 @@ def test_a_missing_input_is_named():
         nf.compile([x + y], [x])
 
 
-def test_explain_prints_every_stage():
+def test_explain_prints_every_stage(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEOFLOW_CACHE_DIR", str(tmp_path))  # where nothing was measured: no algorithms to choose
     x = nf.placeholder((5, 7), name="x")
     text = nf.compile([nf.sum(nf.exp(x))], [x]).explain()
     stages = [line.split()[1] for line in text.splitlines() if line.startswith("=== ")]
