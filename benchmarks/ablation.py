@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.models.measure import revision
-from benchmarks.results import last_of_each, write
+from benchmarks.results import append, last_of_each, write
 from benchmarks.steps.contenders import ROOT
 from neoflow.report.machine import processor
 
@@ -208,9 +208,7 @@ def main(arguments: Sequence[str] | None = None, perform: Callable[..., Ablation
             continue
         print(f"{key}: without {', '.join(names)}", file=sys.stderr, flush=True)
         found[key] = perform(key, names, options.seconds, options.out.resolve().parent / "caches" / "neoflow")
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        with options.out.open("a") as file:
-            file.write(json.dumps(asdict(found[key])) + "\n")
+        append(options.out, found[key])
     lines = table(found)
     print("\n".join(lines))
     if options.write:

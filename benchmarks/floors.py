@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.results import last_of_each, write
+from benchmarks.results import append, last_of_each, write
 from neoflow.report.gaps import KernelGap, gap_table, kernel_gaps
 from neoflow.report.machine import processor
 
@@ -166,9 +166,7 @@ def main(arguments: Sequence[str] | None = None, perform: Callable[[str, float, 
             continue
         print(f"{key}: tuning for {options.tune:.0f} s", file=sys.stderr, flush=True)
         found[key] = perform(key, options.tune, options.seconds)
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        with options.out.open("a") as file:
-            file.write(json.dumps(asdict(found[key])) + "\n")
+        append(options.out, found[key])
     lines = table(found)
     print("\n".join(lines))
     if options.write:

@@ -20,10 +20,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.results import write
+from benchmarks.results import append, write
 from benchmarks.rows import meta
 from benchmarks.rows.cases import Row, rows
-from benchmarks.rows.contest import Crew, Measured, Setting, append, read
+from benchmarks.rows.contest import Crew, Measured, Setting, read
 from benchmarks.rows.tables import line, summary, table
 from neoflow.report.machine import processor
 

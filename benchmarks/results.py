@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 PATH = Path(__file__).parent / "RESULTS.md"
@@ -19,6 +21,14 @@ def write(section: str, title: str, how: str, lines: Sequence[str]) -> None:
     head = before.rstrip("\n") + "\n\n"
     text = f"## {title}\n\n{datetime.date.today().isoformat()}, {how}.\n\n" + "\n".join(lines) + "\n"
     PATH.write_text(head + start + text + end + (f"\n{after.lstrip()}" if after.strip() else ""))
+
+
+def append(path: Path, row: Any) -> None:
+    """Add a row, a dataclass, to a file, on a line of its own even after one that was cut off."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cut = path.exists() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
+    with path.open("a") as file:
+        file.write(("\n" if cut else "") + json.dumps(asdict(row)) + "\n")
 
 
 def last_of_each(path: Path, parse: Callable[[str], T], name: Callable[[T], str]) -> dict[str, T]:

@@ -26,7 +26,7 @@ from pathlib import Path
 from benchmarks.ablation import MODELS as TRAINED
 from benchmarks.models.measure import revision
 from benchmarks.own_operators import OWN
-from benchmarks.results import last_of_each, write
+from benchmarks.results import append, last_of_each, write
 from benchmarks.steps.contenders import ROOT
 from neoflow.report.machine import processor
 
@@ -192,9 +192,7 @@ def main(arguments: Sequence[str] | None = None, perform: Callable[..., Found] =
         print(key, file=sys.stderr, flush=True)
         cache = options.out.resolve().parent / "caches" / "neoflow"
         found[key] = perform(kind, name, options.seconds, options.small, cache)
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        with options.out.open("a") as file:
-            file.write(json.dumps(asdict(found[key])) + "\n")
+        append(options.out, found[key])
     lines = table(found)
     print("\n".join(lines))
     if options.write:

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.recurrences.cases import KINDS, STEPS, rows
-from benchmarks.results import write
+from benchmarks.results import append, write
 from benchmarks.rows.cases import Row
-from benchmarks.rows.contest import NAMES, Crew, Measured, Setting, append, read
+from benchmarks.rows.contest import NAMES, Crew, Measured, Setting, read
 from benchmarks.rows.tables import mean, speed
 from benchmarks.rows.worker import DEFAULT
 from neoflow.contest.contenders import OURS, PEERS

@@ -13,7 +13,7 @@ import shutil
 import statistics
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -85,14 +85,6 @@ class Measured:
 def read(path: Path) -> dict[str, Measured]:
     """Rows by name, the last one of each; a line that a stopped run has left incomplete is passed over."""
     return last_of_each(path, lambda line: Measured(**json.loads(line)), lambda found: found.name)
-
-
-def append(path: Path, row: Measured) -> None:
-    """Add a row to a file, on a line of its own even after one that was cut off."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    cut = path.exists() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
-    with path.open("a") as file:
-        file.write(("\n" if cut else "") + json.dumps(asdict(row)) + "\n")
 
 
 class Crew:

@@ -8,10 +8,10 @@ import re
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.results import last_of_each
+from benchmarks.results import append, last_of_each
 from benchmarks.rows import contest
 from benchmarks.rows.cases import Row, rows
 from benchmarks.rows.contest import NAMES, Setting
@@ -74,9 +74,7 @@ def compare_all(
             continue
         say(f"meta_schedule, {trials} trials: {row.name}")
         found[row.name] = compare(row, trials, dry)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as file:
-            file.write(json.dumps(asdict(found[row.name])) + "\n")
+        append(path, found[row.name])
 
 
 def compare(row: Row, trials: int, dry: bool = False) -> Compared:
