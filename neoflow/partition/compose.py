@@ -58,12 +58,18 @@ class Whole(Graph):
 
 
 def compose(
-    graph: Graph, divide: Divide, inner: Divide | None = None, split: Split | None = None
+    graph: Graph,
+    divide: Divide,
+    inner: Divide | None = None,
+    split: Split | None = None,
+    block: Callable[[Graph], Graph] | None = None,
 ) -> tuple[Graph, Partition]:
     """Divide a graph, whatever is in it. Of one without recurrences this is `divide`. inner: divides bodies, whose
-    parameters are what is fixed in all turns. split: into strands that threads go through side by side."""
+    parameters are what is fixed in all turns. split: into strands that threads go through side by side. block: puts
+    blocks of steps side by side, where that pays."""
     if runs_of(graph.order):
         graph = split_steps(graph).graph
+        graph = graph if block is None else block(graph)
     if not runs_of(graph.order):
         return divide(graph)
     return _Composer(graph, divide, inner or divide, split).run()
