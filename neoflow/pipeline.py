@@ -20,6 +20,7 @@ from neoflow.building import find_kernels, load, usual_schedule
 from neoflow.caller import caller
 from neoflow.devices import device, parameter_store
 from neoflow.errors import CodegenError, ConfigError, NeoflowError, RuntimeFault
+from neoflow.expr.recurrence import runs_of
 from neoflow.expr.tensor import Parameter, Placeholder, Tensor, topological
 from neoflow.graph import MIXED, TF32, Graph, make_graph
 from neoflow.kernel import Kernel
@@ -34,6 +35,7 @@ from neoflow.partition import KernelCall, flattened, order_calls, prepared_first
 from neoflow.recompute import Fitted, Program, bytes_of, fit
 from neoflow.rewriting import (
     PREPARED,
+    SEGMENTS,
     divided,
     in_turns,
     left_out,
@@ -41,6 +43,7 @@ from neoflow.rewriting import (
     optimizer_for,
     rewritten,
     seconds_of,
+    segmented,
 )
 from neoflow.runtime.function import Elsewhere, Function
 from neoflow.runtime.plan import Plan
@@ -243,6 +246,12 @@ def _compiled(
     may_last = None
     if given is None and memory is None and limits is None and PREPARED not in settings.without:
         may_last = tuning.unmeasured(machine, settings.cache_dir)
+    if memory is not None and SEGMENTS not in settings.without and runs_of(source.order):
+        divide = partial(
+            divided, trace=Trace(), target=machine, precision=precision, algorithms=choosing, may_last=None
+        )
+        find = partial(segmented, source, memory, machine, settings, divide)
+        source = trace.run(SEGMENTS, find, lambda s: s.summary, str, f"{len(source.nodes)} computes").graph
     graph, parts = divided(source, trace, machine, precision, choosing, may_last, optimizer)
     if limits is not None and limits.seconds is not None:
         limits = replace(limits, seconds=max(tuning.LEAST, limits.seconds - (time.monotonic() - begun)))
@@ -406,9 +415,11 @@ def compile(
     seconds or within `nf.tune.Limits`; None: the best that were found before on this machine, defaults for the rest.
     memory: the most bytes that a call may take, of parameters, inputs, outputs and all in between: 2147483648, "2GiB".
     What there is no room to keep is computed again where it is read, by the same kernels, so that every bit stays;
-    `f.explain("memory")` has what, and its price. optimize: search for so many seconds for a faster equal graph, by
-    rules that are proved (`neoflow rules list`), and take it where a call is measured to be faster; sums may be rounded
-    otherwise; `f.explain("optimize")` has the graph before and after, and what it gains, estimated and measured.
+    `f.explain("memory")` has what, and its price. What recurrences keep of their steps for a gradient is computed again
+    a segment at a time: sums over time may be rounded otherwise then (`f.explain("segments")`). optimize: search
+    for so many seconds for a faster equal graph, by rules that are proved (`neoflow rules list`), and take it where a
+    call is measured to be faster; sums may be rounded otherwise; `f.explain("optimize")` has the graph before and
+    after, and what it gains, estimated and measured.
     Raises `GraphError`, `CodegenError`, `ConfigError`.
     """
     roots = [outputs] if isinstance(outputs, Tensor) else list(outputs)

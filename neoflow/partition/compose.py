@@ -28,7 +28,7 @@ from neoflow.expr.memo import remembered
 from neoflow.expr.recurrence import Last, Looped, Run, Stacked, runs_of
 from neoflow.expr.replace import replaced
 from neoflow.expr.tensor import Compute, Constant, Definition, Parameter, Placeholder, Tensor, topological
-from neoflow.graph import Graph
+from neoflow.graph import Graph, contiguous_offset
 from neoflow.graph.fission import split_steps
 from neoflow.partition.calls import Call, Decision, KernelCall, LoopCall, Motion, Partition, View
 from neoflow.partition.looped import carried_along, settled
@@ -103,11 +103,16 @@ class _Composer:
                 self.loop(run)
             roots = list(graph.roots) if level == top else []
             crossing = dict.fromkeys(self.crossing(level))
-            made = self.part([*roots, *crossing], level)
+            within = {t: place for t in crossing if (place := self.within(t)) is not None}
+            stored = dict.fromkeys(t for t in crossing if t not in within)
+            stored |= dict.fromkeys(t for t, _ in within.values() if isinstance(t, Compute) and self.level[t] == level)
+            made = self.part([*roots, *stored], level)
             if level == top:
                 final, made = made[: len(roots)], made[len(roots) :]
-            for t, value in zip(crossing, made, strict=True):
+            for t, value in zip(stored, made, strict=True):
                 self.stand_for(t, value)
+            for t, (base, offset) in within.items():
+                self.stand_for(t, self.known(base), offset)
         count = len(graph.outputs)
         updates = tuple((p, v) for (p, _), v in zip(graph.updates, final[count:], strict=True))
         stands = set(self.stands.values())
@@ -118,7 +123,7 @@ class _Composer:
 
     # -------------------------------------------------------------------------------------------------------- levels
 
-    def crossing(self, level: int) -> Iterable[Tensor]:
+    def crossing(self, level: int) -> Iterable[Compute]:
         """The computes of a level that others read, or runs, or whoever calls."""
         if level < max(self.level.values()):
             yield from (t for t in self.graph.roots if isinstance(t, Compute) and self.level[t] == level)
@@ -130,6 +135,17 @@ class _Composer:
                     and (isinstance(t, Looped) or self.level[t] > level)
                 ):
                     yield i
+
+    def within(self, t: Compute) -> tuple[Tensor, int] | None:
+        """What has the elements of t in their order, and from which on: they need not be stored for another level."""
+        base: Tensor = t
+        at = 0
+        while isinstance(base, Compute) and self.level[base] == self.level[t]:
+            offset = contiguous_offset(base.definition)
+            if offset is None:
+                break
+            base, at = base.inputs[0], at + offset
+        return None if base is t or isinstance(base, Constant) or t in self.graph.roots else (base, at)
 
     def part(self, roots: Sequence[Tensor], level: int) -> tuple[Tensor, ...]:
         """Divide the computes of a level; what the roots have become."""

@@ -50,6 +50,18 @@ class Program:
             lambda s: cost_of(s).seconds(roofs),
         )
 
+    def seconds(self, roofs: Roofs) -> float:
+        """Of all kernels, those of loops as often as these turn."""
+        turns = [1] * len(self.calls)
+        for loop in self.loops:
+            for n in range(loop.first, loop.first + loop.count):
+                turns[n] *= loop.turns
+        return sum(n * cost_of(c.subgraph).seconds(roofs) for n, c in zip(turns, self.calls, strict=True))
+
+    def using(self, kernels: Mapping[str, Code]) -> Program:
+        """The same calls, of these kernels."""
+        return replace(self, kernels=kernels)
+
     def running(self, steps: Steps, runs: Sequence[Run]) -> Program:
         """The program that computes some of its temporaries again."""
         calls, views = repeated(self.calls, self.views, steps, runs)
@@ -103,7 +115,8 @@ def fit(program: Program, limit: int, roofs: Roofs) -> Fitted:
     if program.loops and plan.nbytes > limit:
         raise ConfigError(
             f"the program does not fit into {amount(limit)}: it takes {amount(plan.nbytes)}, {plan.nbytes} bytes "
-            f"({plan.memory}); what recurrences (nf.scan) keep of their steps is not computed again"
+            f"({plan.memory}); of what recurrences (nf.scan) keep of their steps only what a gradient reads is "
+            "computed again"
         )
     whole, seconds, lasting = plan.nbytes, steps.seconds, plan.nbytes - plan.arena_bytes
     if whole <= limit:

@@ -2,12 +2,15 @@
 
 from neoflow.rewriting.asked import ASKED, mapped, optimizer_for, seconds_of
 from neoflow.rewriting.beside import in_turns
-from neoflow.rewriting.sequence import OPTIONAL, PREPARED, divided, left_out, rewritten, stages
+from neoflow.rewriting.segmenting import Segmented, segmented
+from neoflow.rewriting.sequence import OPTIONAL, PREPARED, SEGMENTS, divided, left_out, rewritten, stages
 
 __all__ = [
     "ASKED",
     "OPTIONAL",
     "PREPARED",
+    "SEGMENTS",
+    "Segmented",
     "divided",
     "in_turns",
     "left_out",
@@ -15,5 +18,6 @@ __all__ = [
     "optimizer_for",
     "rewritten",
     "seconds_of",
+    "segmented",
     "stages",
 ]

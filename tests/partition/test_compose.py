@@ -203,7 +203,7 @@ def test_a_packaged_recurrence(tmp_path):
 
 def test_a_limit_to_memory_is_told():
     x, _, _, _, ys = network(100)
-    with pytest.raises(ConfigError, match="keep of their steps is not computed again"):
+    with pytest.raises(ConfigError, match="keep of their steps only what a gradient reads"):
         nf.compile([ys], inputs=[x], memory="1KiB")
 
 
