@@ -13,7 +13,7 @@ from neoflow.expr.recurrence import Last, Looped, Run, Stacked, runs_of
 from neoflow.expr.replace import replaced
 from neoflow.expr.scan import scan
 from neoflow.expr.tensor import Tensor, topological
-from neoflow.mapping.pattern import Filled, Pattern
+from neoflow.mapping.cell import Filled, Pattern
 from neoflow.verdict import Verdict
 
 

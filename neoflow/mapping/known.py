@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from neoflow.errors import GraphError, shown
 from neoflow.mapping.catalogue import CATALOGUE
-from neoflow.mapping.pattern import Cell, Pattern
+from neoflow.mapping.cell import Cell, Pattern
 
 _OWN: dict[str, Pattern] = {}
 

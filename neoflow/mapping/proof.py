@@ -14,8 +14,6 @@ from neoflow.expr.tensor import Compute, Tensor, topological
 from neoflow.superopt import Application, Form, Proof, Statement, Term, Variable, family, form, name, prove
 from neoflow.verdict import Verdict
 
-PRIMES = (101, 211, 307, 401, 503, 601, 701, 809)
-"""Far enough from each other that no small multiple of one is near a sum of others."""
 MOST = 8
 """The largest multiple of a letter that a number may be."""
 

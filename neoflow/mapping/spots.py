@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neoflow.expr.ir import Expr
 from neoflow.expr.replace import replaced
-from neoflow.expr.tensor import Compute, Tensor, topological
-from neoflow.mapping.pattern import Pattern, Signs, outside_of, signs_of
-from neoflow.mapping.unify import may_be
+from neoflow.expr.tensor import Compute, Constant, Tensor, topological
+from neoflow.mapping.cell import Pattern, Signs, signs_of
+from neoflow.mapping.outside import DEPTHS, Outside, may_be, outside
+from neoflow.mapping.unify import Looked, Unifier
 from neoflow.verdict import Verdict
 
 MOST = 500
@@ -29,38 +29,67 @@ def placed(roots: Sequence[Tensor], patterns: Sequence[Pattern]) -> tuple[list[T
     plain = [p for p in patterns if not p.cell_input]
     order, left = topological(list(roots)), MOST
     signs = _within(order) if plain else {}
+    looked = Looked()
+    done: set[tuple[object, ...]] = set()
     for t in reversed(order) if plain else ():
-        if not isinstance(t, Compute) or not any(s <= signs[t] for p in plain for s in p.signs):
+        if not isinstance(t, Compute):
             continue
-        opened: dict[Expr, Expr] = {}
-        outside = outside_of(t, opened)
-        for p in plain:
-            if any(s <= signs[t] and may_be(o, outside) for s, o in zip(p.signs, p.outside, strict=True)):
-                left -= 1
-                other = _instead(t, p, opened) if left >= 0 else None
-                if other is t:
-                    break
-                if other is not None:
-                    verdicts.append(Verdict(True, f"{t.name}{list(t.shape)}: {p.name}, implemented"))
-                    edit[t] = other
-                    break
+        near = [(p, n) for p in plain for n, s in enumerate(p.signs) if s <= signs[t]]
+        for k, depth in enumerate(DEPTHS):
+            if near:
+                seen = outside(t, Unifier((), (), looked), depth)
+                near = [(p, n) for p, n in near if may_be(p.outside[n][k], seen)]
+        if not near or (key := _form(t)) in done:
+            continue
+        for p in {id(p): p for p, _ in near}.values():
+            left -= 1
+            other = _instead(t, p, looked, seen) if left >= 0 else None
+            if other is not None and other is not t:
+                verdicts.append(Verdict(True, f"{t.name}{list(t.shape)}: {p.name}, implemented"))
+                edit[t] = other
+            if other is not None:
+                break
+        if t not in edit:
+            done.add(key)
     return (replaced(roots, edit.get) if edit else list(roots)), tuple(verdicts)
 
 
-def _instead(t: Tensor, pattern: Pattern, opened: dict[Expr, Expr]) -> Tensor | None:
+def _instead(t: Tensor, pattern: Pattern, looked: Looked, seen: Outside) -> Tensor | None:
     """The implementation of what a tensor is, which may be itself; None where it is no such pattern."""
     known = pattern.told(t.shape)
     if known is None:
         return None
     for sizes in pattern.sizes(known, _extents(t)):
         done = pattern.implemented
-        if done is not None and done.bound(sizes, {}, [t], opened) is not None:
+        if done is not None and done.bound(sizes, {}, [t], looked, seen) is not None:
             return t
-        bound = pattern.bound(sizes, {}, [t], opened)
+        bound = pattern.bound(sizes, {}, [t], looked, seen)
         if bound is not None:
             (other,) = pattern.results(pattern.op_type, bound)
             return t if _is_same(t, other) else other
     return None
+
+
+def _form(t: Tensor) -> tuple[object, ...]:
+    """Equal for tensors that are computed alike, so many tensors far: what is none in one layer is none in all."""
+    number: dict[Tensor, int] = {t: 0}
+    level, form = [t], list[object]()
+    for _ in range(FAR):
+        after: list[Tensor] = []
+        for u in level:
+            after += [i for i in dict.fromkeys(u.inputs) if i not in number]
+            number.update((i, len(number)) for i in dict.fromkeys(u.inputs) if i not in number)
+            form.append(_own(u))
+            form += [number[i] for i in u.inputs]
+        level = after
+    return (*form, *map(_own, level))
+
+
+def _own(t: Tensor) -> object:
+    if isinstance(t, Compute):
+        return t.definition.uid
+    is_number = isinstance(t, Constant) and not t.shape
+    return (t.shape, t.dtype, t.uid if is_number else None)
 
 
 def _extents(t: Tensor) -> set[int]:

@@ -18,13 +18,13 @@ from neoflow.expr.replace import replaced
 from neoflow.expr.tensor import Tensor, topological
 from neoflow.expr.written import written_out
 from neoflow.graph.graph import Graph
-from neoflow.mapping.chains import TOLD, Chains
+from neoflow.mapping.cell import Pattern, named
+from neoflow.mapping.chains import TOLD, Chains, may_recur
 from neoflow.mapping.columns import Rows, row
 from neoflow.mapping.gradients import Apart, apart
 from neoflow.mapping.implement import implemented
 from neoflow.mapping.known import patterns as known_patterns
 from neoflow.mapping.merge import merged, sliced
-from neoflow.mapping.pattern import Pattern, named
 from neoflow.mapping.spots import placed
 from neoflow.mapping.steps import Steps, steps_of
 from neoflow.mapping.wholes import gathered
@@ -90,7 +90,7 @@ def reroll(graph: Graph, patterns: Sequence[Pattern] | None = None) -> Mapped:
     """
     patterns = known_patterns() if patterns is None else patterns
     parts = apart(graph)
-    found = _rerolled(parts.graph, patterns)
+    found = _rerolled(parts.graph, patterns) if may_recur(graph.order) else Mapped(parts.graph, (), ())
     cells = implemented(found.graph.roots, patterns)
     roots, spots = placed(cells.roots, patterns)
     if not found.found and not spots:
