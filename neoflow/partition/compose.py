@@ -17,7 +17,7 @@ Source: the loops of a plan follow Halide's stores and folded storage (Ragan-Kel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -58,12 +58,18 @@ class Whole(Graph):
 
 
 def compose(
-    graph: Graph, divide: Divide, inner: Divide | None = None, split: Split | None = None
+    graph: Graph,
+    divide: Divide,
+    inner: Divide | None = None,
+    split: Split | None = None,
+    block: Callable[[Graph], Graph] | None = None,
 ) -> tuple[Graph, Partition]:
     """Divide a graph, whatever is in it. Of one without recurrences this is `divide`. inner: divides bodies, whose
-    parameters are what is fixed in all turns. split: into strands that threads go through side by side."""
+    parameters are what is fixed in all turns. split: into strands that threads go through side by side. block: puts
+    blocks of steps side by side, where that pays."""
     if runs_of(graph.order):
         graph = split_steps(graph).graph
+        graph = graph if block is None else block(graph)
     if not runs_of(graph.order):
         return divide(graph)
     return _Composer(graph, divide, inner or divide, split).run()
@@ -267,6 +273,23 @@ def copy_of(t: Tensor) -> KernelCall:
     return KernelCall(_copying(made.definition), (t,), (copy,), copy.name)
 
 
+def _own(bound: Mapping[Tensor, Tensor]) -> Callable[[Tensor], Tensor | None]:
+    """What a body reads for a tensor, see `replaced`: of what follows from nothing a copy, for another run of the same
+    recurrence writes it elsewhere."""
+    copies: dict[Tensor, Tensor] = {}
+    made: set[Tensor] = set()
+
+    def instead(t: Tensor) -> Tensor | None:
+        if isinstance(t, Compute) and t not in made and all(isinstance(i, Constant) for i in t.inputs):
+            if t not in copies:
+                copies[t] = Compute(t.definition, t.inputs, t.name, t.axis_names, t.where)
+                made.add(copies[t])
+            return copies[t]
+        return bound.get(t)
+
+    return instead
+
+
 class _Body:
     """The body of a run as calls, and where its values lie.
 
@@ -292,7 +315,7 @@ class _Body:
         for p, q in own.items():
             self.bound[p] = q
         self.parted = {own[p] for p in own if strands is not None and p in strands.apart}
-        roots = replaced([*r.then, *(kept if strands is None else strands.kept)], self.bound.get)
+        roots = replaced([*r.then, *(kept if strands is None else strands.kept)], _own(self.bound))
         graph, cut = compose(Graph(tuple(own.values()), tuple(roots), ()), divide)
         self.fixed = {self.bound[p]: sources[p] for p in r.fixed}
         self.slices = {own[p]: sources[p] for p in r.slices}

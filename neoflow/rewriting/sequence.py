@@ -23,6 +23,7 @@ from neoflow.graph import (
     mix,
     run,
 )
+from neoflow.graph.blocks import Blocked, blocked
 from neoflow.partition import (
     RULES,
     STRANDS,
@@ -35,6 +36,7 @@ from neoflow.partition import (
     partition,
     strands_of,
 )
+from neoflow.rewriting.blocking import count_of
 from neoflow.rewriting.layouts import lay_out
 from neoflow.target import Target
 from neoflow.trace import Trace
@@ -43,11 +45,11 @@ from neoflow.tuning import Algorithms
 if TYPE_CHECKING:
     from neoflow.rewriting.optimizing import Optimizer
 
-LAYOUTS, PREPARED, OPTIMIZE, SEGMENTS = "layouts", "prepared", "optimize", "segments"
+LAYOUTS, PREPARED, OPTIMIZE, SEGMENTS, BLOCKS = "layouts", "prepared", "optimize", "segments", "blocks"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
-OPTIONAL = (*OPTIONAL_REWRITES, LAYOUTS, *sorted(RULE_NAMES), PREPARED, STRANDS, SEGMENTS)
-"""What `NEOFLOW_WITHOUT` may name: passes, their rewrites, layouts, rules of fusion, what is prepared, and strands and
-segments of recurrences."""
+OPTIONAL = (*OPTIONAL_REWRITES, LAYOUTS, *sorted(RULE_NAMES), PREPARED, STRANDS, SEGMENTS, BLOCKS)
+"""What `NEOFLOW_WITHOUT` may name: passes, their rewrites, layouts, rules of fusion, what is prepared, and strands,
+segments and blocks of recurrences."""
 
 
 def stages(
@@ -108,8 +110,19 @@ def divided(
     split = None
     if target.device == "cpu" and STRANDS not in left_out():
         split = partial(strands_of, threads=target.threads, cache_bytes=target.l2_bytes // 2)  # beside its own
-    result = compose(graph, partial(divide, may_last), partial(divide, may_last or (lambda _: True)), split)
+    block: Callable[[Graph], Graph] | None = None
+    found = list[Blocked]()
+    if target.device == "cpu" and BLOCKS not in left_out():
+
+        def block(graph: Graph) -> Graph:
+            found.append(blocked(graph, count_of))
+            return found[-1].graph
+
+    inner = partial(divide, may_last or (lambda _: True))
+    result = compose(graph, partial(divide, may_last), inner, split, block)
     trace.take(parts)
+    if found:
+        trace.run(BLOCKS, lambda: found[0], lambda b: b.summary, str)
     if split is not None:
         loops = [d for d in result[1].decisions if d.rule == STRANDS]
         trace.run(STRANDS, lambda: loops, _strands_summary, lambda found: "\n".join(map(str, found)))

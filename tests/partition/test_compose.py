@@ -5,6 +5,7 @@ import pytest
 
 import neoflow as nf
 from neoflow.errors import ConfigError
+from neoflow.expr.recurrence import Recurrence, Run
 from neoflow.runtime.plan import Call, Moving, Plan, Repeated
 from neoflow.runtime.turns import turns
 from tests.random_recurrences import draw, gradients
@@ -215,3 +216,16 @@ def test_a_fault_in_a_step_names_the_kernel():
     assert f(np.array([0, 1, 2, 0]), ones)[0].tolist() == [4, 4]
     with pytest.raises(nf.RuntimeFault, match="index out of range"):
         f(np.array([0, 1, 3, 0]), ones)
+
+
+def test_two_runs_of_one_recurrence_have_their_own_constants():
+    """What a step computes of nothing is written by both, each in its place."""
+    x = nf.placeholder((6, 3), name="x")
+    a, b, row = (nf.placeholder((3,), name=name) for name in ("a", "b", "row"))
+    r = Recurrence((a, b), (row,), (), (a + row * b, nf.full((3,), 0.5)), 3)
+    first = Run(r, (nf.full((3,), 1.0), nf.full((3,), 2.0), x[:3]))
+    again = Run(r, (first.last(0), first.last(1), x[3:]))
+    outputs = [again.last(0), again.last(1)]
+    value = np.random.default_rng(0).standard_normal(x.shape).astype(np.float32)
+    for got, want in zip(run(outputs, {x: value}), nf.evaluate(outputs, {x: value}), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5)

@@ -159,3 +159,18 @@ def test_what_lies_within_an_input_is_not_stored_for_a_loop():
     assert not any(b.kind == "temporary" and b.nbytes >= 4 * 2 * 4 * 4 for b in f.plan.buffers)
     value = np.random.default_rng(0).standard_normal(x.shape).astype("f")
     np.testing.assert_allclose(f(value)[0], nf.evaluate([last], {x: value})[0], rtol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.tvm
+def test_random_recurrences_run_in_segments(seeds=range(2000, 2060)):
+    for seed in seeds:
+        d, rng = draw(seed, lengths=(4, 10)), np.random.default_rng(seed)
+        inputs = [t for t in d.feeds if not isinstance(t, nf.Parameter)]
+        graph = make_graph([*d.scanned, *gradients(d, d.scanned)], inputs)
+        other = in_segments(graph, {p.forward.recurrence: int(rng.integers(1, p.steps)) for p in pairs(graph)})
+        for t in (t for t in d.feeds if isinstance(t, nf.Parameter)):
+            nf.set_value(t, d.feeds[t])
+        got = nf.compile(list(other.outputs), inputs)(*(d.feeds[t] for t in inputs))
+        for a, b in zip(got, nf.evaluate(list(graph.outputs), d.feeds, dtype="float64"), strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5, err_msg=f"seed {seed}")
