@@ -43,11 +43,11 @@ from neoflow.tuning import Algorithms
 if TYPE_CHECKING:
     from neoflow.rewriting.optimizing import Optimizer
 
-LAYOUTS, PREPARED, OPTIMIZE = "layouts", "prepared", "optimize"
+LAYOUTS, PREPARED, OPTIMIZE, MAPPING = "layouts", "prepared", "optimize", "mapping"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
-OPTIONAL = (*OPTIONAL_REWRITES, LAYOUTS, *sorted(RULE_NAMES), PREPARED, STRANDS)
-"""What `NEOFLOW_WITHOUT` may name: passes, their rewrites, layouts, rules of fusion, what is prepared, and strands of
-recurrences."""
+OPTIONAL = (MAPPING, *OPTIONAL_REWRITES, LAYOUTS, *sorted(RULE_NAMES), PREPARED, STRANDS)
+"""What `NEOFLOW_WITHOUT` may name: recurrences found, passes, their rewrites, layouts, rules of fusion, what is
+prepared, and strands of recurrences."""
 
 
 def stages(
