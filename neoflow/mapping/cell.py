@@ -177,7 +177,7 @@ class Pattern:
 
     # --------------------------------------------------------------------------------------------------------- found
 
-    def found_in(self, r: Recurrence) -> Filled | None:
+    def found_in(self, r: Recurrence, looked: Looked | None = None) -> Filled | None:
         """What of a body is in each hole; None where the body is another cell."""
         if not self.cell_input or len(r.carried) != len(self.cell_input):
             return None
@@ -187,7 +187,7 @@ class Pattern:
             thens = [r.then[n] for n in order]
             known = self._known((self.parts[n], t.shape) for n, t in states.items())
             for sizes in () if known is None else self.sizes(known, extents):
-                found = self.bound(sizes, states, thens)
+                found = self.bound(sizes, states, thens, looked)
                 if found is not None:
                     return found
         return None
@@ -283,6 +283,6 @@ class Pattern:
         return None
 
 
-def named(r: Recurrence, patterns: Sequence[Pattern]) -> str | None:
+def named(r: Recurrence, patterns: Sequence[Pattern], looked: Looked | None = None) -> str | None:
     """The name of the first pattern that a body is."""
-    return next((p.name for p in patterns if p.found_in(r) is not None), None)
+    return next((p.name for p in patterns if p.found_in(r, looked) is not None), None)

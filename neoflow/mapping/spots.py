@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from neoflow.expr.replace import replaced
 from neoflow.expr.tensor import Compute, Constant, Tensor, topological
 from neoflow.mapping.cell import Pattern, Signs, signs_of
-from neoflow.mapping.outside import DEPTHS, Outside, may_be, outside
+from neoflow.mapping.outside import ANY, DEPTHS, Outside, may_be, outside
 from neoflow.mapping.unify import Looked, Unifier
 from neoflow.verdict import Verdict
 
@@ -22,26 +22,26 @@ FAR = 12
 """Tensors between the last and the first of a pattern, as users cut it."""
 
 
-def placed(roots: Sequence[Tensor], patterns: Sequence[Pattern]) -> tuple[list[Tensor], tuple[Verdict, ...]]:
+def placed(
+    roots: Sequence[Tensor], patterns: Sequence[Pattern], looked: Looked
+) -> tuple[list[Tensor], tuple[Verdict, ...]]:
     """The roots with the implementations of what is found; what that was."""
     edit: dict[Tensor, Tensor] = {}
     verdicts: list[Verdict] = []
     plain = [p for p in patterns if not p.cell_input]
     order, left = topological(list(roots)), MOST
-    signs = _within(order) if plain else {}
-    looked = Looked()
+    alike = _alike(order) if plain else {}
+    near: dict[int, tuple[list[Pattern], Outside]] = {}
     done: set[tuple[object, ...]] = set()
     for t in reversed(order) if plain else ():
         if not isinstance(t, Compute):
             continue
-        near = [(p, n) for p in plain for n, s in enumerate(p.signs) if s <= signs[t]]
-        for k, depth in enumerate(DEPTHS):
-            if near:
-                seen = outside(t, Unifier((), (), looked), depth)
-                near = [(p, n) for p, n in near if may_be(p.outside[n][k], seen)]
-        if not near or (key := _form(t)) in done:
+        if alike[t] not in near:
+            near[alike[t]] = _near(t, plain, looked)
+        candidates, seen = near[alike[t]]
+        if not candidates or (key := _form(t)) in done:
             continue
-        for p in {id(p): p for p, _ in near}.values():
+        for p in candidates:
             left -= 1
             other = _instead(t, p, looked, seen) if left >= 0 else None
             if other is not None and other is not t:
@@ -117,10 +117,26 @@ def _is_same(a: Tensor, b: Tensor) -> bool:
     return True
 
 
-def _within(order: Sequence[Tensor]) -> dict[Tensor, Signs]:
-    """By tensor the signs of what is near it."""
-    own = {t: signs_of(t.definition) if isinstance(t, Compute) else Signs() for t in order}
+def _alike(order: Sequence[Tensor]) -> dict[Tensor, int]:
+    """Equal for tensors that are computed by equal definitions, so many tensors far, of whichever tensors."""
+    told: dict[tuple[object, ...], int] = {}
+    own = {t: told.setdefault((_own(t),), len(told)) for t in order}
     found = own
     for _ in range(FAR):
-        found = {t: own[t].union(*(found[i] for i in t.inputs)) for t in order}
+        found = {t: told.setdefault((own[t], *(found[i] for i in t.inputs)), len(told)) for t in order}
     return found
+
+
+def _near(t: Tensor, patterns: Sequence[Pattern], looked: Looked) -> tuple[list[Pattern], Outside]:
+    """The patterns that a tensor may be, and what stands outermost in it."""
+    signs, level = Signs(), {t}
+    for _ in range(FAR + 1):
+        signs = signs.union(*(signs_of(u.definition) for u in level if isinstance(u, Compute)))
+        level = {i for u in level for i in u.inputs}
+    found = [(p, n) for p in patterns for n, s in enumerate(p.signs) if s <= signs]
+    seen = ANY
+    for k, depth in enumerate(DEPTHS):
+        if found:
+            seen = outside(t, Unifier((), (), looked), depth)
+            found = [(p, n) for p, n in found if may_be(p.outside[n][k], seen)]
+    return list({id(p): p for p, _ in found}.values()), seen

@@ -45,11 +45,12 @@ from neoflow.tuning import Algorithms
 if TYPE_CHECKING:
     from neoflow.rewriting.optimizing import Optimizer
 
-LAYOUTS, PREPARED, OPTIMIZE, SEGMENTS, BLOCKS = "layouts", "prepared", "optimize", "segments", "blocks"
+LAYOUTS, PREPARED, OPTIMIZE, MAPPING = "layouts", "prepared", "optimize", "mapping"
+SEGMENTS, BLOCKS = "segments", "blocks"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
-OPTIONAL = (*OPTIONAL_REWRITES, LAYOUTS, *sorted(RULE_NAMES), PREPARED, STRANDS, SEGMENTS, BLOCKS)
-"""What `NEOFLOW_WITHOUT` may name: passes, their rewrites, layouts, rules of fusion, what is prepared, and strands,
-segments and blocks of recurrences."""
+OPTIONAL = (MAPPING, *OPTIONAL_REWRITES, LAYOUTS, *sorted(RULE_NAMES), PREPARED, STRANDS, SEGMENTS, BLOCKS)
+"""What `NEOFLOW_WITHOUT` may name: recurrences found, passes, their rewrites, layouts, rules of fusion, what is
+prepared, and strands, segments and blocks of recurrences."""
 
 
 def stages(
