@@ -172,6 +172,7 @@ def test_explain_prints_each_stage(run):
         "chain sums",
         "move offsets",
         "sums within",
+        "packed parameters",
         "layouts",
         "partition",
         "order",
