@@ -14,6 +14,7 @@ To add a way to fuse: a row in `rules` (what it proposes, when that is legal) an
 it pays: rows in `choose`. Tests: `tests/partition/test_rules.py`, whose laws go through the table.
 """
 
+from neoflow.partition.body import ROWS
 from neoflow.partition.calls import Decision, KernelCall, Partition, View
 from neoflow.partition.carried import carried
 from neoflow.partition.choose import object_for_gpu, object_to
@@ -31,6 +32,7 @@ from neoflow.verdict import Verdict
 
 __all__ = [
     "MOST_PREPARED",
+    "ROWS",
     "RULES",
     "STRANDS",
     "Cost",

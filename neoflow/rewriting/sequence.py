@@ -25,6 +25,7 @@ from neoflow.graph import (
 )
 from neoflow.graph.blocks import Blocked, blocked
 from neoflow.partition import (
+    ROWS,
     RULES,
     STRANDS,
     Decision,
@@ -49,9 +50,10 @@ if TYPE_CHECKING:
 LAYOUTS, LIVING, PREPARED, OPTIMIZE = "layouts", "packed parameters", "prepared", "optimize"
 MAPPING, SEGMENTS, BLOCKS = "mapping", "segments", "blocks"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
-OPTIONAL = (MAPPING, *OPTIONAL_REWRITES, LIVING, LAYOUTS, *sorted(RULE_NAMES), PREPARED, STRANDS, SEGMENTS, BLOCKS)
+RECURRENT = (STRANDS, SEGMENTS, BLOCKS, ROWS)
+OPTIONAL = (MAPPING, *OPTIONAL_REWRITES, LIVING, LAYOUTS, *sorted(RULE_NAMES), PREPARED, *RECURRENT)
 """What `NEOFLOW_WITHOUT` may name: recurrences found, passes, their rewrites, parameters that live packed, layouts,
-rules of fusion, what is prepared, and strands, segments and blocks of recurrences."""
+rules of fusion, what is prepared, and strands, segments, blocks and rows in place of recurrences."""
 
 
 def stages(
@@ -127,8 +129,10 @@ def divided(
             return found[-1].graph
 
     inner = partial(divide, may_last or (lambda _: True))
-    result = compose(graph, partial(divide, may_last), inner, split, block)
+    result = compose(graph, partial(divide, may_last), inner, split, block, ROWS not in left_out())
     trace.take(parts)
+    if rows := [d for d in result[1].decisions if d.rule == ROWS]:
+        trace.run(ROWS, lambda: rows, _rows_summary, lambda found: "\n".join(map(str, found)))
     if found:
         trace.run(BLOCKS, lambda: found[0], lambda b: b.summary, str)
     if split is not None:
@@ -200,6 +204,10 @@ def _rewritten_text(result: tuple[Graph, Derivation]) -> str:
 
 def _strands_summary(found: list[Decision]) -> str:
     return f"{sum(d.verdict.ok for d in found)} of {len(found)} loops go in strands"
+
+
+def _rows_summary(found: list[Decision]) -> str:
+    return f"{sum(d.verdict.ok for d in found)} of {len(found)} rows are written in place"
 
 
 def _partition_text(p: Partition) -> str:
