@@ -15,7 +15,7 @@ one more operator), runs (on disk), levels, candidates, implied, congruence, pru
 from neoflow.superopt.alphabet import Alphabet, alphabet_of, standard_alphabet
 from neoflow.superopt.body import Family
 from neoflow.superopt.derive import derive
-from neoflow.superopt.erase import family
+from neoflow.superopt.erase import family, family_with_conditions
 from neoflow.superopt.forms import Form, form, name
 from neoflow.superopt.generate import Generated, generate
 from neoflow.superopt.hunt import Counterexample, hunt
@@ -55,6 +55,7 @@ __all__ = [
     "apply",
     "derive",
     "family",
+    "family_with_conditions",
     "form",
     "generate",
     "generated",
