@@ -74,9 +74,12 @@ class Congruence:
             goals = {*ends}
         if start in goals:
             return True
-        ahead = list(islice(dict.fromkeys(self._steps(start)), MOST))
-        if not goals.isdisjoint(ahead):
-            return True
+        ahead: dict[Node | int, None] = {}
+        for node in self._steps(start):
+            if node in goals:
+                return True
+            if len(ahead) < MOST:
+                ahead[node] = None
         if steps > 1:
             for end in ends:
                 goals.update(islice(self._steps(end), MOST))
@@ -84,7 +87,7 @@ class Congruence:
                 return True
         if steps > 2:
             for node in ahead:
-                if not isinstance(node, int) and not goals.isdisjoint(islice(self._steps(node), MOST)):
+                if not isinstance(node, int) and any(new in goals for new in islice(self._steps(node), MOST)):
                     return True
         return False
 
