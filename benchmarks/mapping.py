@@ -2,7 +2,7 @@
 
     python -m benchmarks.mapping [--batch 20] [--seconds 30] [--write]
 
-neoflow compiles `ptb_lstm_native`, one product and one operator a gate and step, with `NEOFLOW_WITH=mapping`. Beside it
+neoflow compiles `ptb_lstm_native`, one product and one operator a gate and step, and maps it by itself. Beside it
 PyTorch, as installed and in its expert setting, operator by operator as well, or with `torch.nn.LSTM`: each a process
 of its own, blocks of training steps in turn (`benchmarks/steps`). Wanted: 4.12 times PyTorch as installed, operator by
 operator, and no slower than `torch.nn.LSTM` in the expert setting. `--write` puts the table into RESULTS.md.
@@ -11,7 +11,6 @@ operator, and no slower than `torch.nn.LSTM` in the expert setting. `--write` pu
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Sequence
 
 from benchmarks.results import write
@@ -46,7 +45,6 @@ def main(arguments: Sequence[str] | None = None, measure: Callable[..., Comparis
     parser.add_argument("--seconds", type=float, default=30.0, help="of blocks, for each form")
     parser.add_argument("--write", action="store_true", help="into RESULTS.md")
     options = parser.parse_args(arguments)
-    os.environ["NEOFLOW_WITH"] = "mapping"  # of the processes that are started
     roofs, only = measure_machine(), [OURS.name, *NAMES]
     found = {
         form: measure(MODEL, options.batch, roofs, None, options.seconds, 0.3, only, say, peer)

@@ -1,7 +1,7 @@
 """The language model of `ptb_lstm` as its equations stand: one product and one operator a gate and step, unrolled.
 
 Source: the same function and values as `ptb_lstm`; written so, it is what optimization mapping starts from (Xiao et
-al.): `NEOFLOW_WITH=mapping` finds layers x steps of one cell in it.
+al.): the stage `mapping` finds layers x steps of one cell in it.
 """
 
 import sys

@@ -57,7 +57,3 @@ def main() -> None:
     except KeyboardInterrupt:
         print("neoflow: interrupted", file=sys.stderr)
         sys.exit(130)
-
-
-if __name__ == "__main__":
-    main()

@@ -18,7 +18,7 @@ class Config:
     NEOFLOW_TRACEBACK: `full` leaves the frames of neoflow in tracebacks (default: short).
     NEOFLOW_CUDA_COMPILER: `nvrtc` or `nvcc` (default: the first of them that is installed).
     NEOFLOW_WITHOUT: transformations that are left out, by the names of `rewriting.OPTIONAL`, with commas between them.
-    NEOFLOW_WITH: transformations that are done only where they are asked for, `rewriting.ASKED`, with commas likewise.
+    NEOFLOW_WITH: transformations that are done where they are asked for alone, `rewriting.ASKED`, with commas likewise.
     """
 
     cache_dir: Path

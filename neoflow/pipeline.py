@@ -22,7 +22,7 @@ from neoflow.devices import device, parameter_store
 from neoflow.errors import CodegenError, ConfigError, NeoflowError, RuntimeFault
 from neoflow.expr.recurrence import runs_of
 from neoflow.expr.tensor import Parameter, Placeholder, Tensor, topological
-from neoflow.graph import MIXED, TF32, Graph, make_graph
+from neoflow.graph import MIXED, TF32, Graph, Packed, make_graph
 from neoflow.kernel import Kernel
 from neoflow.loops import Schedule, problem_of
 from neoflow.loops.gpu.estimate import estimate
@@ -230,9 +230,11 @@ def _compiled(
     memory: int | None = None,
     given: Mapping[str, Schedule] | None = None,
     optimizer: Optimizer | None = None,
+    lives: bool = True,
 ) -> Compiled:
     """begun: when the seconds of the limits did (`time.monotonic`). memory: bytes that there are. given: schedules
-    of subgraphs, by digest. With either of them nothing is prepared: every call runs all kernels."""
+    of subgraphs, by digest. With either of them nothing is prepared: every call runs all kernels. lives: whether
+    parameters may live packed; with schedules that are given none does."""
     trace, settings = Trace(), config.load()
     written = trace.run(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
@@ -252,7 +254,8 @@ def _compiled(
         )
         find = partial(segmented, source, memory, machine, settings, divide)
         source = trace.run(SEGMENTS, find, lambda s: s.summary, str, f"{len(source.nodes)} computes").graph
-    graph, parts = divided(source, trace, machine, precision, choosing, may_last, optimizer)
+    may_live = None if given is not None or not lives else tuning.unmeasured(machine, settings.cache_dir)
+    graph, parts = divided(source, trace, machine, precision, choosing, may_last, optimizer, may_live)
     if limits is not None and limits.seconds is not None:
         limits = replace(limits, seconds=max(tuning.LEAST, limits.seconds - (time.monotonic() - begun)))
     calls, in_place = trace.run(
@@ -311,9 +314,9 @@ def _compiled(
 
 
 def _whole(c: Compiled) -> Compiled:
-    """The same program with all its kernels run at every call, by the schedules they have: who has an instance of it in
-    C may write its parameters at any time."""
-    if not c.plan.prepared:
+    """The same program with all its kernels run at every call, by the schedules they have, on parameters as users know
+    them: who has an instance of it in C may read and write these at any time."""
+    if not c.plan.prepared and not _lives_packed(c):
         return c
     schedules = {k.subgraph.digest: k.schedule for k in c.kernels}
     g = c.written
@@ -363,7 +366,20 @@ def bind(compiled: Compiled) -> Function:
     if any(not m.library for m in compiled.modules):
         raise CodegenError(codegen.missing(compiled.target) or "the kernels were not compiled")
     loaded = load(compiled.kernels, compiled.modules, place, config.load())
-    return Function(compiled, loaded, parameter_store(), place, compiled.target.threads)
+    otherwise = partial(_plainly, compiled) if _lives_packed(compiled) else None
+    return Function(compiled, loaded, parameter_store(), place, compiled.target.threads, otherwise)
+
+
+def _lives_packed(c: Compiled) -> bool:
+    return any(isinstance(p, Packed) for p in c.graph.parameters)
+
+
+def _plainly(c: Compiled) -> Function:
+    """The same program with all parameters as users know them: it shares these with others at every other call."""
+    g = c.written
+    updates: dict[Tensor, Tensor] = dict(g.updates)
+    asked = (g.outputs, g.inputs, updates, c.target, c.precision)
+    return bind(_compiled(*asked, None, None, time.monotonic(), optimizer=c.optimizer, lives=False))
 
 
 def adopt(function: Function, schedules: Mapping[str, Schedule]) -> int:

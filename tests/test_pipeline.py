@@ -273,6 +273,7 @@ def test_explain_prints_every_stage(tmp_path, monkeypatch):
         "chain",
         "move",
         "sums",
+        "packed",
         "layouts",
         "partition",
         "order",

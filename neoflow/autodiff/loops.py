@@ -4,7 +4,8 @@
                                        dw = sum[t](dw[t])
 
 Its steps read what the forward ones had: what is carried, sums and inner runs are kept of each, what follows from these
-element by element is computed again. Of a sum that leads to one thing alone, h = tanh(x @ w), that is kept instead.
+element by element is computed again, and what would be huge of all steps (`Recurrence.is_huge`). Of a sum that leads to
+one thing alone, h = tanh(x @ w), that is kept instead.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _like(t: Tensor) -> Placeholder:
 
 def _is_kept(t: Tensor, r: Recurrence) -> bool:
     """Whether the backward steps read it as it was, and do not compute it again."""
-    is_sum = isinstance(t, Compute) and t.definition.has_reduction
+    is_sum = isinstance(t, Compute) and t.definition.has_reduction and not r.is_huge(t)
     return is_sum or isinstance(t, Looped) or any(t is then for then in r.then if t.inputs)
 
 
@@ -104,7 +105,7 @@ def _last_of_each(roots: Sequence[Tensor], forward: Collection[Tensor], r: Recur
         for t in kept:
             if t not in free and len(found := readers.get(t, set())) == 1:
                 (only,) = found
-                if only in forward and only not in roots and only.nbytes <= t.nbytes:
+                if only in forward and only not in roots and only.nbytes <= t.nbytes and not r.is_huge(only):
                     better[t] = only
         if not better:
             return kept

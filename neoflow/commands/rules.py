@@ -93,6 +93,7 @@ def generate(
     folder: Annotated[
         Path | None, typer.Option("--folder", metavar="FOLDER", help="Where work is kept, to go on if it is stopped.")
     ] = None,
+    processes: Annotated[int, typer.Option(min=1, help="That work side by side.")] = 2,
     as_json: AsJson = False,
 ) -> None:
     """Generate rules: of all graphs of a few operators those that are equal, proved. Without a file the operators are
@@ -105,7 +106,9 @@ def generate(
         if name not in alphabet.names:
             raise ConfigError(f"there is no operator {name}; there are {', '.join(alphabet.names)}")
     begun = time.process_time()
-    found = generate(alphabet.only(names) if names else alphabet, count, seconds, seed, folder=folder)
+    found = generate(
+        alphabet.only(names) if names else alphabet, count, seconds, seed, folder=folder, processes=processes
+    )
     output.write_text(rules_of(found.rules).to_text(), encoding="utf-8")
     if as_json:
         used = {

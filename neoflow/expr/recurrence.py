@@ -17,8 +17,11 @@ from functools import cached_property
 
 from neoflow.errors import Location
 from neoflow.expr.ir import Node, intern
-from neoflow.expr.tensor import Placeholder, Tensor, structural_hash
+from neoflow.expr.tensor import Placeholder, Tensor, structural_hash, topological
 
+LARGE, MANY = 1 << 25, 4
+"""Bytes of all steps, and times the bytes that it is computed of, from which a tensor of a body is not to be had of all
+steps at once: it is what was written step by step so that it need not be, as the scores of attention."""
 ONCE = "computed once"
 """What is remembered about a tensor that no step may compute: a layer that drops elements or keeps statistics."""
 
@@ -54,6 +57,14 @@ class Recurrence:
         """SHA-256 of the body with one of its tensors, whatever the names."""
         way = f"{self.steps} {self.is_reversed} {len(self.carried)} {len(self.slices)}"
         return f"{way} {structural_hash([*self.then, of], self.placeholders)}"
+
+    def is_huge(self, t: Tensor) -> bool:
+        """Whether a tensor of the body would take too much memory of all steps, see `LARGE`."""
+        if self.steps * t.nbytes <= LARGE or not t.inputs:
+            return False
+        moving = {*self.carried, *self.slices}
+        leaves = (i for i in topological([t]) if not i.inputs)
+        return self.steps * t.nbytes > MANY * sum(i.nbytes * (self.steps if i in moving else 1) for i in leaves)
 
     def shape_of(self, p: Placeholder) -> tuple[int, ...]:
         """Of the input of a run that is behind a placeholder."""

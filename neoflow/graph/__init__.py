@@ -17,6 +17,7 @@ from neoflow.graph.engine import Limits, Pass, go_on, run
 from neoflow.graph.facts import contiguous_offset, is_contraction, is_move, own_indices, points, reads_at_own_point
 from neoflow.graph.graph import Graph, make_graph, same_graph
 from neoflow.graph.known import Known, evaluate_constants
+from neoflow.graph.laid import Packed, lay, plain
 from neoflow.graph.long import LONGEST, operations
 from neoflow.graph.packing import FEW, Layout, Operand, PackShared, Wish, block_axis, operands, pack_shared
 from neoflow.graph.padding import factors
@@ -44,6 +45,7 @@ __all__ = [
     "Mixed",
     "Operand",
     "PackShared",
+    "Packed",
     "Pass",
     "Piece",
     "Rewrite",
@@ -58,6 +60,7 @@ __all__ = [
     "go_on",
     "is_contraction",
     "is_move",
+    "lay",
     "make_graph",
     "mix",
     "operands",
@@ -66,6 +69,7 @@ __all__ = [
     "own_indices",
     "pack_shared",
     "pieces",
+    "plain",
     "points",
     "reads_at_own_point",
     "run",

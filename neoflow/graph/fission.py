@@ -6,7 +6,8 @@
     grown     y[t, i, j] = h[t, i] * z[t, j]                ->    the steps, then y of all steps
 
 What is carried and leads to nothing goes. What follows element by element stays where it is: outside it would go
-through memory.
+through memory. So does what of all steps would be large, and many times what it is computed of, as the scores of
+attention in blocks of keys: who wrote it step by step did not want it whole.
 """
 
 from __future__ import annotations
@@ -107,6 +108,8 @@ class _Split:
         is_worth = any(_is_sum(t) for t in private) or _grows(of, edges)
         if not is_worth or any(isinstance(t, Looped) for t in private) or any(map(self._is_of_rows, edges)):
             return None
+        if any(map(r.is_huge, (*private, *edges))):
+            return None
 
         def instead(t: Tensor) -> Tensor | None:
             if (t in self.going or t in carried or self._is_slice(t)) and t not in fixed:
@@ -150,7 +153,9 @@ class _Split:
         stacks: dict[Tensor, Tensor] = {}
         for t in edges:
             below = topological([t])
-            if t in sliced and t.inputs and any(map(_is_sum, below)) and not any(isinstance(i, Looped) for i in below):
+            is_loop = any(isinstance(i, Looped) for i in below)
+            is_sum = t in sliced and t.inputs and any(map(_is_sum, below))
+            if is_sum and not is_loop and not any(r.is_huge(i) for i in below if i in sliced):
                 early[t] = Placeholder(t.shape, t.dtype, t.name, t.where)
                 stacks[t] = self._all_steps(t, {s: run.by_placeholder[s] for s in r.slices})
                 self.moved.append(f"before: {t.name}{list(t.shape)} of {r.steps} steps")

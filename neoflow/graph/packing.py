@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from neoflow.expr import affine
 from neoflow.expr.close import build
 from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Slot, rewrite
@@ -53,17 +55,48 @@ class Layout:
             return Verdict(False, f"its {extent} elements are not several blocks of {self.width}")
         return Verdict(True, f"{extent // self.width} blocks of {self.width}")
 
+    def shape(self, plain: Sequence[int]) -> tuple[int, ...]:
+        """The shape of a tensor of this shape when it is packed."""
+        blocks = plain[self.dimension] // self.width
+        return (*(plain[d] for d in self.outer), blocks, *(plain[d] for d in self.inner), self.width)
+
+    def plain_shape(self, packed: Sequence[int]) -> tuple[int, ...]:
+        """The shape of a tensor that has this one when it is packed."""
+        found = dict(zip((*self.outer, self.dimension, *self.inner), packed, strict=False))
+        found[self.dimension] *= self.width
+        return tuple(found[d] for d in range(len(found)))
+
+    def points(self, plain: Sequence[int]) -> tuple[Expr, ...]:
+        """The point of the tensor, of this shape, that is at the own point of the packed one."""
+        axes = own_indices(self.shape(plain))
+        at: dict[int, Expr] = dict(zip((*self.outer, self.dimension, *self.inner), axes, strict=False))
+        block: Expr = Apply("mul", (at[self.dimension], affine.integer(self.width)))
+        at[self.dimension] = Apply("add", (block, axes[-1]))
+        return tuple(affine.simplify(at[d]) for d in range(len(plain)))
+
     def packed(self, t: Tensor) -> Compute:
         """The tensor in this order."""
-        blocks = t.shape[self.dimension] // self.width
-        dims = (*self.outer, None, *self.inner)
-        shape = (*(blocks if d is None else t.shape[d] for d in dims), self.width)
-        axes = own_indices(shape)
-        at: dict[int, Expr] = {d: axes[n] for n, d in enumerate(dims) if d is not None}
-        block: Expr = Apply("mul", (axes[len(self.outer)], affine.integer(self.width)))
-        at[self.dimension] = Apply("add", (block, axes[-1]))
-        indices = tuple(affine.simplify(at[d]) for d in range(len(t.shape)))
-        return build(shape, Read(Slot(0, t.shape, t.dtype), indices), (t,), f"{t.name}_packed")
+        read = Read(Slot(0, t.shape, t.dtype), self.points(t.shape))
+        return build(self.shape(t.shape), read, (t,), f"{t.name}_packed")
+
+    def pack(self, plain: np.ndarray) -> np.ndarray:
+        """An array in this order: a view of it."""
+        extent = plain.shape[self.dimension]
+        blocks = (extent // self.width, self.width)
+        split = plain.reshape(*plain.shape[: self.dimension], *blocks, *plain.shape[self.dimension + 1 :])
+        return split.transpose(self._order())
+
+    def unpack(self, packed: np.ndarray) -> np.ndarray:
+        """The array of which this is `pack`."""
+        split = packed.transpose(np.argsort(self._order()))
+        d = self.dimension
+        return split.reshape(*split.shape[:d], split.shape[d] * self.width, *split.shape[d + 2 :])
+
+    def _order(self) -> tuple[int, ...]:
+        """The dimensions of the tensor, this one's blocks and places apart, in the order in which they lie."""
+        d = self.dimension
+        apart = [n + (n > d) for n in (*self.outer, d, *self.inner)]
+        return (*apart, d + 1)
 
     def indices(self, plain: Sequence[Expr]) -> tuple[Expr, ...]:
         """Where the element lies that is at `plain` in the tensor."""

@@ -6,11 +6,7 @@ two steps and leads to itself may be a recurrence; whether it is one, `steps` sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-
-import numpy as np
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from neoflow.expr.tensor import Compute, Parameter, Placeholder, Tensor
 from neoflow.mapping.columns import Column, kind, row_of
@@ -45,6 +41,11 @@ def colours(order: Sequence[Tensor], rounds: int, tells_inputs: bool) -> dict[Te
     return found
 
 
+def may_recur(order: Sequence[Tensor]) -> bool:
+    """Whether a graph may have a recurrence: told by less than chains are, in a fraction of the time."""
+    return len(order) >= LEAST and bool(Chains(order, _COARSE, False).loops())
+
+
 class Chains:
     """Of a graph."""
 
@@ -58,23 +59,22 @@ class Chains:
 
     def __iter__(self) -> Iterator[Column]:
         """Candidates, those that others follow from first, a few for each recurrence."""
+        tried: dict[int, int] = {}
+        for c, part in self.loops().items():
+            if tried.setdefault(part, 0) < _TRIES:
+                tried[part] += 1
+                yield from _split(self.order, self.number, self.classes[c])
+
+    def loops(self) -> dict[int, int]:
+        """The classes that lead to themselves, by which they do so with others: what a recurrence may be of."""
         colour = self.colour
         often = [c for c, members in self.classes.items() if len(members) >= LEAST - 1]
         place = {c: k for k, c in enumerate(often)}
         pairs = ((place.get(colour[i]), place.get(colour[t])) for t in self.order for i in t.inputs)
-        edges = sorted({(a, b) for a, b in pairs if a is not None and b is not None})
-        if not edges:
-            return
-        ends = np.array(edges).T
-        matrix = coo_matrix((np.ones(len(edges)), (ends[0], ends[1])), shape=(len(place), len(place)))
-        _, part = connected_components(matrix, connection="strong")
-        loops = {int(part[a]) for a, b in edges if part[a] == part[b]}
-        tried: dict[int, int] = {}
-        for c in place:
-            own = int(part[place[c]])
-            if own in loops and tried.setdefault(own, 0) < _TRIES:
-                tried[own] += 1
-                yield from _split(self.order, self.number, self.classes[c])
+        edges = {(a, b) for a, b in pairs if a is not None and b is not None}
+        part = _parts(len(place), edges)
+        loops = {part[a] for a, b in edges if part[a] == part[b]}
+        return {c: part[k] for c, k in place.items() if part[k] in loops}
 
     def of(self, t: Tensor) -> Column | None:
         """The chain that a tensor is in."""
@@ -100,6 +100,37 @@ class Chains:
                         return
 
 
+def _parts(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
+    """Equal numbers for nodes that lead to each other. Source: Kosaraju's algorithm, see Sharir, 1981."""
+    ahead, back = ([list[int]() for _ in range(count)] for _ in range(2))
+    for a, b in edges:
+        ahead[a].append(b)
+        back[b].append(a)
+    ended = [n for _, n in _walked(range(count), ahead)]
+    part = [0] * count
+    for first, n in _walked(reversed(ended), back):
+        part[n] = first
+    return part
+
+
+def _walked(starts: Iterable[int], after: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """(where the walk began, node), depth first, each node once, after all that it leads to."""
+    found, seen = list[tuple[int, int]](), set[int]()
+    for first in starts:
+        stack = [(first, iter(after[first]))] if first not in seen else []
+        seen.add(first)
+        while stack:
+            n = next((n for n in stack[-1][1] if n not in seen), None)
+            if n is None:
+                found.append((first, stack.pop()[0]))
+            else:
+                seen.add(n)
+                stack.append((n, iter(after[n])))
+    return found
+
+
+_COARSE = 2
+"""How far back tensors are told by what they follow from where it is asked whether there is a recurrence at all."""
 _NEXT = 4
 """Tensors that are tried as the next of a chain."""
 _TRIES = 6

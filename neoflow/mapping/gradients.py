@@ -57,8 +57,9 @@ def apart(graph: Graph) -> Apart:
 
     roots = replaced(graph.roots, instead)
     while left := [p for p, stand in known.items() if stand not in sources]:
-        for p in left:
-            sources[known[p]] = replaced([p.y, p.cotangent], instead)
+        needed = dict.fromkeys(t for p in left for t in (p.y, p.cotangent))
+        new = dict(zip(needed, replaced(list(needed), instead), strict=True))  # in one go: most are of one loss
+        sources.update((known[p], [new[p.y], new[p.cotangent]]) for p in left)
     made = sorted(stands, key=lambda t: t.uid)  # what a gradient needs was there before it
     order = dict.fromkeys(stands[t] for t in made)
     of = {stand: p.wrt for p, stand in known.items()}

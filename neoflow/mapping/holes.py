@@ -40,9 +40,11 @@ class Hole:
         return {"": of_floats, "?": "bool"}.get(self.kind, "int64")
 
     def draw(self, rng: np.random.Generator, sizes: Mapping[str, int], of_floats: str) -> np.ndarray:
-        """Values of its kind."""
+        """Values of its kind. Booleans are true somewhere in each row: of a row in which nothing is there, no softmax
+        has a meaning, 0 / 0."""
         if self.kind == "?":
-            return rng.random(self.shape(sizes)) < 0.7
+            chances = rng.random(self.shape(sizes))
+            return (chances < 0.7) | (chances == chances.min(axis=-1, keepdims=True))
         if self.kind:
             return rng.integers(0, sizes[self.kind], self.shape(sizes))
         return rng.standard_normal(self.shape(sizes)).astype(of_floats)

@@ -9,34 +9,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from neoflow.expr.recurrence import Last, Looped, Run, Stacked, runs_of
+from neoflow.expr.ir import Reduce
+from neoflow.expr.memo import remembered
+from neoflow.expr.recurrence import Last, Looped, Recurrence, Run, Stacked, runs_of
 from neoflow.expr.replace import replaced
 from neoflow.expr.scan import scan
-from neoflow.expr.tensor import Tensor, topological
-from neoflow.mapping.pattern import Filled, Pattern
+from neoflow.expr.tensor import Compute, Definition, Tensor, topological
+from neoflow.mapping.catalogue import CATALOGUE
+from neoflow.mapping.cell import Filled, Pattern
+from neoflow.mapping.unify import Looked, is_product
 from neoflow.verdict import Verdict
 
 
 @dataclass(frozen=True)
 class Implemented:
-    """Roots after it, and what became of each cell that was found."""
+    """Roots after it, what became of each cell that was found, and how many of these are better for it: they multiply
+    less often, or are as a user wants them."""
 
     roots: list[Tensor]
     verdicts: tuple[Verdict, ...]
+    better: int
 
 
-def implemented(roots: Sequence[Tensor], patterns: Sequence[Pattern]) -> Implemented:
+def implemented(roots: Sequence[Tensor], patterns: Sequence[Pattern], looked: Looked | None = None) -> Implemented:
     """The roots with the implementations of all cells that are known."""
     found, verdicts = list(roots), list[Verdict]()
     done: set[object] = set()
+    better = 0
     while True:
         order = topological(found)
         run = next((r for r in runs_of(order) if r.recurrence not in done), None)
         if run is None:
-            return Implemented(found, tuple(verdicts))
+            return Implemented(found, tuple(verdicts), better)
         done.add(run.recurrence)
         for pattern in patterns:
-            bound = pattern.found_in(run.recurrence)
+            bound = pattern.found_in(run.recurrence, looked)
             if bound is not None and pattern.op_type is pattern.cell:
                 verdicts.append(Verdict(True, f"{pattern.name}: it is its own implementation"))
                 break
@@ -46,8 +53,21 @@ def implemented(roots: Sequence[Tensor], patterns: Sequence[Pattern]) -> Impleme
                 verdicts.append(edit if isinstance(edit, Verdict) else Verdict(True, f"{pattern.name}: implemented"))
                 if not isinstance(edit, Verdict):
                     found = replaced(found, edit.get)
-                    done |= {t.run.recurrence for t in edit.values() if isinstance(t, Looped)}
+                    made = {t.run.recurrence for t in edit.values() if isinstance(t, Looped)}
+                    is_own = not any(pattern is p for p in CATALOGUE)
+                    better += is_own or sum(map(products, made)) < products(run.recurrence)
+                    done |= made
                 break
+
+
+def products(r: Recurrence) -> int:
+    """How many tensors of a step are sums of products."""
+    return sum(isinstance(t, Compute) and is_sum_of_products(t.definition) for t in topological(r.then))
+
+
+@remembered
+def is_sum_of_products(definition: Definition) -> bool:
+    return any(isinstance(e, Reduce) and e.op == "sum" and is_product(e.body) for e in definition.nodes)
 
 
 def _edit(run: Run, wanted: Sequence[Looped], pattern: Pattern, bound: Filled) -> dict[Tensor, Tensor] | Verdict:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from neoflow.errors import GraphError, shown
 from neoflow.mapping.catalogue import CATALOGUE
-from neoflow.mapping.pattern import Cell, Pattern
+from neoflow.mapping.cell import Cell, Pattern
 
 _OWN: dict[str, Pattern] = {}
 
@@ -20,8 +20,8 @@ def pattern(
     attributes: Mapping[str, float] | None = None,
     forms: Sequence[Cell] = (),
 ) -> Pattern:
-    """A pattern that `NEOFLOW_WITH=mapping` looks for from now on, before the others; of a name that is taken, the new
-    one counts.
+    """A pattern that is looked for from now on, before the others, in what is compiled: cells of recurrences always,
+    others with `NEOFLOW_WITH=mapping`. Of a name that is taken, the new one counts.
 
     holes: by name what may be there, a letter for each extent: "BH"; "B4H" for a multiple, "N<K" for integers below
     K, "ST?" for booleans. cell: the equations, a function of tensors of these names that returns a tuple of tensors;

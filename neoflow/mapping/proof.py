@@ -7,15 +7,29 @@ can be read off it: at H = 13 the number 26 is 2 H.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from neoflow.errors import GraphError
 from neoflow.expr.tensor import Compute, Tensor, topological
-from neoflow.superopt import Application, Form, Proof, Statement, Term, Variable, family, form, name, prove
+from neoflow.superopt import (
+    Application,
+    Form,
+    Proof,
+    Statement,
+    Term,
+    Variable,
+    family_with_conditions,
+    form,
+    name,
+    prove,
+)
+from neoflow.superopt.body import Body, Call, Choose, Count, Number, Over
 from neoflow.verdict import Verdict
 
-PRIMES = (101, 211, 307, 401, 503, 601, 701, 809)
-"""Far enough from each other that no small multiple of one is near a sum of others."""
+COUNTED = "count_"
+"""Begins the names of extents that a mean divides by."""
 MOST = 8
 """The largest multiple of a letter that a number may be."""
 
@@ -48,10 +62,31 @@ def _term(root: Tensor, known: dict[Tensor, Term], letters: Mapping[str, int]) -
             continue
         if not isinstance(t, Compute):
             raise GraphError(f"{t.name} is no expression of what is in the holes")
-        own, values = family(t.definition)
-        sizes = tuple((s, _form(values[s], letters)) for s in own.symbols)
+        own, values = family_with_conditions(t.definition)
+        new_body = _counted(own.body, letters)
+        own = own if new_body == own.body else replace(own, body=new_body)
+        sizes = tuple((s, _form(values[s], letters) if s in values else name(s[len(COUNTED) :])) for s in own.symbols)
         new[t] = Application(own, sizes, tuple(new[i] for i in t.inputs))
     return new[root]
+
+
+def _counted(b: Body, letters: Mapping[str, int]) -> Body:
+    """A body in which one over a product of extents is that at every size: what a mean divides by, elsewhere summed."""
+    match b:
+        case Number():
+            for count in range(1, len(letters) + 1):
+                for chosen in itertools.combinations(letters, count):
+                    points = math.prod(letters[n] for n in chosen)
+                    for power in (1, -1):
+                        if b.value == float(points) ** power:
+                            return Count(tuple(name(COUNTED + n) for n in chosen), power)
+        case Call():
+            return replace(b, args=tuple(_counted(a, letters) for a in b.args))
+        case Choose():
+            return replace(b, then=_counted(b.then, letters), other=_counted(b.other, letters))
+        case Over():
+            return replace(b, body=_counted(b.body, letters))
+    return b
 
 
 def _form(value: int, letters: Mapping[str, int]) -> Form:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isclose
 
 from neoflow.expr import affine
@@ -28,8 +28,6 @@ Goal = tuple[Expr, Expr, float]
 
 _FIRST = -(1 << 60)
 """Numbers of axes that nobody else has."""
-Shape = tuple[object, ...]
-"""An operation, and what it must be of."""
 
 SUMS, PRODUCTS = frozenset(("add", "sub")), frozenset(("mul", "div", "neg", "rsqrt"))
 COMMUTE = frozenset(("maximum", "minimum", "and", "or", "eq", "ne"))
@@ -46,15 +44,22 @@ class Product:
     under: tuple[Expr, ...]
 
 
-class Unifier:
-    """Of a pattern's holes. attributes: those that are numbers. opened: what reads of tensors are, of several together
-    that look at the same ones."""
+@dataclass
+class Looked:
+    """What several unifiers know together that look at the same tensors. opened: what reads of them are. outsides: see
+    `outside`. goals: how many there were, the work of it all."""
 
-    def __init__(
-        self, holes: Sequence[Tensor], attributes: Sequence[Tensor] = (), opened: dict[Expr, Expr] | None = None
-    ):
+    opened: dict[Expr, Expr] = field(default_factory=dict)
+    outsides: dict[object, object] = field(default_factory=dict)
+    goals: int = 0
+
+
+class Unifier:
+    """Of a pattern's holes. attributes: those that are numbers. looked: what is known of a graph."""
+
+    def __init__(self, holes: Sequence[Tensor], attributes: Sequence[Tensor] = (), looked: Looked | None = None):
         self.holes, self.attributes = frozenset(holes), frozenset(attributes)
-        self.opened: dict[Expr, Expr] = {} if opened is None else opened
+        self.looked = Looked() if looked is None else looked
         self.count = 0
 
     def all_equal(self, pairs: Sequence[tuple[Tensor, Tensor]], bound: Bound) -> Iterator[Bound]:
@@ -71,6 +76,7 @@ class Unifier:
             yield bound
             return
         self.count += 1
+        self.looked.goals += 1
         if self.count > MOST_GOALS:
             return
         (p, b, ratio), *rest = goals
@@ -138,7 +144,7 @@ class Unifier:
             for found in self.forms(other, False, len(terms)):
                 yield from ((g, bound) for g in self.paired(terms, found, ratio, bound))
             return
-        if _is_product(head) or _is_product(other) or ratio != 1.0:
+        if is_product(head) or is_product(other) or ratio != 1.0:
             yield from self.products(head, other, ratio, bound)
             return
         yield from ((g, bound) for g in self.alike(head, other))
@@ -184,14 +190,14 @@ class Unifier:
 
     def forms(self, e: Expr, is_whole: bool, most: int = 0) -> Iterator[list[tuple[float, Expr]]]:
         """The terms of a sum: those it has as it is written, then those of its terms. is_whole: the last ones alone."""
-        first = _terms(e)
+        first = terms_of(e)
         waiting, count = [first], 0
         seen = {tuple((s, t.uid) for s, t in first)}
         while waiting and count < MOST_FORMS:
             terms = waiting.pop(0)
             count += 1
             opened = [
-                [*terms[:n], *((s * k, u) for k, u in _terms(inner)), *terms[n + 1 :]]
+                [*terms[:n], *((s * k, u) for k, u in terms_of(inner)), *terms[n + 1 :]]
                 for n, (s, t) in enumerate(terms)
                 if isinstance(inner := self.head(t), Apply) and inner.fn in SUMS and inner is not t
             ]
@@ -303,7 +309,7 @@ class Unifier:
 
     def scaled(self, e: Reduce) -> tuple[float, Expr] | None:
         """A number and the sum that it is a factor of, where there is one."""
-        inner = self.product(e.body) if _is_product(self.head(e.body)) else None
+        inner = self.product(e.body) if is_product(self.head(e.body)) else None
         if inner is None or inner.factor in (0.0, 1.0):
             return None
         parts = [*inner.over] or [Const(1.0, e.dtype)]
@@ -327,29 +333,13 @@ class Unifier:
         if p.dtype != b.dtype:
             return False
         p, b = self.head(p), self.head(b)
-        if isinstance(p, Read) or _is_product(p) or _is_product(b):
+        if isinstance(p, Read) or is_product(p) or is_product(b):
             return True
         if type(p) is not type(b):
             return False
         if isinstance(p, Apply) and isinstance(b, Apply):
             return p.fn == b.fn or {p.fn, b.fn} <= SUMS
         return not isinstance(p, Reduce) or (isinstance(b, Reduce) and p.op == b.op)
-
-    def shape_of(self, e: Expr, depth: int) -> Shape:
-        """The outermost operations of an expression, so many of them deep: nothing of a hole."""
-        head = self.head(e)
-        if isinstance(head, Read) and (head.source in self.holes or head.source in self.attributes):
-            return ("any", frozenset())
-        if isinstance(head, Apply) and head.fn in SUMS:
-            return ("terms", frozenset())
-        if isinstance(head, Const) or _is_product(head):
-            found = self.product(head)
-            over, under = ([self.shape_of(t, depth - 1) for t in part] for part in (found.over, found.under))
-            parts = [("over", *s) for s in over] + [("under", *s) for s in under] if depth else []
-            return ("product", frozenset(s for s in parts if s[1] != "any"))
-        if isinstance(head, Reduce):
-            return (head.op, frozenset([self.shape_of(head.body, depth - 1)] if depth else []))
-        return (head.fn if isinstance(head, Apply) else type(head).__name__, frozenset())
 
     def head(self, e: Expr) -> Expr:
         """An expression that is no read of what is computed."""
@@ -359,9 +349,10 @@ class Unifier:
                 return Const(t.value.item(), t.dtype)
             if not isinstance(t, Compute) or isinstance(t.definition.body, Scatter):
                 return e
-            if e not in self.opened:
-                self.opened[e] = _opened(t, e.indices)
-            e = self.opened[e]
+            opened = self.looked.opened
+            if e not in opened:
+                opened[e] = _opened(t, e.indices)
+            e = opened[e]
         return e
 
 
@@ -409,22 +400,11 @@ def whole(t: Tensor) -> Read:
     return Read(t, tuple(Axis(_FIRST - d, n, f"i{d}") for d, n in enumerate(t.shape)))
 
 
-def may_be(wanted: Shape, found: Shape) -> bool:
-    """Whether something of one shape may be found in another."""
-    (kind, parts), (other, others) = wanted[-2:], found[-2:]
-    if kind == "any":
-        return True
-    if kind != other or wanted[:-2] != found[:-2]:
-        return False
-    assert isinstance(parts, frozenset) and isinstance(others, frozenset)
-    return all(any(may_be(a, b) for b in others) for a in parts)
-
-
-def _is_product(e: Expr) -> bool:
+def is_product(e: Expr) -> bool:
     return isinstance(e, Apply) and e.fn in PRODUCTS
 
 
-def _terms(e: Expr) -> list[tuple[float, Expr]]:
+def terms_of(e: Expr) -> list[tuple[float, Expr]]:
     """What is added up, with its sign."""
     found: list[tuple[float, Expr]] = []
     stack = [(1.0, e)]

@@ -1,4 +1,5 @@
-"""What stages do only where that is asked for: `optimize=`, and what `NEOFLOW_WITH` names.
+"""What stages do only where that is asked for, or where there is reason to: `optimize=`, what `NEOFLOW_WITH` names, and
+recurrences that are written out.
 
 Imported then: these bring proofs, integer sets and sparse matrices along, a tenth of a second of every first step.
 """
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING
 from neoflow import config
 from neoflow.errors import ConfigError, shown
 from neoflow.graph import Graph
+from neoflow.mapping.chains import may_recur
 from neoflow.partition import RULES, object_for_gpu, object_to, partition
-from neoflow.rewriting.sequence import size_of
+from neoflow.rewriting.sequence import MAPPING, left_out, size_of
 from neoflow.rewriting.times import Lookup, Times
 from neoflow.target import Target
 from neoflow.trace import Trace
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from neoflow.rewriting.optimizing import Optimizer
     from neoflow.superopt import Rule
 
-MAPPING = "mapping"
 ASKED = (MAPPING,)
 """What `NEOFLOW_WITH` may name."""
 
@@ -67,14 +68,16 @@ def optimizer_for(
 
 
 def mapped(graph: Graph, trace: Trace, settings: config.Config, target: Target, precision: str) -> Graph:
-    """The graph with its recurrences in their best form, where that is asked for. Raises `ConfigError`."""
+    """The graph with its recurrences in their best form, where it may have any and nobody left that out; where it is
+    asked for, other patterns too. Raises `ConfigError`."""
     if unknown := sorted(settings.asked.difference(ASKED)):
         raise ConfigError(
             f"NEOFLOW_WITH: there is no transformation {unknown[0]!r} to ask for; there is {', '.join(ASKED)}"
         )
-    if MAPPING not in settings.asked:
+    is_asked_for = MAPPING in settings.asked
+    if MAPPING in left_out() or (not is_asked_for and not may_recur(graph.order)):
         return graph
     from neoflow.rewriting.recurring import chosen
 
-    choosing = partial(chosen, graph, target, precision)
-    return trace.run(MAPPING, choosing, lambda m: m.summary, str, size_of(graph), is_asked_for=True).graph
+    choosing = partial(chosen, graph, target, precision, is_asked_for)
+    return trace.run(MAPPING, choosing, lambda m: m.summary, str, size_of(graph), is_asked_for=is_asked_for).graph

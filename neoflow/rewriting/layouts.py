@@ -21,6 +21,7 @@ from neoflow.expr.tensor import Compute, Definition, Parameter, Tensor
 from neoflow.graph import FEW, Derivation, Graph, Layout, Wish, block_axis, operands, pack_shared
 from neoflow.graph.packing import counterparts, reading
 from neoflow.loops import default_schedule, problem_of
+from neoflow.loops.nest import stride
 from neoflow.loops.problem import NestProblem
 from neoflow.loops.tile import estimated_cycles, pieces, sides
 from neoflow.partition import Partition, Subgraph, carried
@@ -132,7 +133,7 @@ def _lasting(graph: Graph) -> Slots:
 @dataclass(frozen=True)
 class Contracting:
     """A kernel that contracts, and its schedule: what it packs of which input. slot: of the anchor's definition, None
-    where it packs no plain operand along N."""
+    where it packs no plain operand along N. summed: by slot, the dimensions it sums over, in its order."""
 
     definition: Definition
     slot: int | None
@@ -141,6 +142,7 @@ class Contracting:
     width: int
     nbytes: int
     cycles: float
+    summed: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
 
 @remembered
@@ -158,7 +160,20 @@ def contracting(subgraph: Subgraph, target: Target) -> Contracting | None:
         slot, axis = anchor.inputs.index(s.right_read.slot), s.c.n[-1]
     lanes = int(knobs["lanes"])
     cycles = estimated_cycles(problem, target, knobs)
-    return Contracting(anchor.definition, slot, axis, lanes, lanes * int(knobs["vectors"]), nbytes, cycles)
+    summed = []
+    for read in (s.left_read, s.right_read):
+        if read is not None and read.slot in anchor.inputs:
+            number = anchor.inputs.index(read.slot)
+            steps = [stride(read.indices[0], k) for k in s.c.k]
+            summed.append((number, _dimensions(steps, anchor.definition.slots[number].shape)))
+    width = lanes * int(knobs["vectors"])
+    return Contracting(anchor.definition, slot, axis, lanes, width, nbytes, cycles, tuple(summed))
+
+
+def _dimensions(steps: Sequence[int | None], shape: Sequence[int]) -> tuple[int, ...]:
+    """The dimensions of a tensor in which so many elements are a step, in this order, of those that are known."""
+    places = {math.prod(shape[d + 1 :]): d for d, extent in enumerate(shape) if extent > 1}
+    return tuple(dict.fromkeys(places[n] for n in steps if n in places))
 
 
 def packed_bytes(kernels: Sequence[Subgraph], target: Target) -> int:
@@ -184,7 +199,7 @@ def _requests(
     for subgraph in kernels:
         tick()
         kernel = contracting(subgraph, target)
-        asked = None if kernel is None else _in_panels(kernel, target)
+        asked = None if kernel is None else in_panels(kernel, target)
         if asked is None or asked.slot is None or (layout := layout_of(asked)) is None:
             continue
         slot = asked.definition.slots[asked.slot]
@@ -197,7 +212,7 @@ def _requests(
     return tuple(counts.most_common(1)[0][0] for counts in found.values())
 
 
-def _in_panels(kernel: Contracting, target: Target) -> Contracting:
+def in_panels(kernel: Contracting, target: Target) -> Contracting:
     """A kernel as if it packed its largest operand, which it reads in place: packed, a panel is a stretch of memory."""
     definition, reduced = kernel.definition, set(kernel.definition.reduction_axes)
     operand = max(operands(definition), key=lambda o: math.prod(o.shape), default=None)
@@ -209,8 +224,9 @@ def _in_panels(kernel: Contracting, target: Target) -> Contracting:
 
 
 def layout_of(asked: Contracting) -> Layout | None:
-    """The order in which a kernel goes through what it packs along N: in panels, each along K, of as many whole vectors
-    as divide the last axis; where none do, in its own panels, which is refused. None where axes are joined."""
+    """The order in which a kernel goes through what it packs along N: in panels, each along K as it goes along K, of as
+    many whole vectors as divide the last axis; where none do, in its own panels, which is refused. None where axes are
+    joined."""
     operand = next((o for o in operands(asked.definition) if o.slot == asked.slot), None)
     last = None if operand is None else next((d for d, a in enumerate(operand.axes) if a is asked.axis), None)
     if operand is None or last is None:
@@ -219,6 +235,8 @@ def layout_of(asked: Contracting) -> Layout | None:
     others = [d for d in range(len(operand.axes)) if d != last]
     inner = tuple(d for d in others if operand.axes[d] is None or operand.axes[d] in reduced)
     outer = tuple(d for d in others if d not in inner)
+    order = dict(asked.summed).get(operand.slot, ())
+    inner = tuple(sorted(inner, key=lambda d: order.index(d) if d in order else -1))
     for width in range(asked.width, 0, -asked.lanes):
         if (layout := Layout(outer, last, inner, width)).fits(operand.shape).ok:
             return layout

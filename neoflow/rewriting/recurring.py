@@ -19,6 +19,7 @@ from neoflow.tune.roofs import stated
 
 MOST = 2048
 """Computes of a program whose steps may be written out."""
+KEPT = "as it is written: no cell is known that is better, and its steps are few"
 
 
 @dataclass(frozen=True)
@@ -31,17 +32,23 @@ class Chosen:
 
     @property
     def summary(self) -> str:
-        return self.mapped.summary
+        return f"{self.mapped.summary}: left as it is" if self.reason == KEPT else self.mapped.summary
 
     def __str__(self) -> str:
         return f"{self.mapped}\n{self.reason}" if self.reason else str(self.mapped)
 
 
-def chosen(graph: Graph, target: Target, precision: str) -> Chosen:
-    """The form of a graph that is thought to take less."""
-    found = reroll(graph)
+def chosen(graph: Graph, target: Target, precision: str, is_asked_for: bool = True) -> Chosen:
+    """The form of a graph that is thought to take less.
+
+    Where nobody asked for it, patterns that do not recur are not looked for, and a graph stays as it is where no cell
+    is better than before, unless its steps are so many that they take long to compile.
+    """
+    found = reroll(graph, recurs=not is_asked_for)
     if not found.found:
         return Chosen(found, found.graph, "")
+    if not is_asked_for and not found.better and len(graph.nodes) <= MOST:
+        return Chosen(found, graph, KEPT)
     written = found.written_out(MOST)
     if written is None:
         return Chosen(found, found.graph, f"loops: written out it has more than {MOST} computes")

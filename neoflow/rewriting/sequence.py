@@ -39,6 +39,7 @@ from neoflow.partition import (
 )
 from neoflow.rewriting.blocking import count_of
 from neoflow.rewriting.layouts import lay_out
+from neoflow.rewriting.living import live_packed
 from neoflow.target import Target
 from neoflow.trace import Trace
 from neoflow.tuning import Algorithms
@@ -46,11 +47,13 @@ from neoflow.tuning import Algorithms
 if TYPE_CHECKING:
     from neoflow.rewriting.optimizing import Optimizer
 
-LAYOUTS, PREPARED, OPTIMIZE, SEGMENTS, BLOCKS = "layouts", "prepared", "optimize", "segments", "blocks"
+LAYOUTS, LIVING, PREPARED, OPTIMIZE = "layouts", "packed parameters", "prepared", "optimize"
+MAPPING, SEGMENTS, BLOCKS = "mapping", "segments", "blocks"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
-OPTIONAL = (*OPTIONAL_REWRITES, LAYOUTS, *sorted(RULE_NAMES), PREPARED, STRANDS, SEGMENTS, BLOCKS, ROWS)
-"""What `NEOFLOW_WITHOUT` may name: passes, their rewrites, layouts, rules of fusion, what is prepared, and strands,
-segments, blocks and rows in place of recurrences."""
+RECURRENT = (STRANDS, SEGMENTS, BLOCKS, ROWS)
+OPTIONAL = (MAPPING, *OPTIONAL_REWRITES, LIVING, LAYOUTS, *sorted(RULE_NAMES), PREPARED, *RECURRENT)
+"""What `NEOFLOW_WITHOUT` may name: recurrences found, passes, their rewrites, parameters that live packed, layouts,
+rules of fusion, what is prepared, and strands, segments, blocks and rows in place of recurrences."""
 
 
 def stages(
@@ -61,11 +64,13 @@ def stages(
     algorithms: Callable[[Graph], Algorithms] | None = None,
     may_last: Callable[[Subgraph], bool] | None = None,
     optimizer: Optimizer | None = None,
+    may_live: Callable[[Subgraph], bool] | None = None,
 ) -> tuple[Graph, Partition]:
     """The rewriting stages: from the graph as written to its division into kernels, for a CPU unless said otherwise.
 
     algorithms: chooses what contractions are computed by; None: directly. may_last: which kernels may read parameters
-    that are packed once for all calls, see `layouts.lay_out`. optimizer: finds a faster equal graph.
+    that are packed once for all calls, see `layouts.lay_out`. optimizer: finds a faster equal graph. may_live: which
+    kernels may become others because parameters live packed, see `living`; None: none live so.
     """
     choose = object_to if target is None or target.device == "cpu" else object_for_gpu
     without = left_out()
@@ -75,6 +80,9 @@ def stages(
         graph = trace.run("algorithms", choosing, lambda a: a.summary, str, size_of(graph), is_asked_for=True).graph
     divide = partial(partition, without=without & RULE_NAMES, choose=choose)
     cut: Partition | None = None
+    if target is not None and target.device == "cpu" and LIVING not in without and may_live is not None:
+        living = partial(live_packed, graph, target, divide, may_live)
+        graph = trace.run(LIVING, living, lambda found: found.summary, str, size_of(graph)).graph
     if target is not None and target.device == "cpu" and LAYOUTS not in without:
         laying = partial(lay_out, graph, target, divide, may_last)
         laid = trace.run(LAYOUTS, laying, lambda a: a.summary, str, size_of(graph))
@@ -97,6 +105,7 @@ def divided(
     algorithms: Callable[[Graph], Algorithms] | None,
     may_last: Callable[[Subgraph], bool] | None,
     optimizer: Optimizer | None = None,
+    may_live: Callable[[Subgraph], bool] | None = None,
 ) -> tuple[Graph, Partition]:
     """The rewriting stages of a program, or of each of its parts where there are recurrences: what a body does not
     change may always be packed once."""
@@ -107,7 +116,7 @@ def divided(
         return stages(part, parts[-1], target, precision, algorithms, may, optimizer)
 
     if not runs_of(graph.order):
-        return stages(graph, trace, target, precision, algorithms, may_last, optimizer)
+        return stages(graph, trace, target, precision, algorithms, may_last, optimizer, may_live)
     split = None
     if target.device == "cpu" and STRANDS not in left_out():
         split = partial(strands_of, threads=target.threads, cache_bytes=target.l2_bytes // 2)  # beside its own

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from neoflow.errors import RuntimeFault
-from neoflow.runtime.declared import Declared, Lasting
+from neoflow.runtime.declared import Declared, Lasting, Lying
 from neoflow.runtime.device import Device, Memory
 from neoflow.runtime.exchange import Exchange
 from neoflow.runtime.executor import Executor, Loaded, OutOfRange
@@ -44,7 +44,8 @@ class Bound:
     """What a compiled program and one of a package have in common: a call with arrays.
 
     inputs, parameters: in the order of the plan's. written: parameters that a call updates, by their ids. constants:
-    their memory. exchange: how arrays get to the device, and back.
+    their memory. exchange: how arrays get to the device, and back. lying: the order of each parameter in the program.
+    returns: calls before which some had to come back from another device or order.
     """
 
     def __init__(
@@ -59,12 +60,14 @@ class Bound:
         device: Device,
         threads: int,
         exchange: Callable[[Executor, Sequence[Declared]], Exchange],
+        lying: Sequence[Lying | None] = (),
     ):
         self.threads = threads
         self._inputs, self._parameters = tuple(inputs), tuple(parameters)
         self._store, self._device = store, device
-        self._moves = store.moves
-        memory = [store.memory(p, device) for p in parameters]
+        self._moves, self.returns = store.moves, 0
+        self._lying = tuple(lying) or (None,) * len(self._parameters)
+        memory = [store.memory(p, device, lies) for p, lies in zip(parameters, self._lying, strict=True)]
         updated = [n for n, p in zip(plan.parameters, parameters, strict=True) if id(p) in written]
         self._executor = Executor(plan, kernels, memory, constants, device, threads, updated)
         self._sharing = store.sharing
@@ -122,8 +125,9 @@ class Bound:
             )
         self._is_inside = True
         try:
-            if self._moves != self._store.moves:
-                self._moves = self._store.settle(self._parameters, self._device)
+            if (before := self._store.moves) != self._moves:
+                self._moves = self._store.settle(self._parameters, self._device, self._lying)
+                self.returns += self._moves != before
             prepare()
             if self._use.written:
                 self._store.changed()

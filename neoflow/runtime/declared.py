@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import numpy as np
+
 from neoflow.errors import Location
 
 
@@ -28,3 +30,13 @@ class Lasting(Declared, Protocol):
 
     @property
     def init(self) -> Any: ...
+
+
+class Lying(Protocol):
+    """The order in which a program has a parameter in memory, other than as users know it: hashable, a bijection."""
+
+    def shape(self, plain: tuple[int, ...]) -> tuple[int, ...]: ...
+
+    def pack(self, plain: np.ndarray) -> np.ndarray: ...
+
+    def unpack(self, packed: np.ndarray) -> np.ndarray: ...

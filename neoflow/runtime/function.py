@@ -15,7 +15,7 @@ from neoflow.boundary import publish_methods
 from neoflow.errors import PackageError, RuntimeFault
 from neoflow.expr.interp import find_fault
 from neoflow.expr.tensor import Tensor
-from neoflow.graph import Graph
+from neoflow.graph import Graph, Packed, plain
 from neoflow.runtime.bound import Bound, KernelTime
 from neoflow.runtime.constants import constant_memory, is_there
 from neoflow.runtime.device import Device
@@ -53,6 +53,9 @@ class Compilation(Protocol):
 
 
 T = TypeVar("T")
+RETURNS = 8
+"""How often parameters that a function has packed come back from others, at most every other call, before they stay
+plain for it too: to convert them takes longer than to pack them in its kernels."""
 
 
 class Function(Bound):
@@ -75,9 +78,12 @@ class Function(Bound):
         store: ParameterStore,
         device: Device,
         threads: int,
+        otherwise: Callable[[], Function] | None = None,
     ):
-        graph = compiled.graph
-        self.compiled, self.inputs, self.parameters = compiled, graph.inputs, graph.parameters
+        """otherwise: makes the same function with no parameter packed, of one that has some."""
+        graph, self._otherwise, self._runs_before = compiled.graph, otherwise, 0
+        self.compiled, self.inputs, self.parameters = compiled, graph.inputs, tuple(map(plain, graph.parameters))
+        lying = [p.layout if isinstance(p, Packed) else None for p in graph.parameters]
         if isinstance(device, Cuda):
             parameters = sum(p.nbytes for p in graph.parameters if not store.is_there(p, device))
             constants = sum(c.nbytes for c in graph.constants if not is_there(device, c))
@@ -85,15 +91,29 @@ class Function(Bound):
         super().__init__(
             compiled.plan,
             graph.inputs,
-            graph.parameters,
-            frozenset(id(p) for p, _ in graph.updates),
+            self.parameters,
+            frozenset(id(plain(p)) for p, _ in graph.updates),
             kernels,
             [constant_memory(device, c) for c in graph.constants],
             store,
             device,
             threads,
             partial(OnDevice, device=device) if isinstance(device, Cuda) else OnHost,
+            lying,
         )
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        """Run once. Raises `RuntimeFault` for wrong arrays and for indices that leave their table."""
+        if self._otherwise is not None and self.returns >= RETURNS and 2 * self.returns >= self.runs:
+            plainly, runs = self._otherwise(), self.runs
+            self.__dict__.update(plainly.__dict__)
+            self._runs_before = runs
+        return super().__call__(*arrays)
+
+    @property
+    def runs(self) -> int:
+        """See `Bound.runs`."""
+        return self._runs_before + self._executor.runs
 
     def adopt(self, compiled: Compilation, kernels: Mapping[int, Loaded]) -> None:
         """Run other code for these kernels of the plan, by their numbers, from the next call on; see `pipeline.adopt`.
@@ -121,7 +141,7 @@ class Function(Bound):
         from neoflow.text import html  # imported here: what a package runs is not shown
 
         graph = self.compiled.graph
-        updated = {id(p) for p, _ in graph.updates}
+        updated = {id(plain(p)) for p, _ in graph.updates}
         kinds: list[tuple[str, Tensor]] = [("input", t) for t in self.inputs]
         kinds += [("parameter, updated" if id(p) in updated else "parameter", p) for p in self.parameters]
         kinds += [("output", t) for t in graph.outputs]
@@ -130,12 +150,17 @@ class Function(Bound):
 
     def _located(self, fault: OutOfRange) -> RuntimeFault:
         """A fault of a kernel with the value, its place and the user's line, where NumPy finds them."""
-        numbers, given = (*self.plan.inputs, *self.plan.parameters), (*self.inputs, *self.parameters)
+        numbers = (*self.plan.inputs, *self.plan.parameters)
+        given = (*self.inputs, *self.compiled.graph.parameters)
         feeds: dict[Tensor, np.ndarray] = {}
         for n, t in zip(numbers, given, strict=True):
-            memory, feeds[t] = self._executor.arrays[n], np.empty(t.shape, dt.NUMPY[t.dtype])
+            memory, value = self._executor.arrays[n], np.empty(t.shape, dt.NUMPY[t.dtype])
             if memory is not None:
-                self._executor.device.copy(feeds[t], memory)
+                self._executor.device.copy(value, memory)
+            if isinstance(t, Packed):
+                feeds[t.of] = t.layout.unpack(value)
+            else:
+                feeds[t] = value
         found = find_fault(self.compiled.written.roots, feeds)
         return fault if found is None else RuntimeFault(f"{found.message}; {fault.changed}", found.where)
 
@@ -165,7 +190,7 @@ class Elsewhere(Function):
 
     def __init__(self, compiled: Compilation, reason: str):
         self.compiled, self.reason = compiled, reason
-        self.inputs, self.parameters = compiled.graph.inputs, compiled.graph.parameters
+        self.inputs, self.parameters = compiled.graph.inputs, tuple(map(plain, compiled.graph.parameters))
 
     @property
     def plan(self) -> Plan:

@@ -83,6 +83,11 @@ class Sharing:
             use.locks = _padded(u for u in self._uses if u is use or u.touched & use.written)
             return use.locks
 
+    def alone(self, action: Callable[[], T]) -> T:
+        """`action`, which waits for nobody, while no other thread is in one."""
+        with self._registering:
+            return action()
+
     def read(self, touched: frozenset[int], action: Callable[[], T]) -> T:
         """`action` outside of any function, while nobody writes these parameters."""
         return self._run_outside(lambda u: u.written & touched, action)

@@ -6,25 +6,31 @@ import itertools
 import weakref
 import zlib
 from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import zip_longest
 
 import numpy as np
 
 from neoflow import dtype as dt
 from neoflow.errors import RuntimeFault
 from neoflow.runtime.arrays import array_of, converted
-from neoflow.runtime.declared import Lasting
+from neoflow.runtime.declared import Lasting, Lying
 from neoflow.runtime.device import Device, Memory
 from neoflow.runtime.device.cpu import CPU
 from neoflow.runtime.sharing import Sharing
+
+Place = tuple[Device, Lying | None]
+"""Where a value is, and in which order it lies there: None, as users know it."""
 
 
 class ParameterStore:
     """Memory by parameter, at first from its `init`: an array or a function (shape, generator) -> array.
 
-    A parameter's value is on one device at a time, `device` at first: that of the function which used it last. Its
-    memory on another stays for when it comes back. Values that are got or set here are whole, whatever other threads'
-    functions do (`sharing`). moves: how often a value has gone to another device. changes: how often values have
-    changed; between two equal numbers none has.
+    A parameter's value is at one place at a time: on a device, `device` at first, in an order, plain at first: those of
+    the function which used it last. Its memory on another device stays for when it comes back, that of another order as
+    long as a function knows it. Values that are got or set here
+    are whole and plain, whatever other threads' functions do (`sharing`). moves: how often a value has gone to another
+    place. changes: how often values have changed; between two equal numbers none has.
     """
 
     def __init__(self, device: Device) -> None:
@@ -32,40 +38,61 @@ class ParameterStore:
         self.sharing = Sharing()
         self.moves = self.changes = 0
         self._numbers = itertools.count(1)
-        self._memory: dict[int, dict[int, Memory]] = {}  # by id, since `==` of tensors is an expression; by device's id
-        self._home: dict[int, Device] = {}
+        self._memory: dict[int, dict[_Key, Memory]] = {}  # by id, since `==` of tensors is an expression
+        self._left: weakref.WeakValueDictionary[tuple[int, _Key], Memory] = weakref.WeakValueDictionary()
+        self._home: dict[int, Place] = {}
 
-    def memory(self, p: Lasting, device: Device | None = None) -> Memory:
-        """The live memory of a parameter (not a copy), on this device from now on, the store's own when None."""
+    def memory(self, p: Lasting, device: Device | None = None, lies: Lying | None = None) -> Memory:
+        """The live memory of a parameter (not a copy), on this device in this order from now on; the store's own device
+        when None."""
         self.initialize(p, 0)
-        wanted = self.device if device is None else device
-        if self._home[id(p)] is not wanted:
-            self._move(p, wanted)
-        return self._memory[id(p)][id(wanted)]
+        wanted = (self.device if device is None else device, lies)
+
+        def find() -> Memory:
+            home = self._home[id(p)]
+            if home[0] is not wanted[0] or home[1] != lies:
+                self._move(p, wanted)
+            return self._memory[id(p)][_key(wanted)]
+
+        return self.sharing.alone(find)
 
     def is_there(self, p: Lasting, device: Device) -> bool:
-        """Whether a parameter has memory on a device."""
-        return id(device) in self._memory.get(id(p), ())
+        """Whether a parameter has memory on a device, in plain order."""
+        return _key((device, None)) in self._memory.get(id(p), ())
 
-    def settle(self, parameters: Iterable[Lasting], device: Device) -> int:
-        """Have the values of parameters on a device; what `moves` is then."""
-        for p in parameters:
-            self.memory(p, device)
+    def settle(self, parameters: Iterable[Lasting], device: Device, lying: Sequence[Lying | None] = ()) -> int:
+        """Have the values of parameters on a device, in these orders; what `moves` is then."""
+        for p, lies in zip_longest(parameters, lying):
+            self.memory(p, device, lies)
         return self.moves
 
     def changed(self) -> None:
         """To be called by whoever writes parameters, while nobody reads them."""
         self.changes = next(self._numbers)
 
-    def _move(self, p: Lasting, device: Device) -> None:
-        home, places = self._home[id(p)], self._memory[id(p)]
-        if id(device) not in places:
-            places[id(device)] = device.allocate(p.shape, p.dtype)
+    def _move(self, p: Lasting, wanted: Place) -> None:
+        (home, had), (device, lies), places = self._home[id(p)], wanted, self._memory[id(p)]
+        if (key := _key(wanted)) not in places:
+            left = self._left.get((id(p), key))
+            places[key] = device.allocate(_shape(p, lies), p.dtype) if left is None else left
         home.synchronize()
-        between = home if device.is_host else device
-        between.copy(places[id(device)], places[id(home)])
-        self._home[id(p)] = device
+        if had == lies:
+            between = home if device.is_host else device
+            between.copy(places[key], places[_key((home, had))])
+        else:
+            value = self._plain(p)
+            device.copy(places[key], value if lies is None else np.ascontiguousarray(lies.pack(value)))
+            if home is device and home.is_host:
+                self._left[id(p), _key((home, had))] = places.pop(_key((home, had)))
+        self._home[id(p)] = wanted
         self.moves += 1
+
+    def _plain(self, p: Lasting) -> np.ndarray:
+        """A copy of a value as users know it, once its device is at rest."""
+        device, lies = self._home[id(p)]
+        found = np.empty(_shape(p, lies), dt.NUMPY[p.dtype])
+        device.copy(found, self._memory[id(p)][_key((device, lies))])
+        return found if lies is None else np.ascontiguousarray(lies.unpack(found))
 
     def get(self, p: Lasting) -> np.ndarray:
         """A copy of a parameter's value."""
@@ -76,22 +103,22 @@ class ParameterStore:
         parameters = list(parameters)
         for p in parameters:
             self.initialize(p, 0)
-        values = [np.empty(p.shape, dt.NUMPY[p.dtype]) for p in parameters]
+        values: dict[int, np.ndarray] = {}
 
         def copy() -> None:
             for device, numbers in self._by_home(parameters).items():
                 device.synchronize()
                 for n in numbers:
-                    device.copy(values[n], self._memory[id(parameters[n])][id(device)])
+                    values[n] = self.sharing.alone(partial(self._plain, parameters[n]))
 
         self.sharing.read(frozenset(map(id, parameters)), copy)
-        return values
+        return [values[n] for n in range(len(parameters))]
 
     def _by_home(self, parameters: Sequence[Lasting]) -> dict[Device, list[int]]:
         """The positions of parameters, by the device that their values are on."""
         found: dict[Device, list[int]] = {}
         for n, p in enumerate(parameters):
-            found.setdefault(self._home[id(p)], []).append(n)
+            found.setdefault(self._home[id(p)][0], []).append(n)
         return found
 
     def initialize(self, p: Lasting, seed: int) -> None:
@@ -104,12 +131,14 @@ class ParameterStore:
         memory = self.device.allocate(p.shape, p.dtype)
         self.device.copy(memory, np.broadcast_to(value, p.shape))
         weakref.finalize(p, self._forget, id(p))  # first: an id may be used again
-        self._home.setdefault(id(p), self.device)
-        self._memory.setdefault(id(p), {id(self.device): memory})  # of two threads one's
+        self._home.setdefault(id(p), (self.device, None))
+        self._memory.setdefault(id(p), {_key((self.device, None)): memory})  # of two threads one's
 
     def _forget(self, number: int) -> None:
         self._memory.pop(number, None)
         self._home.pop(number, None)
+        for key in [k for k in list(self._left) if k[0] == number]:
+            self._left.pop(key, None)
 
     def set(self, p: Lasting, value: np.ndarray) -> None:
         """Overwrite a parameter's value. Raises `RuntimeFault` for another shape, or what its dtype cannot hold."""
@@ -131,10 +160,24 @@ class ParameterStore:
                 homes = self._by_home(parameters)
             for device, numbers in homes.items():
                 device.synchronize()
-                memory = [self._memory[id(parameters[n])][id(device)] for n in numbers]
-                device.copy_all(memory, [sources[n] for n in numbers])
+                places = [self._home[id(parameters[n])] for n in numbers]
+                memory = [self._memory[id(parameters[n])][_key(h)] for n, h in zip(numbers, places, strict=True)]
+                lying = zip(numbers, (lies for _, lies in places), strict=True)
+                packed = [sources[n] if x is None else np.ascontiguousarray(x.pack(sources[n])) for n, x in lying]
+                device.copy_all(memory, packed)
 
         self.sharing.write(frozenset(map(id, parameters)), copy)
+
+
+_Key = tuple[int, Lying | None]
+
+
+def _shape(p: Lasting, lies: Lying | None) -> tuple[int, ...]:
+    return p.shape if lies is None else lies.shape(p.shape)
+
+
+def _key(place: Place) -> _Key:
+    return id(place[0]), place[1]
 
 
 STORE = ParameterStore(CPU)

@@ -9,13 +9,13 @@ forms (whole numbers over symbols), places (sets of their values) · body (the g
 concrete (back) · term · sums (inlined), text (of these), agree (compared) · prove, derive (the third tier), hunt ·
 properties, known (rules that follow from them) · rule, read, stored · rewrite, same (x + x) · sites (where rules
 apply), pieces of graphs and how they are split, search · found by themselves: alphabet, prints, graphs, making (of
-one more operator), runs (on disk), levels, candidates, implied, general, generate
+one more operator), runs (on disk), levels, candidates, implied, congruence, pruning, general, generate
 """
 
 from neoflow.superopt.alphabet import Alphabet, alphabet_of, standard_alphabet
 from neoflow.superopt.body import Family
 from neoflow.superopt.derive import derive
-from neoflow.superopt.erase import family
+from neoflow.superopt.erase import family, family_with_conditions
 from neoflow.superopt.forms import Form, form, name
 from neoflow.superopt.generate import Generated, generate
 from neoflow.superopt.hunt import Counterexample, hunt
@@ -55,6 +55,7 @@ __all__ = [
     "apply",
     "derive",
     "family",
+    "family_with_conditions",
     "form",
     "generate",
     "generated",

@@ -18,7 +18,7 @@ from fractions import Fraction
 from neoflow.superopt import places
 from neoflow.superopt.forms import Form, name
 from neoflow.superopt.places import Places, Unknown
-from neoflow.superopt.sums import Applied, Element, Extreme, Factor, Index, Piece, Power, Product, Sum
+from neoflow.superopt.products import Applied, Element, Extreme, Factor, Index, Piece, Power, Product, Sum
 
 MOST_PAIRINGS = 24
 """Of the factors of two products that are tried."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from neoflow.superopt.congruence import Node
 from neoflow.superopt.graphs import Graphs
 from neoflow.superopt.implied import Tree, met, renamed, size
 from neoflow.superopt.levels import Explored
@@ -16,19 +16,21 @@ from neoflow.trace import tick
 
 @dataclass(frozen=True)
 class Candidate:
-    """Two graphs by their trees, the one that was made later first; row: where it is in `Explored.equal`."""
+    """Two graphs by their trees, the one that was made later first; row: where it is in `Explored.equal`; operators:
+    that it has, what it has twice counted once."""
 
     key: str
     source: Tree
     target: Tree
     row: int
+    operators: int
 
     @property
-    def rank(self) -> tuple[int, int, int, int, str]:
+    def rank(self) -> tuple[int, int, int, int, int, str]:
         """Smaller ones are looked at first, of these those without constants and with more variables."""
         both = size(self.source), size(self.target)
         different = len({*met(self.source), *met(self.target)})
-        return max(both), self.key.count("()"), sum(both), -different, self.key
+        return self.operators, max(both), self.key.count("()"), sum(both), -different, self.key
 
     def terms(self, found: Explored) -> tuple[Term, Term]:
         """The side that reads all variables first."""
@@ -38,43 +40,30 @@ class Candidate:
 
 def candidates(found: Explored) -> list[Candidate]:
     """Up to names of variables, in the order in which they are looked at."""
-    trees = _Trees(found.graphs)
+    trees = Trees(found.graphs)
     kept: dict[str, Candidate] = {}
-    for row in _first_variables(found):
+    first = found.graphs.is_first(found.graphs.read_by(found.equal["args"]))
+    for row in np.flatnonzero(first).tolist():
         tick()
-        equal = found.equal[row]
-        source, target = trees.applied(int(equal["typed"]), equal["args"]), trees.of(int(found.same[row]))
+        source, target = trees.pair(found, row)
         key = renamed(source, target)
         if key not in kept:
-            kept[key] = Candidate(key, source, target, int(row))
+            kept[key] = Candidate(key, source, target, row, int(found.operators[row]))
     return sorted(kept.values(), key=lambda c: c.rank)
 
 
-def _first_variables(found: Explored) -> Iterator[int]:
-    """Rows whose graph reads, of variables of one shape, the first few: the others are these in other names."""
-    graphs = found.graphs
-    masks = np.zeros(graphs.levels[-1].end + 1, np.uint64)  # the last one is that of no argument, whose number is -1
-    masks[: len(graphs.alphabet.leaves)] = np.uint64(1) << np.arange(len(graphs.alphabet.leaves), dtype=np.uint64)
-    for level in graphs.levels[1:]:
-        masks[level.begin : level.end] = np.bitwise_or.reduce(masks[level.args], axis=1)
-    mine = np.bitwise_or.reduce(masks[found.equal["args"]], axis=1)
-    good = np.ones(len(mine), bool)
-    shapes: dict[tuple, int] = {}
-    for n, v in enumerate(graphs.alphabet.leaves):
-        before = shapes.get(v.shape)
-        if before is not None:
-            good &= ~((mine & np.uint64(1 << n) != 0) & (mine & np.uint64(1 << before) == 0))
-        shapes[v.shape] = n
-    yield from np.flatnonzero(good).tolist()
-
-
-class _Trees:
+class Trees:
     """Graphs by number as trees."""
 
     def __init__(self, graphs: Graphs):
         self.graphs = graphs
         self._known: dict[int, Tree] = {}
         self._labels: dict[int, str] = {}
+
+    def pair(self, found: Explored, row: int) -> tuple[Tree, Tree]:
+        """What is equal to a graph before it, and that one."""
+        equal = found.equal[row]
+        return self.applied(int(equal["typed"]), equal["args"]), self.of(int(found.same[row]))
 
     def of(self, graph: int) -> Tree:
         if graph not in self._known:
@@ -90,8 +79,15 @@ class _Trees:
         return self._known[graph]
 
     def applied(self, typed: int, args: np.ndarray) -> Tree:
+        return (self.label(typed), *(self.of(a) for a in args.tolist() if a >= 0))
+
+    def label(self, typed: int) -> str:
+        """The name of an operator and the rank of its result."""
         if typed not in self._labels:
             t = self.graphs.typed[typed]
             rank = len(self.graphs.shapes[t.shape])
             self._labels[typed] = f"{self.graphs.alphabet.operators[t.family].name}:{rank}"
-        return (self._labels[typed], *(self.of(int(a)) for a in args if a >= 0))
+        return self._labels[typed]
+
+    def node(self, typed: int, args: np.ndarray) -> Node:
+        return self.label(typed), tuple(a for a in args.tolist() if a >= 0)

@@ -52,10 +52,17 @@ def family(definition: Definition) -> tuple[Family, dict[str, int]]:
     return erased.family, erased.values
 
 
+@remembered
+def family_with_conditions(definition: Definition) -> tuple[Family, dict[str, int]]:
+    """The same, also of what chooses by booleans that it reads: a function of three values like any other."""
+    erased = _Erased(definition, ("bool",))
+    return erased.family, erased.values
+
+
 class _Erased:
-    def __init__(self, definition: Definition):
+    def __init__(self, definition: Definition, also: Sequence[str] = ()):
         self.definition = definition
-        for dtype in (definition.body.dtype, *(s.dtype for s in definition.slots)):
+        for dtype in (definition.body.dtype, *(s.dtype for s in definition.slots if s.dtype not in also)):
             if not dt.is_float(dtype):
                 raise GraphError(f"an operator of {dtype} has no family; rules are about floats")
         if _size(definition) > MOST:

@@ -2,7 +2,8 @@
 
     levels       graphs, bottom up; nothing is made of one that is equal to another: a smaller rule says what follows
     candidates   pairs of equal ones, up to names
-    implied      those that follow from rules before them are left out
+    pruning      those that follow from what holds of fewer operators are left out: a congruence closure
+    implied      and those that follow from rules before them
     general      variables in place of what both sides have, extents that need not be equal
     proved       by three tiers, under the weakest guards; what is not proved is refused
 
@@ -11,7 +12,9 @@ Source: Jia et al., TASO, 2019, sections 2 and 3; there equal shapes are all tha
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import tempfile
 import time
@@ -20,17 +23,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from neoflow.superopt.alphabet import Alphabet, alphabet_of
 from neoflow.superopt.body import Family
 from neoflow.superopt.candidates import Candidate, candidates
 from neoflow.superopt.forms import name
 from neoflow.superopt.general import Pair, generalized, named, shaped_freely, tightened
 from neoflow.superopt.implied import Known, renamed, tree
-from neoflow.superopt.levels import ALL, explored
+from neoflow.superopt.levels import ALL, Explored, explored
 from neoflow.superopt.prove import Proof, Statement, prove, weakest
+from neoflow.superopt.pruning import LEFT, ORDER, Pruner
 from neoflow.superopt.read import read_rules
 from neoflow.superopt.rule import Rule, rules_of
-from neoflow.superopt.runs import Runs
+from neoflow.superopt.runs import Runs, shared
 from neoflow.superopt.sites import swaps
 from neoflow.superopt.stored import proved
 from neoflow.superopt.term import Application, Variable, variables
@@ -40,7 +46,9 @@ MOST = 20_000_000
 """Different graphs, at most."""
 SIZES = 4
 """At which counterexamples are hunted."""
-FORMAT = 1
+AT_ONCE = 64
+"""Candidates that the prover is asked about side by side."""
+FORMAT = 2
 """Of the files of a generation."""
 
 
@@ -48,8 +56,8 @@ FORMAT = 1
 class Generated:
     """rules: proved. graphs: made at all; distinct: by fingerprint; candidates: those that are equal to others.
     Of these are left: renamed, where names of variables do not count; ordered, where the order of arguments does not
-    that an operator does not mind; common, where variables stand for what both sides have; general, which do not follow
-    from smaller ones. refused: not proved. stopped: why it ended."""
+    that an operator does not mind; smaller, that do not follow from what holds of fewer operators; general, with
+    variables for what both sides have, that do not follow from others. refused: not proved. stopped: why it ended."""
 
     rules: tuple[Rule, ...]
     graphs: int
@@ -57,7 +65,7 @@ class Generated:
     candidates: int
     renamed: int
     ordered: int
-    common: int
+    smaller: int
     general: int
     refused: int
     stopped: str
@@ -65,8 +73,9 @@ class Generated:
     def __str__(self) -> str:
         return (
             f"{self.graphs} graphs, {self.distinct} different ones, {self.candidates} pairs, {self.renamed} up to "
-            f"names, {self.ordered} up to the order of arguments, {self.common} without common subgraphs, "
-            f"{self.general} that do not follow from others, {len(self.rules)} proved and {self.refused} refused: "
+            f"names, {self.ordered} up to the order of arguments, {self.smaller} that do not follow from fewer "
+            f"operators, {self.general} without common subgraphs that do not follow from others, "
+            f"{len(self.rules)} proved and {self.refused} refused: "
             f"{self.stopped}"
         )
 
@@ -78,53 +87,56 @@ def generate(
     seed: int = 0,
     most: int = MOST,
     folder: Path | None = None,
+    processes: int = 1,
 ) -> Generated:
     """The rules between graphs of so many operators. seconds: for making graphs, and again for proofs. most: different
-    graphs. folder: where what was made is kept, so that a generation which was interrupted goes on.
+    graphs. folder: where what was made is kept, so that a generation which was interrupted goes on. processes: that
+    make graphs and look at pairs side by side; what is found does not depend on how many.
 
     Raises `ConfigError` where the folder is one of another generation.
     """
     used = alphabet if isinstance(alphabet, Alphabet) else alphabet_of(alphabet)
     if folder is not None:
-        return _generated(used, operators, seconds, seed, most, folder)
+        return _generated(used, operators, seconds, seed, most, folder, processes)
     with tempfile.TemporaryDirectory() as here:
-        return _generated(used, operators, seconds, seed, most, Path(here))
+        return _generated(used, operators, seconds, seed, most, Path(here), processes)
 
 
 def _generated(
-    alphabet: Alphabet, operators: int, seconds: float | None, seed: int, most: int, folder: Path
+    alphabet: Alphabet, operators: int, seconds: float | None, seed: int, most: int, folder: Path, processes: int
 ) -> Generated:
     runs = Runs(folder, f"format {FORMAT}, seed {seed}\n{alphabet}\n")
-    found = explored(alphabet, operators, runs, seconds, seed, most)
+    found = explored(alphabet, operators, runs, seconds, seed, most, processes)
     named = candidates(found)
-    until = None if seconds is None else time.monotonic() + seconds
-    pruner = _Pruner(alphabet, seed, folder)
-    stopped = found.stopped
-    for n, candidate in enumerate(named):
-        tick()
-        if until is not None and time.monotonic() > until:
-            left = f"{len(named) - n} pairs were not looked at, as the time is up"
-            stopped = left if stopped == ALL else f"{stopped}; {left}"
+    until = math.inf if seconds is None else time.monotonic() + seconds
+    judge = _Judge(alphabet, found, seed, folder)
+    stopped, left = found.stopped, len(named)
+    for count, some in itertools.groupby(named, lambda c: c.operators):
+        these = list(some)
+        seen = judge.judge(count, these, runs, processes, until)
+        left -= seen
+        if seen < len(these):
+            late = f"{left} pairs were not looked at, as the time is up"
+            stopped = late if stopped == ALL else f"{stopped}; {late}"
             break
-        pruner.look_at(candidate, partial(candidate.terms, found))
-    counts = (len(named), pruner.ordered, pruner.common, pruner.general)
-    return Generated(
-        tuple(pruner.rules), found.made, found.distinct, len(found.equal), *counts, pruner.refused, stopped
-    )
+    counts = (len(named), judge.ordered, judge.smaller, judge.general)
+    return Generated(tuple(judge.rules), found.made, found.distinct, len(found.equal), *counts, judge.refused, stopped)
 
 
-class _Pruner:
+class _Judge:
     """Looks at candidates in order, and keeps what no rule before them says. What was proved is kept in the folder."""
 
-    def __init__(self, alphabet: Alphabet, seed: int, folder: Path):
-        self.seed = seed
+    def __init__(self, alphabet: Alphabet, found: Explored, seed: int, folder: Path):
+        self.found, self.seed = found, seed
         self.rules: list[Rule] = []
-        self.ordered = self.common = self.general = self.refused = 0
+        self.ordered = self.smaller = self.general = self.refused = 0
         self._answers = _Answers(folder / "proofs.jsonl")
-        self._asked: set[str] = set()
+        self._asked: dict[str, bool] = {}
+        self._refused: set[str] = set()
+        self._levels = 0
         proofs: dict[str, Proof | None] = {}
         ranks = {f.name: len(f.shape) for f in alphabet.operators if swaps(f, proofs) is not None}
-        self.known = Known(frozenset(f"{label}:{rank}" for label, rank in ranks.items()))
+        self.pruner = Pruner(found, Known(frozenset(f"{label}:{rank}" for label, rank in ranks.items())))
         for f in alphabet.operators:
             if f.name in ranks:
                 x, y = (Variable(label, shape) for label, shape in zip("xy", f.slots, strict=True))
@@ -132,54 +144,88 @@ class _Pruner:
                 statement = Statement(Application(f, sizes, (x, y)), Application(f, sizes, (y, x)))
                 self.rules.append(Rule(f"{f.name}_either_way", statement, proofs[f.key]))
 
-    def look_at(self, candidate: Candidate, terms: Callable[[], Pair]) -> None:
-        known = self.known
-        source, target = candidate.source, candidate.target
-        if known.ordered(source) == known.ordered(target):
+    def judge(self, operators: int, some: list[Candidate], runs: Runs, processes: int, until: float) -> int:
+        """Look at all candidates of so many operators, and say at how many before the time was up."""
+        while self._levels < operators:
+            self.pruner.grow(self._refused)
+            self._levels += 1
+        said = self.pruner.said(some, runs, processes, until)
+        if said is None:
+            return 0
+        self.ordered += int((said != ORDER).sum())
+        self.smaller += int((said == LEFT).sum())
+        left = np.flatnonzero(said == LEFT).tolist()
+        for begin in range(0, len(left), AT_ONCE):
+            wave = left[begin : begin + AT_ONCE]
+            if processes > 1:
+                new = [some[n] for n in wave if not self.pruner.follows(some[n])]
+                shared(partial(self._ask, new), range(len(new)), processes, until)
+                self._answers.read()
+            for n in wave:
+                tick()
+                if time.monotonic() > until:
+                    return n
+                if not self.pruner.follows(some[n]):
+                    self._look_at(some[n])
+        return len(some)
+
+    def _ask(self, some: Sequence[Candidate], n: int) -> None:
+        """The prover about one of them, before it is known whether those before it imply it."""
+        pair = generalized(some[n].terms(self.found), self.seed)
+        key = renamed(*map(tree, pair))
+        if key not in self._asked and not self.pruner.known.is_instance(*map(tree, pair)):
+            self._answers.of(key, lambda: _proved(pair, self.seed))
+
+    def _look_at(self, candidate: Candidate) -> None:
+        known = self.pruner.known
+        if known.is_instance(candidate.source, candidate.target):
             return
-        self.ordered += 1
-        if known.is_instance(source, target):
-            return
-        self.common += 1
-        if known.follows(source, target):
-            return
-        pair = generalized(terms(), self.seed)
+        pair = generalized(candidate.terms(self.found), self.seed)
         source, target = map(tree, pair)
         key = renamed(source, target)
-        if key in self._asked or known.is_instance(source, target) or known.follows(source, target):
+        if key in self._asked:
+            if not self._asked[key]:
+                self._refused.add(candidate.key)
             return
-        self._asked.add(key)
+        if known.is_instance(source, target) or known.follows(source, target):
+            return
         self.general += 1
         found = self._answers.of(key, lambda: _proved(pair, self.seed))
+        self._asked[key] = found is not None
         if found is None:
             self.refused += 1
+            self._refused.add(candidate.key)
         else:
-            known.add(source, target)
+            self.pruner.rule(source, target)
             self.rules.append(replace(found, name=f"generated_{len(self.rules)}"))
 
 
 class _Answers:
-    """A file of what was asked of the prover: a line each, of which the last may be cut short."""
+    """A file of what was asked of the prover, a line each; the last may be cut short."""
 
     def __init__(self, file: Path):
         self.file = file
         self._known: dict[str, str | None] = {}
+        if file.exists():
+            os.truncate(file, self.read())
+
+    def read(self) -> int:
+        """What processes wrote; the bytes that are whole."""
         whole = 0
-        for line in file.read_bytes().splitlines(keepends=True) if file.exists() else ():
+        for line in self.file.read_bytes().splitlines(keepends=True) if self.file.exists() else ():
             if not line.endswith(b"\n"):
                 break
             key, text = json.loads(line)
             self._known[key] = text
             whole += len(line)
-        if file.exists():
-            os.truncate(file, whole)
+        return whole
 
     def of(self, key: str, ask: Callable[[], Rule | None]) -> Rule | None:
         if key not in self._known:
             found = ask()
             self._known[key] = None if found is None else rules_of([found]).to_text()
-            with self.file.open("a", encoding="utf-8") as file:
-                file.write(json.dumps([key, self._known[key]]) + "\n")
+            with self.file.open("ab", buffering=0) as file:  # at once: others write too
+                file.write(f"{json.dumps([key, self._known[key]])}\n".encode())
         text = self._known[key]
         return None if text is None else read_rules(text).rules[0]
 

@@ -7,7 +7,6 @@ counted once. Values of low levels are kept, those of higher ones made again fro
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -68,10 +67,15 @@ class Graphs:
         self.typed: list[Typed] = []
         self.levels: list[Level] = []
         self._numbers: dict[Shape, int] = {}
+        self._texts: dict[str, int] = {}
+        self._labels: dict[str, int] = {}
         self._typed: dict[tuple[int, tuple[int, ...]], list[int]] = {}
         self._weights: dict[int, tuple[np.ndarray, int]] = {}
         self._kept: dict[tuple[int, int], np.ndarray] = {}
         self._terms: dict[int, Term] = {}
+        self.masks = np.zeros(0, np.uint64)
+        """Of every graph the variables that it reads, a bit each."""
+        self._before = _before(alphabet.leaves)
         self._leaves()
 
     def _leaves(self) -> None:
@@ -80,6 +84,9 @@ class Graphs:
         none = np.full(len(terms), -1, np.int32)
         args = np.full((len(terms), self.width), -1, np.int32)
         self.levels.append(Level(0, none, args, numbers, np.zeros((len(terms), 0), np.int32)))
+        self.masks = np.zeros(len(terms), np.uint64)
+        read = np.arange(len(self.alphabet.leaves), dtype=np.uint64)
+        self.masks[: len(read)] = np.uint64(1) << read
         for shape in set(numbers.tolist()):
             self._kept[0, shape] = np.stack([self._leaf(terms[n]) for n in self.levels[0].of_shape(shape)])
         self._terms |= dict(enumerate(terms))
@@ -93,7 +100,7 @@ class Graphs:
 
     def number(self, shape: Shape) -> int:
         if shape not in self._numbers:
-            self._numbers[shape] = len(self.shapes)
+            self._numbers[shape] = self._texts[_text(shape)] = len(self.shapes)
             self.shapes.append(shape)
         return self._numbers[shape]
 
@@ -117,19 +124,20 @@ class Graphs:
                     self.typed.append(Typed(family, ordered, args, self.number(shape)))
         return self._typed[key]
 
-    def table(self) -> str:
-        """Shapes and operators by number, as text."""
-        typed = [[t.family, [[s, _plain(f)] for s, f in t.sizes], t.args, t.shape] for t in self.typed]
-        return json.dumps([[list(map(_plain, s)) for s in self.shapes], typed])
+    def label(self, typed: int) -> str:
+        """An operator at sizes as text that means the same in every process: its family, its arguments' shapes, and
+        which of its sizes."""
+        t = self.typed[typed]
+        which = self._typed[t.family, t.args].index(typed)
+        return "; ".join([str(t.family), str(which), *(_text(self.shapes[a]) for a in t.args)])
 
-    def read_table(self, text: str) -> None:
-        """The numbers of a table, as they were when it was written."""
-        shapes, typed = json.loads(text)
-        for shape in shapes:
-            self.number(tuple(map(_form, shape)))
-        for family, sizes, args, shape in typed:
-            self._typed.setdefault((family, tuple(args)), []).append(len(self.typed))
-            self.typed.append(Typed(family, tuple((s, _form(f)) for s, f in sizes), tuple(args), shape))
+    def of_label(self, label: str) -> int:
+        """The operator at sizes of a label, whose arguments' shapes are those of graphs that are there."""
+        if label not in self._labels:
+            family, which, *args = label.split("; ")
+            numbers = tuple(self._texts[a] for a in args)
+            self._labels[label] = self.operators(int(family), numbers)[int(which)]
+        return self._labels[label]
 
     # ------------------------------------------------------------------------------------------------------- values
 
@@ -200,7 +208,7 @@ class Graphs:
 
     def _weight(self, shape: int) -> tuple[np.ndarray, int]:
         if shape not in self._weights:
-            text = ", ".join(map(str, self.shapes[shape]))
+            text = _text(self.shapes[shape])
             dims = self.dims(shape)
             rows = [prints.random_values(dims, self.seed + 1, text, p).reshape(-1) for p in PRIMES]
             key = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
@@ -235,6 +243,18 @@ class Graphs:
             inside = {begin + n, *(p for a in args[n] if a >= 0 for p in self.parts(int(a)))}
             parts[n] = sorted(inside)
         self.levels.append(Level(begin, typed, args, shapes, parts))
+        self.masks = np.concatenate([self.masks, self.read_by(args)])
+
+    def read_by(self, args: np.ndarray) -> np.ndarray:
+        """The variables that graphs of these arguments read, a bit each; -1 is no argument."""
+        return np.bitwise_or.reduce(np.append(self.masks, np.uint64(0))[args], axis=-1)
+
+    def is_first(self, masks: np.ndarray) -> np.ndarray:
+        """Whether these are, of variables of one shape, the first few: others are the same graphs in other names."""
+        good = np.ones(masks.shape, bool)
+        for n, before in self._before:
+            good &= (masks >> np.uint64(n)) & ~(masks >> np.uint64(before)) & np.uint64(1) == 0
+        return good
 
     def parts(self, graph: int) -> list[int]:
         level = self.levels[self.level_of(graph)]
@@ -252,12 +272,19 @@ class Graphs:
         return applied_at(self.alphabet.operators[t.family], dict(t.sizes), [self.term(int(a)) for a in args if a >= 0])
 
 
-def _plain(f: Form) -> list:
-    return [[[str(a), k] for a, k in f.terms], f.constant]
+def _before(variables: Sequence[Variable]) -> list[tuple[int, int]]:
+    """The positions of variables that have one of the same shape before them, and of that one."""
+    last: dict[Shape, int] = {}
+    found = []
+    for n, v in enumerate(variables):
+        if v.shape in last:
+            found.append((n, last[v.shape]))
+        last[v.shape] = n
+    return found
 
 
-def _form(plain: list) -> Form:
-    return Form(tuple((a, k) for a, k in plain[0]), plain[1])
+def _text(shape: Shape) -> str:
+    return ", ".join(map(str, shape))
 
 
 def meaningful(graphs: Graphs, typed: int) -> bool:

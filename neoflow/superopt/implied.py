@@ -93,16 +93,17 @@ class Known:
         return steps > 2 and any(not behind.isdisjoint(self._near(t)) for t in ahead)
 
     def _near(self, t: Tree) -> list[Tree]:
-        return list(islice(dict.fromkeys(map(self.ordered, self._steps(t))), MOST_STEPS))
+        return list(islice(dict.fromkeys(map(self.ordered, self.steps(t))), MOST_STEPS))
 
-    def _steps(self, t: Tree) -> Iterator[Tree]:
+    def steps(self, t: Tree) -> Iterator[Tree]:
+        """What one step of a rule, at the root or inside, makes of a tree."""
         if isinstance(t, str):
             return
         for left, right in self._rules.get(t[0], ()):
             for bound in self._matches(left, t, {}):
                 yield _put(right, bound)
         for n, a in enumerate(t[1:], 1):
-            for changed in self._steps(a):
+            for changed in self.steps(a):
                 yield (*t[:n], changed, *t[n + 1 :])
 
     def _matches(self, pattern: Tree, t: Tree, bound: Mapping[str, Tree]) -> Iterator[dict[str, Tree]]:

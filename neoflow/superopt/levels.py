@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from neoflow.superopt.alphabet import Alphabet
 from neoflow.superopt.graphs import Graphs
-from neoflow.superopt.making import Maker
-from neoflow.superopt.runs import TABLE, Merged, Runs, merged
+from neoflow.superopt.making import Maker, Unit
+from neoflow.superopt.runs import Merged, Runs, merged, shared
 from neoflow.superopt.term import Term
-from neoflow.trace import tick
 
 ALL = "all graphs were made"
 
@@ -22,7 +21,7 @@ ALL = "all graphs were made"
 @dataclass(frozen=True)
 class Explored:
     """made: graphs at all, distinct: by fingerprint. equal: operators at sizes with arguments; same: the numbers of
-    graphs before them that have their fingerprints. stopped: why it ended."""
+    graphs before them that have their fingerprints; operators: how many these have. stopped: why it ended."""
 
     graphs: Graphs
     maker: Maker
@@ -30,6 +29,7 @@ class Explored:
     distinct: int
     equal: np.ndarray
     same: np.ndarray
+    operators: np.ndarray
     stopped: str
 
     def pairs(self) -> Iterator[tuple[Term, Term]]:
@@ -38,26 +38,29 @@ class Explored:
             yield self.graphs.applied(int(row["typed"]), row["args"]), self.graphs.term(int(same))
 
 
-def explored(alphabet: Alphabet, operators: int, runs: Runs, seconds: float | None, seed: int, most: int) -> Explored:
-    """The graphs of up to so many operators. seconds: after which no more are made. most: different ones, at most."""
-    until = None if seconds is None else time.monotonic() + seconds
+def explored(
+    alphabet: Alphabet, operators: int, runs: Runs, seconds: float | None, seed: int, most: int, processes: int = 1
+) -> Explored:
+    """The graphs of up to so many operators; of the largest, those that read the first variables of their shape.
+    seconds: after which no more are made. most: different ones, at most."""
+    until = math.inf if seconds is None else time.monotonic() + seconds
     graphs = Graphs(alphabet, seed)
     maker = Maker(graphs)
-    written = runs.read(TABLE)
-    if written:
-        graphs.read_table(written)
     known, numbers = _sorted(graphs.leaf_prints(), np.arange(graphs.levels[0].end))
     made, distinct, stopped = 0, len(np.unique(known)), ALL
     equals, sames = [], []
     for count in range(1, operators + 1):
-        paths = []
-        for n, unit in enumerate(maker.units(count)):
-            if until is not None and time.monotonic() > until:
-                stopped = "the time is up"
-                break
-            tick()
-            paths.append(runs.run(count, n, partial(maker.made, unit), graphs.table))
-        found = merged(paths, known, numbers)
+        units = list(maker.units(count, count == operators))
+        labels = [f"{count}-{'last-' if unit.is_last else ''}{n}" for n, unit in enumerate(units)]
+        left = [n for n, label in enumerate(labels) if not runs.path(label).exists()]
+
+        def make(n: int, units: list[Unit] = units, labels: list[str] = labels) -> None:
+            runs.write(labels[n], maker.made(units[n]), graphs.label)
+
+        if not shared(make, left, processes, until):
+            stopped = "the time is up"
+        paths = [path for path in map(runs.path, labels) if path.exists()]
+        found = merged(paths, known, numbers, graphs.of_label)
         made += len(found.new) + len(found.equal)
         if distinct + len(found.new) >= most:
             stopped = f"the limit of {most} graphs"
@@ -75,7 +78,8 @@ def explored(alphabet: Alphabet, operators: int, runs: Runs, seconds: float | No
         known, numbers = _sorted(
             np.concatenate([known, found.new["print"][kept]]), np.concatenate([numbers, begin + np.arange(len(kept))])
         )
-    return Explored(graphs, maker, made, distinct, np.concatenate(equals), np.concatenate(sames), stopped)
+    counts = np.repeat(np.arange(len(equals)) + 1, [len(e) for e in equals])
+    return Explored(graphs, maker, made, distinct, np.concatenate(equals), np.concatenate(sames), counts, stopped)
 
 
 def _sorted(found: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

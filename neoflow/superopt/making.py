@@ -30,6 +30,8 @@ class Unit:
     operators: int
     level: int
     block: np.ndarray
+    is_last: bool = False
+    """Whether nothing is made of these graphs: then those that read other variables than the first are left out."""
 
 
 def record(width: int) -> np.dtype:
@@ -48,11 +50,11 @@ class Maker:
         self._meaning: dict[int, bool] = {}
         self._shared: tuple[tuple, tuple[np.ndarray, np.ndarray]] | None = None
 
-    def units(self, operators: int) -> Iterator[Unit]:
+    def units(self, operators: int, is_last: bool = False) -> Iterator[Unit]:
         for n, level in enumerate(self.graphs.levels[:operators]):
             for shape in dict.fromkeys(level.shapes.tolist()):
                 for block in chunks(level.of_shape(shape), LARGE):
-                    yield Unit(operators, n, block)
+                    yield Unit(operators, n, block, is_last)
 
     def made(self, unit: Unit) -> np.ndarray:
         """The records of a unit."""
@@ -110,14 +112,19 @@ class Maker:
                 if not pairs:
                     continue
                 fixed = np.array(pairs, np.int64).reshape(len(pairs), len(levels))
-                one = self._affine if is_affine else self._direct
-                made = one(typed, slot, fixed, levels, values)
                 keep = self._fresh(unit, fixed)
                 if tied:
                     keep &= unit.block[:, None] <= fixed[None, :, 0]
+                if unit.is_last:
+                    keep &= graphs.is_first(graphs.masks[unit.block][:, None] | graphs.read_by(fixed)[None])
                 rows, columns = np.nonzero(keep)
+                if not len(rows):
+                    continue
                 args = np.insert(fixed[columns], slot, unit.block[rows], axis=1)
-                found.append(self._records(made[rows, columns], typed, args))
+                used, at = np.unique(rows, return_inverse=True)
+                one = self._affine if is_affine else self._direct
+                made = one(typed, slot, fixed, levels, (values[0][used], values[1][:, used]))
+                found.append(self._records(made[at, columns], typed, args))
         return found
 
     def _affine(self, typed: int, slot: int, fixed: np.ndarray, levels: tuple[int, ...], values: tuple) -> np.ndarray:
@@ -163,6 +170,9 @@ class Maker:
         rows, others = self._shared[1]
         if tied:
             keep = unit.block[rows] <= others
+            rows, others = rows[keep], others[keep]
+        if unit.is_last:
+            keep = graphs.is_first(graphs.masks[unit.block[rows]] | graphs.masks[others])
             rows, others = rows[keep], others[keep]
         shapes = graphs.levels[level].shapes[others - graphs.levels[level].begin]
         for second in dict.fromkeys(shapes.tolist()):

@@ -139,7 +139,7 @@ class _Reader:
         """Where a read is in its argument, elements in a row; what is outside is never chosen."""
         flat = np.asarray(0)
         for f, n in zip(b.indices, self.inputs[b.position].shape[1:], strict=True):
-            flat = flat * n + np.clip(_form(f, at), 0, n - 1)
+            flat = flat * n + np.minimum(np.maximum(_form(f, at), 0), n - 1)
         return flat
 
     def back(self, b: Body, at: Mapping[str, Values | int], weights: Values, slot: int, into: Values) -> None:

@@ -6,21 +6,24 @@ appears under its name when it is whole: a process that was killed is begun agai
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
 import numpy as np
 
-from neoflow.errors import ConfigError
+from neoflow.errors import ConfigError, GraphError
+from neoflow.trace import tick
 
 MOST = 1 << 24
 """Records that are looked at at once: some 0.5 GB, and as much again while they are sorted."""
 SAID = "generation.txt"
 """The file that says what a folder is of."""
-TABLE = "operators.json"
-"""Shapes and operators at sizes, by number."""
 
 
 @dataclass(frozen=True)
@@ -40,54 +43,105 @@ class Runs:
     def __init__(self, folder: Path, about: str):
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self.said = -1
         said = folder / SAID
         if not said.exists():
             write(said, about.encode())
         elif said.read_text(encoding="utf-8") != about:
             raise ConfigError(f"{folder} has another generation begun in it: of other operators, or another seed")
 
-    def read(self, label: str) -> str:
-        """A text of the folder, nothing where there is none."""
-        path = self.folder / label
-        return path.read_text(encoding="utf-8") if path.exists() else ""
+    def path(self, unit: str) -> Path:
+        """The file of a unit; beside it another says what its numbers of operators mean, a line each."""
+        return self.folder / f"{unit}.npy"
 
-    def run(self, operators: int, unit: int, made: Callable[[], np.ndarray], table: Callable[[], str]) -> Path:
-        """The file of a unit, made if it is not there. table: what its numbers mean, which is written before it."""
-        path = self.folder / f"{operators}-{unit}.npy"
-        if not path.exists():
-            rows = made()
-            text = table()
-            if len(text) != self.said:
-                write(self.folder / TABLE, text.encode())
-                self.said = len(text)
-            order = np.argsort(rows["print"], kind="stable")
-            kept = np.empty(len(rows), [*rows.dtype.descr, ("row", np.int64)])
-            for n in rows.dtype.fields or ():
-                kept[n] = rows[n][order]
-            kept["row"] = order
-            part = path.with_suffix(f".{os.getpid()}")
-            with part.open("wb") as file:
-                np.save(file, kept, allow_pickle=False)
-            part.replace(path)
-        return path
+    def write(self, unit: str, rows: np.ndarray, label: Callable[[int], str]) -> None:
+        """The file of a unit. label: what a number of an operator means, in any process."""
+        path = self.path(unit)
+        numbers, rows["typed"] = np.unique(rows["typed"], return_inverse=True)
+        write(path.with_suffix(".txt"), "".join(f"{label(n)}\n" for n in numbers.tolist()).encode())
+        order = np.argsort(rows["print"], kind="stable")
+        kept = np.empty(len(rows), [*rows.dtype.descr, ("row", np.int64)])
+        for n in rows.dtype.fields or ():
+            kept[n] = rows[n][order]
+        kept["row"] = order
+        self.save(path, kept)
+
+    def save(self, path: Path, rows: np.ndarray) -> None:
+        """An array as a file that is whole, or is not there."""
+        part = path.with_suffix(f".{os.getpid()}")
+        with part.open("wb") as file:
+            np.save(file, rows, allow_pickle=False)
+        part.replace(path)
+
+
+def shared(work: Callable[[int], None], numbers: Sequence[int], processes: int, until: float) -> bool:
+    """Do work of all these numbers in so many processes, copies of this one; whether all was done before `until`, in
+    seconds of the monotonic clock. Each takes what nobody has taken yet, and ends where this process has ended.
+
+    Raises `GraphError` where one of them failed."""
+    if processes == 1 or len(numbers) < 2 * processes:
+        for n in numbers:
+            tick()
+            if time.monotonic() > until:
+                return False
+            work(n)
+        return True
+    taken = multiprocessing.get_context("fork").Value("l", 0)
+    parent, children = os.getpid(), []
+    for _ in range(processes):
+        child = os.fork()
+        if not child:
+            _take(work, numbers, taken, parent, until)
+        children.append(child)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    if any(code not in (DONE, LATE) for code in codes):
+        raise GraphError(f"a process that made graphs ended with {max(codes, key=abs)}")
+    return LATE not in codes
+
+
+DONE, LATE = 0, 3
+"""Exit codes of processes."""
+
+
+def _take(
+    work: Callable[[int], None], numbers: Sequence[int], taken: Synchronized[int], parent: int, until: float
+) -> None:
+    """What a copy of a process does; it does not come back."""
+    code = 1
+    try:
+        while os.getppid() == parent:
+            with taken.get_lock():
+                n = taken.value
+                taken.value = n + 1
+            if n >= len(numbers) or time.monotonic() > until:
+                code = DONE if n >= len(numbers) else LATE
+                break
+            work(numbers[n])
+    except Exception:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def write(path: Path, content: bytes) -> None:
-    """A file that is whole, or is not there."""
+    """Bytes as a file that is whole, or is not there."""
     part = path.with_name(f"{path.name}.{os.getpid()}")
     part.write_bytes(content)
     part.replace(path)
 
 
-def merged(paths: Sequence[Path], known: np.ndarray, numbers: np.ndarray) -> Merged:
-    """A level: `known` are the fingerprints of all graphs before it, sorted, `numbers` theirs."""
+def merged(paths: Sequence[Path], known: np.ndarray, numbers: np.ndarray, of_label: Callable[[str], int]) -> Merged:
+    """A level: `known` are the fingerprints of all graphs before it, sorted, `numbers` theirs. of_label: the number of
+    an operator."""
     if not paths:
         none = np.zeros(0, [("print", np.uint64), ("typed", np.int32), ("args", np.int32, (1,)), ("order", np.int64)])
         return Merged(none, none, np.zeros(0, np.int64), np.zeros(0, np.int64))
     runs = [np.load(p, mmap_mode="r", allow_pickle=False) for p in paths]
+    typed = [
+        np.array([of_label(line) for line in p.with_suffix(".txt").read_text(encoding="utf-8").splitlines()], np.int32)
+        for p in paths
+    ]
     news, firsts, equals, sames = [], [], [], []
-    for rows in _ranges(runs):
+    for rows in _ranges(runs, typed):
         order = np.lexsort((rows["order"], rows["print"]))
         rows = rows[order]
         is_first = np.ones(len(rows), bool)
@@ -107,19 +161,20 @@ def merged(paths: Sequence[Path], known: np.ndarray, numbers: np.ndarray) -> Mer
     return Merged(new, equal[order], same[order], np.searchsorted(new["order"], first[order]))
 
 
-def _ranges(runs: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+def _ranges(runs: Sequence[np.ndarray], typed: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
     """The records of all runs, by ranges of fingerprints; `order` is that in which they were made."""
     begins = np.concatenate([[0], np.cumsum([len(r) for r in runs])])
     count = int(begins[-1]) // MOST + 1
     for n in range(count):
         low, high = (((1 << 63) * k) // count for k in (n, n + 1))
         parts = []
-        for run, begin in zip(runs, begins, strict=False):
+        for run, meant, begin in zip(runs, typed, begins, strict=False):
             some = run[np.searchsorted(run["print"], np.uint64(low)) : np.searchsorted(run["print"], np.uint64(high))]
             rows = np.empty(len(some), [*some.dtype.descr[:-1], ("order", np.int64)])
             for label in rows.dtype.fields or ():
                 if label != "order":
                     rows[label] = some[label]
+            rows["typed"] = meant[some["typed"]]
             rows["order"] = some["row"] + begin
             parts.append(rows)
         yield np.concatenate(parts)

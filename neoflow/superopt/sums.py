@@ -17,7 +17,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -26,7 +25,9 @@ from neoflow.expr.functions import FUNCTIONS
 from neoflow.superopt import places
 from neoflow.superopt.body import Body, Call, Choose, Count, Number, Over, Place, Slot, holds, opposite
 from neoflow.superopt.forms import Form, name
+from neoflow.superopt.laws import counted, merged, outside_of_inverse
 from neoflow.superopt.places import Places, Unknown
+from neoflow.superopt.products import Applied, Element, Extreme, Factor, Index, Piece, Power, Product, Sum
 from neoflow.superopt.term import Term, Variable
 
 MOST_PRODUCTS = 64
@@ -34,56 +35,6 @@ MOST_PRODUCTS = 64
 
 MOST_PARTS = 2000
 """Of the bodies of a term, each as often as it is read."""
-
-
-@dataclass(frozen=True)
-class Element:
-    name: str
-    indices: tuple[Form, ...]
-
-
-@dataclass(frozen=True)
-class Applied:
-    fn: str
-    args: tuple[Sum, ...]
-
-
-@dataclass(frozen=True)
-class Piece:
-    axes: tuple[str, ...]
-    where: Places
-    value: Sum
-
-
-@dataclass(frozen=True)
-class Extreme:
-    op: str
-    pieces: tuple[Piece, ...]
-
-
-@dataclass(frozen=True)
-class Power:
-    extents: tuple[Form, ...]
-    power: int
-
-
-@dataclass(frozen=True)
-class Index:
-    form: Form
-
-
-Factor = Element | Applied | Extreme | Power | Index
-
-
-@dataclass(frozen=True)
-class Product:
-    coefficient: Fraction
-    axes: tuple[str, ...]
-    where: Places
-    factors: tuple[Factor, ...]
-
-
-Sum = tuple[Product, ...]
 
 
 class Inliner:
@@ -110,8 +61,8 @@ class Inliner:
             case Number():
                 return _constant(b.value, where)
             case Count():
-                factor = Power(tuple(f.put(put) for f in b.extents), b.power)
-                return (Product(Fraction(1), (), where, (factor,)),)
+                factors = tuple(Power((f.put(put),), b.power) for f in b.extents)
+                return (Product(Fraction(1), (), where, factors),)
             case Place():
                 return (Product(Fraction(1), (), where, (Index(b.form.put(put)),)),)
             case Slot():
@@ -143,6 +94,8 @@ class Inliner:
                     return _times(values[0], values[1])
                 case "div":
                     return _times(values[0], _divisor(values[1], where))
+                case "rsqrt":
+                    return _divisor(_applied("sqrt", tuple(values), where), where)
         return _applied(b.fn, tuple(values), where)
 
     def over(self, b: Over, put: Mapping[str, Form], args: Sequence[Term], where: Places) -> Sum:
@@ -153,7 +106,7 @@ class Inliner:
         value = self.body(b.body, {**put, **{a: f for a, (_, f) in own.items()}}, args, inner)
         if b.op == "sum" and not self.is_ordered:
             _finite([value])
-            return tuple(Product(p.coefficient, axes + p.axes, p.where, p.factors) for p in value)
+            return tuple(counted(Product(p.coefficient, axes + p.axes, p.where, p.factors)) for p in value)
         pieces = _pieces(b.op, axes, inner, value)
         return (Product(Fraction(1), (), where, (Extreme(b.op, pieces),)),)
 
@@ -187,7 +140,8 @@ def _times(a: Sum, b: Sum) -> Sum:
     for p, q in itertools.product(a, b):
         meet = p.where & q.where
         if not meet.is_empty():
-            found.append(Product(p.coefficient * q.coefficient, p.axes + q.axes, meet, p.factors + q.factors))
+            product = Product(p.coefficient * q.coefficient, p.axes + q.axes, meet, p.factors + q.factors)
+            found.append(counted(merged(product)))
     return _few(tuple(found))
 
 
@@ -195,7 +149,10 @@ def _divisor(s: Sum, where: Places) -> Sum:
     """One over a sum."""
     if len(s) == 1 and not s[0].factors and not s[0].axes and where.is_subset(s[0].where):
         return (Product(1 / s[0].coefficient, (), where, ()),)
-    return _applied("inverse", (s,), where)
+    left, factors = outside_of_inverse(s, where)
+    return tuple(
+        Product(p.coefficient, p.axes, p.where, (*p.factors, *factors)) for p in _applied("inverse", (left,), where)
+    )
 
 
 def _applied(fn: str, args: tuple[Sum, ...], where: Places) -> Sum:
@@ -230,6 +187,8 @@ def is_no_less_than_zero(s: Sum) -> bool:
 
 def _is_positive(f: Factor) -> bool:
     match f:
+        case Applied(fn="inverse"):
+            return is_no_less_than_zero(f.args[0])
         case Applied():
             return f.fn in _AT_LEAST_ZERO
         case Extreme(op="min" | "sum"):  # a max over nothing is below 0

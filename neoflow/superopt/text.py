@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from neoflow.superopt import places
 from neoflow.superopt.forms import name
 from neoflow.superopt.places import Places
-from neoflow.superopt.sums import Applied, Element, Extreme, Factor, Index, Piece, Power, Product, Sum
+from neoflow.superopt.products import Applied, Element, Extreme, Factor, Index, Piece, Power, Product, Sum
 
 
 def sum_text(s: Sum, known: Places, names: Mapping[str, str] | None = None) -> str:

@@ -30,7 +30,6 @@ def test_the_peers_are_the_same_model(name):
 
 def test_the_table_has_a_line_a_form_and_setting(monkeypatch, capsys):
     asked, written = [], {}
-    monkeypatch.setenv("NEOFLOW_WITH", "")
     monkeypatch.setattr(mapping, "measure_machine", lambda: Roofs(100.0, ()))
     monkeypatch.setattr(mapping, "write", lambda section, title, how, lines: written.update({section: lines}))
 

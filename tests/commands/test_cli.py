@@ -30,6 +30,13 @@ def test_each_file_of_commands_is_one():
     assert set(cli.COMMANDS) == files and len(cli.COMMANDS) == len(files)
 
 
+def test_the_package_is_the_command():
+    """Where the environment's `bin` is not on the path."""
+    root = Path(neoflow.__file__).parents[1]
+    done = subprocess.run([sys.executable, "-m", "neoflow", "--help"], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0 and "Usage: python -m neoflow" in done.stdout
+
+
 def test_help_loads_little():
     code = "import sys, neoflow.cli; print([m for m in ('tvm', 'torch', 'sklearn', 'tvm_ffi') if m in sys.modules])"
     root = Path(neoflow.__file__).parents[1]
@@ -165,6 +172,7 @@ def test_explain_prints_each_stage(run):
         "chain sums",
         "move offsets",
         "sums within",
+        "packed parameters",
         "layouts",
         "partition",
         "order",

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 import neoflow as nf
+from neoflow.expr import recurrence
 from neoflow.expr.recurrence import Looped, runs_of
 from neoflow.graph import make_graph
 from neoflow.graph.fission import split_steps
+from tests.graph.programs import recurrences
 
 STEPS = 7
 
@@ -64,3 +66,16 @@ def test_of_a_sum_that_leads_to_one_thing_that_is_kept():
     forward, backward = runs_of(make_graph(outputs, inputs).order)
     kept = {t.of.name for t in backward.inputs if isinstance(t, Looped) and t.run is forward}
     assert "tanh" in kept and not {"einsum", "matmul"} & kept, kept
+
+
+def test_what_would_be_huge_of_all_steps_stays_in_them(monkeypatch):
+    """Whatever is called huge: the values and gradients of random recurrences are the same."""
+    given = {}
+    for large in (1 << 25, 0):
+        monkeypatch.setattr(recurrence, "LARGE", large)
+        monkeypatch.setattr(recurrence, "MANY", 1 if large else 0)
+        for seed in range(3):
+            case = recurrences(seed)
+            graph = split_steps(make_graph(case.roots, list(case.feeds))).graph
+            for a, b in zip(case.values(graph.outputs), given.setdefault(seed, case.values(case.roots)), strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9, err_msg=f"seed {seed}, from {large} bytes")

@@ -59,14 +59,22 @@ def test_a_node_is_a_loop_of_a_known_cell(row, direction, tmp_path):
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("ways", [1, 2], ids=["forward", "both ways"])
 @pytest.mark.parametrize("layer, name", [("LSTM", ROWS[0][3]), ("GRU", ROWS[2][3]), ("RNN", ROWS[3][3])])
-def test_what_pytorch_exports(layer, name, tmp_path):
+def test_what_pytorch_exports(layer, name, ways, tmp_path):
     torch = pytest.importorskip("torch")
-    made = getattr(torch.nn, layer)(WIDTH, HIDDEN, num_layers=2)
+    made = getattr(torch.nn, layer)(WIDTH, HIDDEN, num_layers=2, bidirectional=ways == 2)
     path = tmp_path / "model.onnx"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(made, (torch.randn(STEPS, BATCH, WIDTH),), path, dynamo=False, input_names=["x"])
     model = nf.onnx.load(path)
-    found = reroll(make_graph(list(model.outputs), list(model.inputs)))
-    assert [(f.cell, f.run.recurrence.steps) for f in found.found] == [(name, STEPS)] * 2
+    graph = make_graph(list(model.outputs), list(model.inputs))
+    found = reroll(graph)
+    assert [(f.cell, f.run.recurrence.steps) for f in found.found] == [(name, STEPS)] * 2 * ways
+    assert sum(f.run.recurrence.is_reversed for f in found.found) == 2 * (ways - 1)
+    given = np.random.default_rng(1).standard_normal((STEPS, BATCH, WIDTH)).astype(np.float32)
+    (value,) = nf.evaluate([found.graph.outputs[0]], {model.inputs[0]: given, **{p: p.init for p in graph.parameters}})
+    with torch.no_grad():
+        wanted = made(torch.from_numpy(given))[0].numpy()
+    np.testing.assert_allclose(value.reshape(wanted.shape), wanted, rtol=1e-4, atol=1e-5)

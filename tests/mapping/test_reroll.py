@@ -103,6 +103,44 @@ def test_both_directions(first):
     assert_equal_values(graph, found.graph, feeds)
 
 
+def gated(kind, x, state, w):
+    """A step of a known cell, a product a gate: its state, of which the first tensor is given on."""
+    pre = [x @ u + state[0] @ v for u, v in zip(w[::2], w[1::2], strict=True)]
+    if kind == "RNN":
+        return (nf.tanh(pre[0]),)
+    i, f, o = map(nf.sigmoid, (pre[0], pre[1], pre[3]))
+    c = f * state[1] + i * nf.tanh(pre[2])
+    return o * nf.tanh(c), c
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("kind, gates", [("RNN", 1), ("LSTM", 4)])
+def test_the_grid_of_layers_both_ways(kind, gates, layers):
+    """Of layers x directions x steps of one cell, a recurrence a layer and direction, forward and backward."""
+    steps, batch, size = 6, 2, 3
+    xs, start = nf.placeholder((steps, batch, size), name="xs"), nf.placeholder((batch, size), name="start")
+    rows, weights = [xs[t] for t in range(steps)], []
+    for n in range(layers):
+        width, ways = rows[0].shape[1], []
+        for way in (1, -1):
+            w = [nf.parameter((s, size), name=f"w{n}{way}{g}") for g in range(gates) for s in (width, size)]
+            weights += w
+            state, found = (start,) * (2 if kind == "LSTM" else 1), []
+            for x in rows[::way]:
+                state = gated(kind, x, state, w)
+                found.append(state[0])
+            ways.append(found[::way])
+        rows = [nf.concat([a, b], 1) for a, b in zip(*ways, strict=True)]
+    loss = nf.mean(nf.stack(rows) ** 2)
+    feeds = feeds_of(xs, start, *weights)
+    graph = graph_of([loss, *nf.grad(loss, weights)], feeds)
+    found = reroll(graph)
+    assert [(f.cell, f.run.recurrence.steps) for f in found.found] == [(kind, steps)] * 2 * layers
+    assert sum(f.run.recurrence.is_reversed for f in found.found) == layers
+    assert len(runs_of(found.graph.order)) == 4 * layers
+    assert_equal_values(graph, found.graph, feeds)
+
+
 @pytest.mark.parametrize("is_trained", [False, True])
 def test_steps_of_one_expression_each(is_trained):
     steps = 7

@@ -59,12 +59,13 @@ def test_fingerprints_without_values(label, slot):
 
 
 def test_two_operators():
-    """All graphs of two operators; every count repeats, every rule reads back, some are sampled on numbers."""
-    found = generate(ALPHABET, 2)
-    assert str(found) == str(generate(ALPHABET, 2))
+    """All graphs of two operators; every count repeats in any number of processes, every rule reads back, some are
+    sampled on numbers."""
+    found, beside = generate(ALPHABET, 2), generate(ALPHABET, 2, processes=2)
+    assert str(found) == str(beside) and list(map(str, found.rules)) == list(map(str, beside.rules))
     assert found.stopped == "all graphs were made" and len(found.rules) >= 25
-    assert found.graphs > found.distinct and found.candidates > found.renamed >= found.ordered > found.common
-    assert found.common >= found.general == len(found.rules) - 2 + found.refused
+    assert found.graphs > found.distinct and found.candidates > found.renamed >= found.ordered >= found.smaller
+    assert found.smaller >= found.general == len(found.rules) - 2 + found.refused
     texts = {f"{r.source} = {r.target}" for r in found.rules}
     assert {"add(x, y) = add(y, x)", "transpose(transpose(x)) = x", "first[P=A](rows(x, y)) = x"} <= texts
     assert "matmul(matmul(x, y), z) = matmul(x, matmul(y, z))" in texts
@@ -73,7 +74,7 @@ def test_two_operators():
         assert holds(rule)
 
 
-@pytest.mark.parametrize("kills", [(7,), pytest.param((3, 5, 9, 20), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [(7,), pytest.param((3, 5, 9), marks=pytest.mark.slow)])
 def test_killed_and_begun_again(tmp_path, kills):
     """SIGKILL wherever it is: what is in the folder then gives what an undisturbed generation gives."""
     some = [OPERATORS[n] for n in ("add", "relu", "transpose", "rows")]
@@ -82,7 +83,7 @@ def test_killed_and_begun_again(tmp_path, kills):
 import sys
 from pathlib import Path
 from tests.superopt.test_generate import OPERATORS, generate
-generate([OPERATORS[n] for n in sys.argv[2:]], 2, folder=Path(sys.argv[1]))
+generate([OPERATORS[n] for n in sys.argv[2:]], 2, folder=Path(sys.argv[1]), processes=2)
 """
     command = [sys.executable, "-c", child, str(tmp_path / "run"), *(f.name for f in some)]
     for more in kills:

@@ -7,7 +7,7 @@ from neoflow.expr.products import matmul
 from neoflow.expr.shape.rearrange import swapaxes
 from neoflow.expr.tensor import Tensor
 from neoflow.mapping.catalogue import softmax
-from neoflow.mapping.pattern import Pattern
+from neoflow.mapping.cell import Pattern
 from neoflow.nn import functional as F
 
 HIDDEN = -1e30

@@ -6,7 +6,7 @@ from functools import partial, reduce
 
 from neoflow.expr.products import einsum
 from neoflow.expr.tensor import Tensor
-from neoflow.mapping.pattern import Pattern
+from neoflow.mapping.cell import Pattern
 from neoflow.nn import functional as F
 
 WINDOWS = ((2, 2), (3, 3), (1, 3), (3, 1))

@@ -10,7 +10,7 @@ from neoflow.expr.shape.indexing import one_hot, take_along_axis
 from neoflow.expr.shape.rearrange import expand_dims
 from neoflow.expr.tensor import Tensor
 from neoflow.mapping.catalogue import softmax
-from neoflow.mapping.pattern import Pattern
+from neoflow.mapping.cell import Pattern
 from neoflow.nn import functional as F
 
 

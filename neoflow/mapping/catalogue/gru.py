@@ -5,7 +5,7 @@ from __future__ import annotations
 from neoflow.expr.dsl import sigmoid, tanh
 from neoflow.expr.tensor import Tensor
 from neoflow.mapping.beside import beside
-from neoflow.mapping.pattern import Pattern
+from neoflow.mapping.cell import Pattern
 from neoflow.nn import functional as F
 
 GATES = "rzn"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from neoflow.expr import dsl
 from neoflow.expr.tensor import Tensor
-from neoflow.mapping.pattern import Cell, Pattern
+from neoflow.mapping.cell import Cell, Pattern
 from neoflow.nn import functional as F
 
 EPS = 1e-5

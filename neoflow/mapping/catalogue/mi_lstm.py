@@ -8,7 +8,7 @@ from __future__ import annotations
 from neoflow.expr.dsl import sigmoid, tanh
 from neoflow.expr.tensor import Tensor
 from neoflow.mapping.beside import beside, order_of
-from neoflow.mapping.pattern import Pattern
+from neoflow.mapping.cell import Pattern
 from neoflow.nn import functional as F
 
 GATES = "ifgo"

@@ -7,7 +7,7 @@ from functools import partial
 from neoflow.expr import dsl
 from neoflow.expr.shape.join import concat
 from neoflow.expr.tensor import Tensor
-from neoflow.mapping.pattern import Pattern
+from neoflow.mapping.cell import Pattern
 from neoflow.nn import functional as F
 
 FUNCTIONS = {"tanh": dsl.tanh, "relu": dsl.relu}

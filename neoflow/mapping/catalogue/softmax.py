@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neoflow.expr import dsl
 from neoflow.expr.tensor import Tensor
-from neoflow.mapping.pattern import Pattern
+from neoflow.mapping.cell import Pattern
 from neoflow.nn import functional as F
 
 

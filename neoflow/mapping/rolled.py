@@ -18,15 +18,16 @@ from neoflow.expr.replace import replaced
 from neoflow.expr.tensor import Tensor, topological
 from neoflow.expr.written import written_out
 from neoflow.graph.graph import Graph
-from neoflow.mapping.chains import TOLD, Chains
+from neoflow.mapping.cell import Pattern, named
+from neoflow.mapping.chains import TOLD, Chains, may_recur
 from neoflow.mapping.columns import Rows, row
 from neoflow.mapping.gradients import Apart, apart
 from neoflow.mapping.implement import implemented
 from neoflow.mapping.known import patterns as known_patterns
 from neoflow.mapping.merge import merged, sliced
-from neoflow.mapping.pattern import Pattern, named
 from neoflow.mapping.spots import placed
 from neoflow.mapping.steps import Steps, steps_of
+from neoflow.mapping.unify import Looked
 from neoflow.mapping.wholes import gathered
 from neoflow.verdict import Verdict
 
@@ -49,13 +50,16 @@ class Found:
 
 @dataclass(frozen=True)
 class Mapped:
-    """A graph after it, what was found, and why other chains are none. cells: what became of the
-    patterns that were found. roots, parts: what the graph was joined of, where anything was found."""
+    """A graph after it, what was found, and why other chains are none. cells: what became of the patterns that were
+    found; better: how many cells of recurrences are better than before; goals: of unification, the work of looking for
+    them. roots, parts: what the graph was joined of, where anything was found."""
 
     graph: Graph
     found: tuple[Found, ...]
     refused: tuple[Verdict, ...]
     cells: tuple[Verdict, ...] = ()
+    better: int = 0
+    goals: int = 0
     roots: tuple[Tensor, ...] = ()
     parts: Apart | None = None
 
@@ -82,23 +86,24 @@ class Mapped:
         return "\n".join(lines) or "no tensors follow from each other in equal steps"
 
 
-def reroll(graph: Graph, patterns: Sequence[Pattern] | None = None) -> Mapped:
+def reroll(graph: Graph, patterns: Sequence[Pattern] | None = None, recurs: bool = False) -> Mapped:
     """The graph with its recurrences as loops, and patterns as their implementations. patterns: None for all that are
-    known.
+    known. recurs: those of recurrences alone.
 
     Gradients are derived anew of what was found, as far as they are by what a call is given or updates.
     """
     patterns = known_patterns() if patterns is None else patterns
-    parts = apart(graph)
-    found = _rerolled(parts.graph, patterns)
-    cells = implemented(found.graph.roots, patterns)
-    roots, spots = placed(cells.roots, patterns)
+    parts, looked = apart(graph), Looked()
+    found = _rerolled(parts.graph, patterns, looked) if may_recur(graph.order) else Mapped(parts.graph, (), ())
+    cells = implemented(found.graph.roots, patterns, looked)
+    roots, spots = (cells.roots, ()) if recurs else placed(cells.roots, patterns, looked)
+    found = replace(found, cells=(*cells.verdicts, *spots), better=cells.better, goals=looked.goals)
     if not found.found and not spots:
         return replace(found, graph=graph)
-    return replace(found, graph=parts.joined(roots), roots=tuple(roots), cells=(*cells.verdicts, *spots), parts=parts)
+    return replace(found, graph=parts.joined(roots), roots=tuple(roots), parts=parts)
 
 
-def _rerolled(graph: Graph, patterns: Sequence[Pattern]) -> Mapped:
+def _rerolled(graph: Graph, patterns: Sequence[Pattern], looked: Looked) -> Mapped:
     """The graph with its recurrences as loops, whatever they are of."""
     written, rows = graph, Rows()
     graph = graph.with_roots(merged(graph))
@@ -113,7 +118,7 @@ def _rerolled(graph: Graph, patterns: Sequence[Pattern]) -> Mapped:
             edit, behind = _edit(graph, run, steps)
             rows.before.update(behind)
             tensors = sum(len(c) for c in steps.members.values())
-            found.append(Found(run, tensors, named(run.recurrence, patterns)))
+            found.append(Found(run, tensors, named(run.recurrence, patterns, looked)))
             graph = graph.with_roots(merged(graph.with_roots(replaced(graph.roots, edit.get))))
             continue
         roots = gathered(graph, rows) if found else graph.roots

@@ -13,34 +13,39 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from neoflow.autodiff import vjp
 from neoflow.errors import ExpressionError, GraphError
+from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.interp import evaluate
-from neoflow.expr.ir import Apply, Expr, Reduce
+from neoflow.expr.ir import Apply, Reduce
 from neoflow.expr.memo import remembered
 from neoflow.expr.recurrence import Recurrence
 from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor, topological
 from neoflow.mapping.holes import Hole, hole
-from neoflow.mapping.proof import PRIMES, proof
-from neoflow.mapping.unify import Bound, Shape, Unifier, whole
-from neoflow.superopt import Proof
+from neoflow.mapping.outside import DEPTHS, Outside, may_be, outside
+from neoflow.mapping.unify import Bound, Looked, Unifier
 from neoflow.verdict import Verdict
+
+if TYPE_CHECKING:
+    from neoflow.superopt import Proof
 
 Cell = Callable[..., tuple[Tensor, ...]]
 Filled = dict[str, Any]
 """By name a tensor, or the number of an attribute."""
 
-Written = tuple[dict[str, Placeholder], dict[str, Placeholder], list[tuple[Tensor, ...]]]
+Written = tuple[dict[str, Placeholder], dict[str, Placeholder], dict[int, tuple[Tensor, ...]]]
 Signs = frozenset[str]
+PRIMES = (101, 211, 307, 401, 503, 601, 701, 809)
+"""Extents that letters have, to be told from each other: no small multiple of one is near a sum of others."""
 TELLING = frozenset(("exp", "log", "erf", "tanh", "sigmoid", "stop_gradient"))
 """Functions that are written in one way."""
-DEEP = 3
-"""Operations from the outermost on, by which it is told what may be a pattern."""
+ROOTS = frozenset(("sqrt", "rsqrt"))
+"""Of which one is written as the other."""
 MOST_LESS = 16
 """How much smaller than a letter an extent of a result may be: by a window that moves inside."""
 MOST_SIZES = 64
@@ -56,12 +61,12 @@ def definitions(roots: Sequence[Tensor]) -> list[Definition]:
 def signs_of(definition: Definition) -> Signs:
     """The functions and reductions of a definition by which a pattern is told."""
     names = {e.fn for e in definition.nodes if isinstance(e, Apply)}
-    return frozenset((names & TELLING) | {e.op for e in definition.nodes if isinstance(e, Reduce)})
-
-
-def outside_of(t: Tensor, opened: dict[Expr, Expr]) -> Shape:
-    """The outermost operations of what a tensor is, by which it may be a pattern."""
-    return Unifier((), (), opened).shape_of(whole(t), DEEP)
+    found = (names & TELLING) | {e.op for e in definition.nodes if isinstance(e, Reduce)}
+    if names & ROOTS:
+        found.add("root")
+    if any(isinstance(i, Apply) and affine.linear(i)[1] for r in definition.reads for i in r.indices):
+        found.add("shifted")
+    return frozenset(found)
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,7 @@ class Pattern:
     def implemented(self) -> Pattern | None:
         """The pattern of the implementation itself; None where that takes numbers alone for its attributes."""
         own = replace(self, cell=self.op_type, forms=())
-        return own if own._at(dict(zip(self.letters, PRIMES, strict=False)), "float32")[2] else None
+        return own if own._results_at(0, own._at(dict(zip(self.letters, PRIMES, strict=False)), "float32")) else None
 
     # --------------------------------------------------------------------------------------------------------- equal
 
@@ -161,6 +166,8 @@ class Pattern:
 
     def proofs(self) -> tuple[Proof | Verdict, ...]:
         """Of each result of each form, at all sizes, that the implementation gives it; or why there is none."""
+        from neoflow.mapping.proof import proof  # with solvers of integers, which nobody waits for who compiles
+
         sizes = dict(zip(self.letters, PRIMES, strict=False))
         given = self.given(sizes)
         numbers = {**given, **self.attributes}
@@ -170,7 +177,7 @@ class Pattern:
 
     # --------------------------------------------------------------------------------------------------------- found
 
-    def found_in(self, r: Recurrence) -> Filled | None:
+    def found_in(self, r: Recurrence, looked: Looked | None = None) -> Filled | None:
         """What of a body is in each hole; None where the body is another cell."""
         if not self.cell_input or len(r.carried) != len(self.cell_input):
             return None
@@ -180,7 +187,7 @@ class Pattern:
             thens = [r.then[n] for n in order]
             known = self._known((self.parts[n], t.shape) for n, t in states.items())
             for sizes in () if known is None else self.sizes(known, extents):
-                found = self.bound(sizes, states, thens)
+                found = self.bound(sizes, states, thens, looked)
                 if found is not None:
                     return found
         return None
@@ -203,12 +210,12 @@ class Pattern:
         return known
 
     @cached_property
-    def outside(self) -> tuple[Shape, ...]:
-        """By form its outermost operations."""
+    def outside(self) -> tuple[tuple[Outside, ...], ...]:
+        """By form its outermost operations, for each depth of `DEPTHS`."""
         given = self.given(dict(zip(self.letters, PRIMES, strict=False)))
         unifier = Unifier(list(given.values()), list((numbers := self.numbers()).values()))
         results = (self.results(c, {**given, **numbers})[0] for c in self.cells)
-        return tuple(unifier.shape_of(whole(t), DEEP) for t in results)
+        return tuple(tuple(outside(t, unifier, d) for d in DEPTHS) for t in results)
 
     def _known(self, shapes: Iterable[tuple[Hole, tuple[int, ...]]]) -> dict[str, int] | None:
         """The letters that shapes tell; None where they do not fit."""
@@ -234,42 +241,48 @@ class Pattern:
         return {}
 
     def _at(self, sizes: Mapping[str, int], dtype: str) -> Written:
-        """Holes, attributes and the results of all cells at some sizes; those of the last ones are kept."""
+        """Holes, attributes and the results of cells at some sizes, by number; those of the last ones are kept."""
         key = (dtype, *sorted(sizes.items()))
         if key not in self._kept:
             given, numbers = self.given(sizes, dtype), self.numbers(dtype)
             if len(self._kept) == MOST_SIZES:
                 self._kept.clear()
-            results = [self._results_at(c, {**given, **numbers}) for c in self.cells]
-            self._kept[key] = given, numbers, [r for r in results if r]
+            self._kept[key] = given, numbers, {}
         return self._kept[key]
 
-    def _results_at(self, cell: Cell, given: Mapping[str, Any]) -> tuple[Tensor, ...]:
+    def _results_at(self, number: int, written: Written) -> tuple[Tensor, ...]:
         """The results of a cell; none at sizes at which it has no meaning."""
-        try:
-            return self.results(cell, given)
-        except ExpressionError:
-            return ()
+        given, numbers, known = written
+        if number not in known:
+            try:
+                known[number] = self.results(self.cells[number], {**given, **numbers})
+            except ExpressionError:
+                known[number] = ()
+        return known[number]
 
     def bound(
         self,
         sizes: Mapping[str, int],
         states: Mapping[str, Tensor],
         thens: Sequence[Tensor],
-        opened: dict[Expr, Expr] | None = None,
+        looked: Looked | None = None,
+        seen: Outside | None = None,
     ) -> Filled | None:
-        """What is in the holes where the results that are carried, or all of them, are `thens`. opened: of the
-        `Unifier`."""
-        given, numbers, all_results = self._at(sizes, thens[0].dtype)
+        """What is in the holes where the results that are carried, or all of them, are `thens`. looked: of the
+        `Unifier`. seen: what stands outermost in the one result."""
+        written = given, numbers, _ = self._at(sizes, thens[0].dtype)
         start: Bound = {given[name]: state for name, state in states.items()}
-        for results in all_results:
-            wanted = [results[n] for n in self.cell_input.values()] if states else results
-            unifier = Unifier(list(given.values()), list(numbers.values()), opened)
-            for found in unifier.all_equal(list(zip(wanted, thens, strict=True)), start):
+        for n in range(len(self.cells)):
+            if seen is not None and not may_be(self.outside[n][-1], seen):
+                continue
+            results = self._results_at(n, written)
+            wanted = [results[k] for k in self.cell_input.values()] if states and results else results
+            unifier = Unifier(list(given.values()), list(numbers.values()), looked)
+            for found in unifier.all_equal(list(zip(wanted, thens, strict=True)), start) if results else ():
                 return {n: found[t] for n, t in {**given, **numbers}.items() if t in found}
         return None
 
 
-def named(r: Recurrence, patterns: Sequence[Pattern]) -> str | None:
+def named(r: Recurrence, patterns: Sequence[Pattern], looked: Looked | None = None) -> str | None:
     """The name of the first pattern that a body is."""
-    return next((p.name for p in patterns if p.found_in(r) is not None), None)
+    return next((p.name for p in patterns if p.found_in(r, looked) is not None), None)

@@ -1,0 +1,5 @@
+"""`python -m neoflow` is the `neoflow` command."""
+
+from neoflow.cli import main
+
+main()

@@ -1,0 +1,265 @@
+"""Parameters that live packed: in the order in which kernels read them, for as long as the program runs.
+
+What a step changes is packed again at every step, by the kernels that read it or once for all of them (`layouts`). If
+it lives so, with its gradient and what an optimizer keeps of it, nothing packs it: an update goes through elements one
+by one, and any order is as good to it. The values that users see are plain: the store of parameters packs and unpacks
+them (`runtime.store`).
+
+The layouts of all parameters are chosen together: each kernel costs what its default schedule is estimated to take,
+with what it packs for itself, at the layouts of all that it reads and writes; the sum is made least (`joint.choose`).
+A layout is a bijection: what no panel divides is not padded, and stays as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from neoflow.expr import dtype as dt
+from neoflow.expr.ir import Slot
+from neoflow.expr.memo import remembered
+from neoflow.expr.tensor import Compute, Definition, Parameter, Placeholder, Tensor
+from neoflow.graph import FEW, Graph, Layout, is_contraction, operands
+from neoflow.graph.laid import kin, laid, lay
+from neoflow.loops import costs
+from neoflow.partition import KernelCall, Partition, Subgraph
+from neoflow.partition.calls import Call, put_together
+from neoflow.rewriting.joint import Factor, choose
+from neoflow.rewriting.layouts import Contracting, contracting, in_panels, layout_of
+from neoflow.target import Target
+from neoflow.trace import tick
+from neoflow.verdict import Verdict
+
+CLEARLY = 0.97
+"""Of the estimated cycles of all kernels that read or write a parameter, what they take at most when it lives packed:
+less is what an estimate may be wrong by."""
+BYTES_A_CYCLE = 4.0
+"""What a core moves of what is packed beside, read and written: 10 GB/s at 2.5 GHz."""
+MOST = 4
+"""Layouts that are chosen from for a parameter, beside the plain one."""
+
+
+@dataclass(frozen=True)
+class Living:
+    """A graph with parameters that live packed. before, after: estimated cycles of the kernels that read or write those
+    parameters; is_exact: of the choice. said: of each parameter that a contraction reads and the program changes, how
+    it lives, or why as it is."""
+
+    graph: Graph
+    said: tuple[tuple[str, Verdict], ...] = ()
+    before: float = 0.0
+    after: float = 0.0
+    is_exact: bool = True
+
+    @property
+    def summary(self) -> str:
+        count = sum(v.ok for _, v in self.said)
+        if not count:
+            return f"{len(self.said)} parameters are changed and contracted, none lives packed"
+        gain = f"{self.before / 1e6:.1f} to {self.after / 1e6:.1f} million cycles"
+        return f"{count} of {len(self.said)} parameters live packed: their kernels from {gain}, estimated"
+
+    def __str__(self) -> str:
+        how = "the least of all choices" if self.is_exact else "found by going round, there were too many choices"
+        return "\n".join([how, *(f"{name}: {v.reason}" for name, v in self.said)]) if self.said else self.summary
+
+
+@dataclass(frozen=True, eq=False)
+class _Thing:
+    """What lies alike, under the name of a parameter, and the layouts it may have; the first one is as it is."""
+
+    name: str
+    members: frozenset[Tensor]
+    layouts: tuple[Layout | None, ...]
+
+
+def live_packed(
+    graph: Graph, target: Target, cut: Callable[[Graph], Partition], may: Callable[[Subgraph], bool]
+) -> Living:
+    """The graph whose changed parameters live as kernels read them, where these clearly take less by the estimate.
+
+    cut: divides a graph into kernels. may: whether a kernel may become another one, of which nothing is known.
+    """
+    said: dict[Tensor, tuple[str, Verdict]] = {}
+    things: list[_Thing] = []
+    known: set[Tensor] = set()
+    asking = _readers(graph)
+    for p, _ in graph.updates:
+        if p in known or not asking.get(p):
+            continue
+        tick()
+        family = kin(graph, p)
+        if isinstance(family, Verdict):
+            said[p] = p.name, family
+            continue
+        found = _offered(p, [r for q in family if isinstance(q, Parameter) for r in asking.get(q, ())], target)
+        if not found:
+            said[p] = p.name, Verdict(False, "no kernel reads it in panels that divide it")
+            continue
+        known |= family
+        things.append(_Thing(p.name, family, (None, *found)))
+    if not things:
+        return Living(graph, tuple(said.values()))
+    factors = _factors(graph, things, target)
+    chosen = choose([len(t.layouts) for t in things], [*factors, *_margins(factors, len(things))])
+    taken, calls = [], tuple[Call, ...]()
+    for n, (thing, label) in enumerate(zip(things, chosen.labels, strict=True)):
+        layout, head = thing.layouts[label], next(iter(p for p, _ in graph.updates if p in thing.members))
+        touched = frozenset(t for t in graph.nodes if is_contraction(t.definition) and _touches(t, thing))
+        now, then = (_with(factors, n, chosen.labels, k) for k in (0, label))
+        if layout is None:
+            verdict = Verdict(False, f"its kernels take no less in {' or '.join(map(str, thing.layouts[1:]))}")
+        elif not _may(touched, calls := calls or cut(graph).calls, may):
+            verdict = Verdict(False, f"it would be read as {layout}, but its kernels were measured as they are")
+        else:
+            others = len(thing.members) - 1
+            verdict = Verdict(True, f"lives as {layout}, with {others} more: {now:.0f} to {then:.0f} cycles")
+            taken.append((thing, layout, now, then))
+        said[head] = thing.name, verdict
+    if not taken:
+        return Living(graph, tuple(said.values()), is_exact=chosen.is_exact)
+    laid_out, _ = lay(graph, {t: layout for thing, layout, _, _ in taken for t in thing.members})
+    now, then = sum(x[2] for x in taken), sum(x[3] for x in taken)
+    return Living(laid_out, tuple(said.values()), now, then, chosen.is_exact)
+
+
+def _readers(graph: Graph) -> dict[Tensor, list[tuple[Compute, int]]]:
+    """Of each tensor the contractions that read it as an operand, each definition once, and in which slot."""
+    found: dict[Tensor, dict[tuple[Definition, int], Compute]] = {}
+    for t in graph.nodes:
+        for o in operands(t.definition):
+            found.setdefault(t.inputs[o.slot], {}).setdefault((t.definition, o.slot), t)
+    return {s: [(t, slot) for (_, slot), t in by.items()] for s, by in found.items()}
+
+
+def _offered(p: Tensor, readers: Iterable[tuple[Compute, int]], target: Target) -> tuple[Layout, ...]:
+    """The layouts in which contractions would read a parameter, each where it fits."""
+    found: dict[Layout, None] = {}
+    for t, slot in readers:
+        kernel = contracting(_kernel(t.definition), target)
+        for asked in () if kernel is None else (kernel, in_panels(kernel, target)):
+            layout = layout_of(_along_free(asked)) if asked.slot == slot else None
+            if layout is not None and layout.fits(p.shape).ok:
+                found[_as_read(t.definition, slot, layout, target)] = None
+    return tuple(found)[:MOST]
+
+
+def _as_read(definition: Definition, slot: int, layout: Layout, target: Target) -> Layout:
+    """A layout whose inner dimensions are in the order in which a kernel sums over them once it packs nothing."""
+    read = tuple(layout if n == slot else None for n in range(len(definition.slots)))
+    kernel = contracting(_kernel(_definition(definition, None, read)), target)
+    order = () if kernel is None or kernel.slot == slot else dict(kernel.summed).get(slot, ())
+    first = len(layout.outer) + 1
+    inner = [layout.inner[d - first] for d in order if first <= d < first + len(layout.inner)]
+    return replace(layout, inner=(*(d for d in layout.inner if d not in inner), *inner))
+
+
+def _along_free(asked: Contracting) -> Contracting:
+    """The same, packed along the one axis of the operand that is not summed, where a kernel calls it otherwise."""
+    reduced = set(asked.definition.reduction_axes)
+    operand = next((o for o in operands(asked.definition) if o.slot == asked.slot), None)
+    free = [] if operand is None else [a for a in operand.axes if a is not None and a not in reduced]
+    return replace(asked, axis=free[0]) if len(free) == 1 else asked
+
+
+@remembered
+def _kernel(definition: Definition) -> Subgraph:
+    """A compute of this definition as a kernel of its own."""
+    inputs = tuple(Placeholder(s.shape, s.dtype, f"x{n}", None) for n, s in enumerate(definition.slots))
+    t = Compute(definition, inputs, "y")
+    return put_together(inputs, (t,), (t,), None, {}, "y").subgraph
+
+
+def _may(touched: frozenset[Compute], calls: Iterable[Call], may: Callable[[Subgraph], bool]) -> bool:
+    """Whether all kernels of these contractions may become others."""
+    kernels = (c for c in calls if isinstance(c, KernelCall) and not touched.isdisjoint(c.nodes))
+    return all(may(c.subgraph) for c in kernels)
+
+
+def _touches(t: Compute, thing: _Thing) -> bool:
+    return t in thing.members or any(i in thing.members for i in t.inputs)
+
+
+def _factors(graph: Graph, things: Sequence[_Thing], target: Target) -> list[Factor]:
+    """What the contractions cost that read or write things, by their labels; those that are alike are asked once."""
+    home = {t: n for n, thing in enumerate(things) for t in thing.members}
+    counts: dict[tuple[Definition, int | None, tuple[int | None, ...]], int] = {}
+    for t in graph.nodes:
+        key = t.definition, home.get(t), tuple(home.get(i) for i in t.inputs)
+        if is_contraction(t.definition) and (key[1] is not None or any(n is not None for n in key[2])):
+            counts[key] = counts.get(key, 0) + 1
+    found = []
+    for (definition, own, read), count in counts.items():
+        those = tuple(sorted({n for n in (own, *read) if n is not None}))
+        found.append(Factor(those, partial(_cost, things, those, definition, own, read, count, target)))
+    return found
+
+
+def _margins(factors: Sequence[Factor], count: int) -> list[Factor]:
+    """For each thing, what it costs to lie otherwise at all: what it has to save."""
+    saved = [(1 - CLEARLY) * _with(factors, n, [0] * count, 0) for n in range(count)]
+    return [Factor((n,), partial(_if_otherwise, most)) for n, most in enumerate(saved)]
+
+
+def _if_otherwise(cost: float, labels: tuple[int, ...]) -> float:
+    return cost if labels[0] else 0.0
+
+
+def _with(factors: Sequence[Factor], n: int, labels: Sequence[int], label: int) -> float:
+    """What costs with a thing when it has this label, and the others theirs."""
+    all_labels = [*labels[:n], label, *labels[n + 1 :]]
+    return sum(f.cost(tuple(all_labels[m] for m in f.things)) for f in factors if n in f.things)
+
+
+def _cost(
+    things: Sequence[_Thing],
+    those: tuple[int, ...],
+    definition: Definition,
+    own: int | None,
+    read: tuple[int | None, ...],
+    count: int,
+    target: Target,
+    labels: tuple[int, ...],
+) -> float:
+    """Estimated cycles of so many kernels of a definition, with the things at these labels."""
+    at = {n: things[n].layouts[label] for n, label in zip(those, labels, strict=True)}
+    lies = tuple(None if n is None else at[n] for n in read)
+    mine = None if own is None else at[own]
+    cycles = _cycles(definition, mine, lies, target)
+    if mine is None and not any(lies) and count >= FEW:  # `layouts` packs it once for them all
+        for slot, n in enumerate(read):
+            for layout in () if n is None else things[n].layouts[1:]:
+                beside = tuple(layout if k == slot else None for k in range(len(read)))
+                moved = 2 * _nbytes(definition.slots[slot]) / BYTES_A_CYCLE
+                cycles = min(cycles, _cycles(definition, None, beside, target) + moved / count)
+    return count * cycles
+
+
+def _nbytes(slot: Slot) -> int:
+    return math.prod(slot.shape) * dt.itemsize(slot.dtype)
+
+
+@remembered
+def _cycles(definition: Definition, own: Layout | None, read: tuple[Layout | None, ...], target: Target) -> float:
+    """Estimated cycles of a contraction that reads and writes in these orders."""
+    kernel = contracting(_kernel(_definition(definition, own, read)), target)
+    if kernel is None:
+        return math.inf
+    jumps = 0.0
+    for slot, order in kernel.summed:
+        if read[slot] is not None and slot != kernel.slot and list(order) != sorted(order):
+            jumps += costs.LOST_LINE * _nbytes(definition.slots[slot]) / costs.LINE_BYTES
+    return kernel.cycles + jumps
+
+
+def _definition(definition: Definition, own: Layout | None, read: tuple[Layout | None, ...]) -> Definition:
+    """A definition that reads and writes in these orders."""
+    inputs: list[Tensor] = [Placeholder(s.shape, s.dtype, f"x{n}", None) for n, s in enumerate(definition.slots)]
+    t = Compute(definition, tuple(inputs), "y")
+    lying = {i: x for i, x in zip((t, *inputs), (own, *read), strict=True) if x is not None}
+    now: dict[Tensor, Tensor] = {
+        i: i if i not in lying else Placeholder(lying[i].shape(i.shape), i.dtype, i.name, None) for i in inputs
+    }
+    return laid(t, lying, now).definition
