@@ -24,6 +24,7 @@ from neoflow.expr.replace import replaced
 from neoflow.expr.shape.rearrange import broadcast_to
 from neoflow.expr.tensor import Compute, Constant, Placeholder, Tensor, topological
 from neoflow.graph.graph import Graph
+from neoflow.graph.kept_rows import KeptRow, kept_row
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class _Split:
         fixed, carried = set(r.fixed), set(r.carried)
         edges = {i for t in private for i in t.inputs if i in self.going or i in carried or self._is_slice(i)}
         is_worth = any(_is_sum(t) for t in private) or _grows(of, edges)
-        if not is_worth or any(isinstance(t, Looped) for t in private):
+        if not is_worth or any(isinstance(t, Looped) for t in private) or any(map(self._is_of_rows, edges)):
             return None
         if any(map(r.is_huge, (*private, *edges))):
             return None
@@ -121,6 +122,14 @@ class _Split:
 
         self.moved.append(f"after: {of.name}{list(of.shape)} of {r.steps} steps")
         return replaced([of], instead)[0]
+
+    def _is_of_rows(self, t: Tensor) -> bool:
+        """Whether a step changes one row of it alone, so that all of it is not to be kept of every step."""
+        r = self.old.recurrence
+        if any(a.of is t for a in self.wanted if isinstance(a, Stacked)):
+            return False
+        numbers = [n for n, (c, then) in enumerate(zip(r.carried, r.then, strict=True)) if t is c or t is then]
+        return any(isinstance(kept_row(self.old, n, ()), KeptRow) for n in numbers)
 
     # -------------------------------------------------------------------------------------------------------- before
 

@@ -13,8 +13,9 @@ from neoflow.expr.recurrence import Last, Looped, Run
 from neoflow.expr.replace import replaced
 from neoflow.expr.tensor import Compute, Constant, Definition, Parameter, Placeholder, Tensor
 from neoflow.graph import Graph
+from neoflow.graph.kept_rows import KeptRow, kept_row
 from neoflow.partition.calls import Call, Decision, KernelCall, Motion, Partition, View
-from neoflow.partition.kept_rows import Divide, KeptRow, in_levels, is_ordered, kept_row
+from neoflow.partition.levels import Divide, in_levels, is_ordered
 from neoflow.partition.order import order_calls
 from neoflow.partition.prepared import prepared_first
 from neoflow.partition.strands import Strands

@@ -27,7 +27,7 @@ from neoflow.graph import Graph, contiguous_offset
 from neoflow.graph.fission import split_steps
 from neoflow.partition.body import Body, copy_of
 from neoflow.partition.calls import Call, Decision, KernelCall, LoopCall, Partition, View
-from neoflow.partition.kept_rows import Divide, Whole
+from neoflow.partition.levels import Divide, Whole
 from neoflow.partition.looped import carried_along, settled
 from neoflow.partition.strands import Strands
 from neoflow.verdict import Verdict

@@ -6,7 +6,7 @@ import pytest
 import neoflow as nf
 from neoflow.expr.recurrence import runs_of
 from neoflow.graph import make_graph
-from neoflow.partition.kept_rows import KeptRow, kept_row
+from neoflow.graph.kept_rows import KeptRow, kept_row
 
 pytestmark = pytest.mark.tvm
 STEPS, BATCH, WIDTH = 7, 2, 4
@@ -145,3 +145,19 @@ def test_near_misses():
         )
         (run,) = runs_of(make_graph([last], [h, x]).order)
         assert not isinstance(kept_row(run, 0, []), KeptRow), body
+
+
+def test_what_reads_all_rows_of_a_step_is_computed_in_it():
+    """Words that are given, and what is computed of each and the ones before: rows are not kept of every step."""
+    x = nf.placeholder((STEPS, BATCH, WIDTH), name="x")
+    w = [nf.placeholder((WIDTH, WIDTH), name=f"w{n}") for n in range(3)]
+    nothing = nf.zeros((STEPS, BATCH, WIDTH))
+
+    def step(old, r):
+        keys, values = put(old[0], r[0], r[1] @ w[1]), put(old[1], r[0], r[1] @ w[2])
+        return (keys, values), attended(r[1] @ w[0], r[0], keys, values, STEPS)
+
+    _, ys = nf.scan(step, (nothing, nothing), (nf.arange(STEPS), x))
+    f = agree([x, *w], [ys])
+    assert f.explain("rows_in_place").count("yes") == 2
+    assert max(b.nbytes for b in f.plan.buffers) <= 3 * STEPS * BATCH * WIDTH * 4  # those of all words at once
