@@ -24,6 +24,7 @@ OFF = "packed parameters"
 def wanted(monkeypatch):
     """Whatever is legal is thought to pay."""
     monkeypatch.setattr(living, "CLEARLY", 3.0)
+    monkeypatch.setattr(living, "LEAST", 0)
 
 
 class Network:
@@ -74,9 +75,15 @@ def test_what_optimizers_keep_lives_as_the_parameter(wanted):
 
 def test_what_does_not_pay_clearly_stays(monkeypatch):
     monkeypatch.setattr(living, "CLEARLY", 0.01)
+    monkeypatch.setattr(living, "LEAST", 0)
     found = live_packed(graph := graph_of(Network()), TARGET, partition, lambda kernel: True)
     assert found.graph is graph and "none lives packed" in found.summary
     assert "w: its kernels take no less in" in str(found)
+
+
+def test_what_is_small_is_packed_from_cache_to_cache():
+    found = live_packed(graph := graph_of(Network()), TARGET, partition, lambda kernel: True)
+    assert found.graph is graph and "w: its 32768 bytes are packed from cache to cache" in str(found)
 
 
 def test_what_was_measured_stays(wanted):
