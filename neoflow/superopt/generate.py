@@ -172,8 +172,9 @@ class _Judge:
     def _ask(self, some: Sequence[Candidate], n: int) -> None:
         """The prover about one of them, before it is known whether those before it imply it."""
         pair = generalized(some[n].terms(self.found), self.seed)
-        key = renamed(*map(tree, pair))
-        if key not in self._asked and not self.pruner.known.is_instance(*map(tree, pair)):
+        source, target = map(tree, pair)
+        known, key = self.pruner.known, renamed(source, target)
+        if key not in self._asked and not known.is_instance(source, target) and not known.meet(source, target):
             self._answers.of(key, lambda: _proved(pair, self.seed))
 
     def _look_at(self, candidate: Candidate) -> None:
@@ -187,7 +188,7 @@ class _Judge:
             if not self._asked[key]:
                 self._refused.add(candidate.key)
             return
-        if known.is_instance(source, target) or known.follows(source, target):
+        if known.is_instance(source, target) or known.meet(source, target):
             return
         self.general += 1
         found = self._answers.of(key, lambda: _proved(pair, self.seed))

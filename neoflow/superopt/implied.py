@@ -6,7 +6,7 @@ be equal, and the question is whether smaller rules say so already.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from neoflow.superopt.term import Term, Variable
@@ -14,6 +14,10 @@ from neoflow.superopt.term import Term, Variable
 Tree = str | tuple
 MOST_STEPS = 60
 """Trees that are one step away and are gone on from."""
+NEAR = ((1, 60), (2, 500))
+"""Steps from either side, and how many trees are kept."""
+LARGEST = 7
+"""Operators of a tree on the way."""
 
 
 def tree(t: Term) -> Tree:
@@ -91,6 +95,25 @@ class Known:
         if not behind.isdisjoint(ahead):
             return True
         return steps > 2 and any(not behind.isdisjoint(self._near(t)) for t in ahead)
+
+    def meet(self, a: Tree, b: Tree, near: Sequence[tuple[int, int]] = NEAR) -> bool:
+        """Whether steps from both sides lead to one tree; tried with few first. near: see `NEAR`."""
+        return any(not self.around(a, *n).isdisjoint(self.around(b, *n)) for n in near)
+
+    def around(self, t: Tree, steps: int, most: int) -> set[Tree]:
+        """What so many steps lead to from a tree."""
+        seen = {self.ordered(t)}
+        layer = list(seen)
+        for _ in range(steps):
+            following = []
+            for new in (self.ordered(new) for here in layer for new in self.steps(here)):
+                if len(seen) == most:
+                    return seen
+                if new not in seen and size(new) <= LARGEST:
+                    seen.add(new)
+                    following.append(new)
+            layer = following
+        return seen
 
     def _near(self, t: Tree) -> list[Tree]:
         return list(islice(dict.fromkeys(map(self.ordered, self.steps(t))), MOST_STEPS))

@@ -3,7 +3,7 @@
     python -m tests.superopt.released graph_subst.pb [FILE]
 
 `graph_subst.pb` is at https://github.com/jiazhihao/TASO and does not come along; FILE: rules in place of those that do.
-A substitution follows where, for each of its results, some steps of rules lead from one side to the other (`meet`).
+A substitution follows where, for each of its results, up to three steps of rules lead from both sides to one tree.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from neoflow.superopt import generated, rules_in, standard_alphabet
-from neoflow.superopt.implied import Known, Tree, size, tree
+from neoflow.superopt.implied import Known, Tree, tree
 from neoflow.superopt.sites import swaps
 
 CONV, RELU, CONCAT, SPLIT, ADD, MUL, MATMUL = 3, 8, 12, 13, 16, 17, 18
@@ -28,10 +28,8 @@ PARTS = {
     (2, 1): ("left:2", "right:2"),
     (4, 1): ("first_channels:4", "last_channels:4"),
 }
-DEPTHS = ((1, 60), (2, 500), (3, 6000))
+NEAR = ((1, 60), (2, 500), (3, 6000))
 """Steps from either side, and how many trees are kept."""
-LARGEST = 7
-"""Operators of a tree on the way."""
 
 Place = tuple[int, int]
 """An operator by number, or a variable below 0, and which of its results."""
@@ -142,39 +140,19 @@ def tree_of(operators: tuple[Operator, ...], place: Place, known: Mapping[Place,
     return (label[k] if isinstance(label, tuple) else label, *args)
 
 
-def near(known: Known, t: Tree, depth: int, most: int) -> set[Tree]:
-    """What some steps lead to from a tree."""
-    seen = {known.ordered(t)}
-    layer = list(seen)
-    for _ in range(depth):
-        following = []
-        for here in layer:
-            for new in map(known.ordered, known.steps(here)):
-                if new not in seen and size(new) <= LARGEST and len(seen) < most:
-                    seen.add(new)
-                    following.append(new)
-        layer = following
-    return seen
-
-
-def meet(known: Known, a: Tree, b: Tree) -> bool:
-    """Whether a few steps from both sides lead to one tree."""
-    return any(not near(known, a, *d).isdisjoint(near(known, b, *d)) for d in DEPTHS)
-
-
 def follows(known: Known, rule: Released) -> bool:
     """For each result, whatever the rank where nothing says it. Raises `Foreign`."""
     shared = {p: r for ops in (rule.source, rule.target) for p, r in ranks(ops, {}).items() if p[0] < 0}
     sides = [(ops, ranks(ops, dict(shared))) for ops in (rule.source, rule.target)]
     return all(
-        meet(known, *(tree_of(ops, place, found, rank) for (ops, found), place in zip(sides, both, strict=True)))
+        known.meet(*(tree_of(ops, place, found, rank) for (ops, found), place in zip(sides, both, strict=True)), NEAR)
         for rank in (2, 4)
         for both in rule.results
     )
 
 
 def known_of(rules) -> Known:
-    """Rules for `meet`."""
+    """Rules as they are looked for."""
     proofs: dict = {}
     symmetric = [f for f in standard_alphabet().operators if swaps(f, proofs) is not None]
     known = Known(frozenset(f"{f.name}:{len(f.shape)}" for f in symmetric))
