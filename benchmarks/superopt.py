@@ -45,9 +45,9 @@ SPARE = 1800.0
 
 @dataclass(frozen=True)
 class Found:
-    """Of one program. own: rules that follow from its own operators, proved; used: how often each rule was; before,
-    after: seconds by the estimate; measured: of a call, before and after, whether it was taken or not. missing: why
-    there is nothing."""
+    """Of one program. own: rules that follow from its own operators, proved; used: how often each rule and
+    form was; before, after: seconds by the estimate; measured: of a call, before and
+    after, whether it was taken or not. missing: why there is nothing."""
 
     kind: str
     name: str
@@ -90,6 +90,7 @@ def search(kind: str, name: str, seconds: float, small: bool = False) -> Found:
     assert compiled.optimizer is not None
     parts = list(compiled.optimizer.found.values())
     used = Counter(s.rewrite.name for part in parts for s in part.steps)
+    used.update(name for part in parts for _, name in part.forms)
     before, after = sum(p.before.seconds for p in parts), sum(p.after.seconds for p in parts)
     measured = next((p.measured for p in parts if p.measured is not None), None)
     stopped, graphs = "; ".join(dict.fromkeys(p.stopped for p in parts)), sum(p.graphs for p in parts)
@@ -146,7 +147,16 @@ def mean(found: Iterable[Found]) -> float | None:
 
 def table(found: Mapping[str, Found]) -> list[str]:
     """A row a program, the kinds one below the other, each with the geometric mean of its factors."""
-    heads = ["program", "own rules proved", "rules used", "estimate ms", "thought", "measured ms", "factor", "graphs"]
+    heads = [
+        "program",
+        "own rules proved",
+        "rules and forms used",
+        "estimate ms",
+        "thought",
+        "measured ms",
+        "factor",
+        "graphs",
+    ]
     lines = ["| " + " | ".join(heads) + " |", "|---|" + "--:|" * (len(heads) - 1)]
     for kind in KINDS:
         rows = [found[f"{k} {name}"] for k, name in CASES if k == kind and f"{k} {name}" in found]

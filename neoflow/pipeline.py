@@ -157,16 +157,19 @@ def compile_program(
     optimize: float | None = None,
     rules: Sequence[Rule] = (),
     seed: int = 0,
+    optimizer: Optimizer | None = None,
 ) -> Compiled:
     """Run every stage and build what the cache lacks. fleet: whose machines measure for a search, see
     `measure.fleet`. memory, optimize: see `compile`; rules: proved ones besides those that come along; seed: of the
-    order in which they are tried."""
+    order in which they are tried. optimizer: what has found a graph already, which is taken."""
     pool: Callable[[Target], Pool] = Here if fleet is None else partial(Fleet, address=fleet)
     machine, limits = resolve_target(target), tuning.limits_of(tune)
     limit = None if memory is None else bytes_of(memory)
     check_precision(precision, target)
     begun = time.monotonic()
     make = partial(_compiled, outputs, inputs, updates, machine, precision)
+    if optimizer is not None:
+        return make(None, None, begun, limit, optimizer=optimizer)
     with tuning.measuring(machine, limits or measured_within(machine, optimize), pool) as measurer:
         optimizer = optimizer_of(machine, optimize, measurer, limit is None, rules, seed)
         if optimizer is not None and machine.device == "cpu":
@@ -192,7 +195,8 @@ def optimizer_of(
     known = tuning.known_seconds(target, folder)
     measure = None if measurer is None else tuning.default_seconds(target, measurer)
     is_prepared = prepares and target.device == "cpu" and PREPARED not in without
-    return optimizer_for(target, optimize, without, rules, seed, known, measure, is_prepared)
+    may_last = tuning.unmeasured(target, folder) if is_prepared else None
+    return optimizer_for(target, optimize, without, rules, seed, known, measure, is_prepared, may_last)
 
 
 def measured_within(target: Target, optimize: float | None) -> Limits | None:

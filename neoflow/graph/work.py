@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import FUNCTIONS
-from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, postorder
+from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, Select, postorder
 from neoflow.expr.memo import from_below, remembered
 from neoflow.expr.tensor import Definition
 from neoflow.graph.facts import contracts
@@ -55,12 +55,13 @@ def work_of(definition: Definition) -> int:
 def work(body: Expr, shape: tuple[int, ...]) -> int:
     """Instructions of a body in normal form over all points of `shape`, loads among them; a multiply-add is one.
 
-    What is the same all along the reduced axes is taken out of their loops by compilers. A contraction computes each
+    Where each point of an axis has an expression of its own, all of these are computed once for all points of it. What
+    is the same all along the reduced axes is taken out of their loops by compilers. A contraction computes each
     element of its two sides once, and loads next to nothing in its register tile.
     """
     outer = math.prod(shape)
     if not isinstance(body, Reduce):
-        return sum(map(_cost, postorder(body))) * outer
+        return sum(map(_cost, postorder(body))) * outer // written_out(body)
     total = outer * size(body.axes)
     both = sides(body, shape) if contracts(body, total) else None
     if both is not None:
@@ -69,6 +70,17 @@ def work(body: Expr, shape: tuple[int, ...]) -> int:
     return added + sum(
         _cost(n) * (outer if n.free.isdisjoint(body.axes) else total) for n in postorder(body.body)
     )  # fmt: skip
+
+
+def written_out(body: Expr) -> int:
+    """Points of the axes of which conditions choose every point by itself: maps compute these beside each other."""
+    found: dict[Axis, set[object]] = {}
+    for e in postorder(body):
+        if isinstance(e, Select) and isinstance(e.cond, Apply) and e.cond.fn == "eq":
+            axis, value = e.cond.args
+            if isinstance(axis, Axis) and isinstance(value, Const):
+                found.setdefault(axis, set()).add(value.value)
+    return size(axis for axis, values in found.items() if len(values) >= axis.extent - 1 > 1)
 
 
 def _cost(e: Expr) -> int:

@@ -7,7 +7,7 @@ Imported then: these bring proofs, integer sets and sparse matrices along, a ten
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,8 @@ from neoflow import config
 from neoflow.errors import ConfigError, shown
 from neoflow.graph import Graph
 from neoflow.mapping.chains import may_recur
-from neoflow.partition import RULES, object_for_gpu, object_to, partition
-from neoflow.rewriting.sequence import MAPPING, left_out, size_of
+from neoflow.partition import RULES, Subgraph, object_for_gpu, object_to, partition
+from neoflow.rewriting.sequence import LAYOUTS, MAPPING, left_out, size_of
 from neoflow.rewriting.times import Lookup, Times
 from neoflow.target import Target
 from neoflow.trace import Trace
@@ -48,23 +48,26 @@ def optimizer_for(
     known: Lookup = lambda kernel: None,
     measure: Lookup | None = None,
     prepares: bool = True,
+    may_last: Callable[[Subgraph], bool] | None = None,
 ) -> Optimizer | None:
     """What searches for faster graphs on a target, for so many seconds; None where nothing is to.
 
     without: passes, and rules of fusion, that are left out. rules: besides those that come along. known, measure: what
-    kernels took before, and take now. prepares: whether what follows from parameters that stay is. Raises
-    `ConfigError`.
+    kernels took before, and take now. prepares: whether what follows from parameters that stay is. may_last: which
+    kernels may read parameters that are packed once. Raises `ConfigError`.
     """
     seconds = seconds_of(optimize)
     if seconds is None:
         return None
+    from neoflow.rewriting.forms import Forms
     from neoflow.rewriting.optimizing import WIDEST, Optimizer
     from neoflow.superopt import Limits
 
     choose = object_to if target.device == "cpu" else object_for_gpu
     divide = partial(partition, without={r.name for r in RULES}.intersection(without), choose=choose)
     times = Times(stated(target), known)
-    return Optimizer(Limits(seconds, widest=WIDEST, seed=seed), divide, times, without, rules, measure, prepares)
+    forms = Forms(target, LAYOUTS not in without, may_last) if target.device == "cpu" else None
+    return Optimizer(Limits(seconds, widest=WIDEST, seed=seed), divide, times, without, rules, measure, prepares, forms)
 
 
 def mapped(graph: Graph, trace: Trace, settings: config.Config, target: Target, precision: str) -> Graph:

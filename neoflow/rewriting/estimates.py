@@ -4,7 +4,8 @@
 
     u = relu(..); v = sum(pad(u) * w); y = relu(v + b)        parts: {.., u}, {pad, v, v + b, y}
 
-What follows from a few parameters alone that no call writes is a part of none: it is prepared, and takes no time.
+Each form of a part (see `forms`) is divided, and the one counts that takes least. What follows from a few parameters
+alone that no call writes is a part of none: it is prepared, and takes no time.
 """
 
 from __future__ import annotations
@@ -12,42 +13,52 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from neoflow.expr.tensor import Compute, Constant, Parameter, Placeholder, Tensor
 from neoflow.graph import Graph, is_contraction, is_move, optimize
+from neoflow.graph.cost import is_worth
 from neoflow.partition import MOST_PREPARED, Partition, Subgraph
+from neoflow.rewriting.forms import Forms
 from neoflow.superopt import Cost
+from neoflow.trace import tick
 
 Seconds = Callable[[Subgraph], float]
 """What a kernel takes."""
 KNOWN = 20_000
 """Parts whose kernels are remembered."""
+NEAR = 1.5
+"""So many times what the best form of a part is thought to take may one take that is to be measured."""
 
 
 @dataclass(frozen=True)
 class Part:
     """Computes of a graph whose kernels are found without the others: their numbers in `Graph.nodes`. read, given:
-    what they read of others, and what others, or nobody else, read of them. key: equal for equal parts."""
+    what they read of others, and what others, or nobody else, read of them. key: equal for equal parts. lasting: of
+    what they read, by uid, what stays from call to call."""
 
     at: tuple[int, ...]
     read: tuple[Tensor, ...]
     given: tuple[Compute, ...]
     key: tuple[object, ...]
+    lasting: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """What a part becomes: kernels, and bytes of what they write for each other."""
+    """What a part becomes in a form: kernels, and bytes of what they write for each other."""
 
     subgraphs: tuple[Subgraph, ...]
     inner: int
+    chosen: tuple[tuple[str, str], ...] = ()
 
 
 class Estimate:
-    """Costs graphs of one program; its kernels' times are what `seconds` says now.
+    """Costs graphs of one program, each part in its best form; its kernels' times are what `seconds` says now.
 
     divide: a graph into kernels. without: passes that are left out. changed: parameters that a call writes. prepares:
-    whether anything is prepared. parts: how many were divided so far.
+    whether anything is prepared. forms: that parts may have; None: as their kernels are cut. parts: how many were
+    divided so far.
     """
 
     def __init__(
@@ -57,26 +68,62 @@ class Estimate:
         without: Collection[str] = (),
         changed: Collection[Parameter] = (),
         prepares: bool = True,
+        forms: Forms | None = None,
     ):
+        self.forms = forms
         self._divide, self._seconds, self._without, self._prepares = divide, seconds, without, prepares
         self._changed = frozenset(p.uid for p in changed)
-        self._known: dict[tuple[object, ...], Kernels] = {}
+        self._known: dict[tuple[object, ...], tuple[Kernels, ...]] = {}
         self.parts = 0
 
     def __call__(self, graph: Graph) -> Cost:
-        """Part by part."""
+        """Part by part, each in the form that takes least."""
         found = parts_of(graph, self.is_free(graph))
-        kernels = [self._kernels(graph, part) for part in found]
-        seconds = sum(self._seconds(s) for k in kernels for s in k.subgraphs)
+        return self._sum(graph, found, [self._best(self._kernels(graph, part)) for part in found])
+
+    def usual(self, graph: Graph) -> Cost:
+        """Of all parts in the form that they have where nothing is chosen."""
+        found = parts_of(graph, self.is_free(graph))
+        return self._sum(graph, found, [self._kernels(graph, part)[0] for part in found])
+
+    def _sum(self, graph: Graph, found: list[Part], kernels: list[Kernels]) -> Cost:
+        seconds = sum(map(self._of, kernels))
         count = sum(len(k.subgraphs) for k in kernels)
         return Cost(seconds, count, most_bytes(graph, found, [k.inner for k in kernels]))
 
-    def whole(self, graph: Graph) -> Counter[Subgraph]:
-        """The kernels of a graph that is divided at once, but for those that are prepared."""
-        done = optimize(graph, self._without)
-        cut = self._divide(done)
+    def _of(self, kernels: Kernels) -> float:
+        return sum(map(self._seconds, kernels.subgraphs))
+
+    def _best(self, forms: Iterable[Kernels]) -> Kernels:
+        """The usual form, unless another takes clearly less."""
+        usual, *others = forms
+        best = min(others, key=self._of, default=usual)
+        before, after = Counter(usual.subgraphs), Counter(best.subgraphs)
+        return best if is_worth(self.take(before - after), self.take(after - before)) else usual
+
+    def chosen(self, graph: Graph) -> dict[str, str]:
+        """The forms of its parts, those that take longer counting where two have the same definition."""
+        parts = (self._kernels(graph, part) for part in parts_of(graph, self.is_free(graph)))
+        best = sorted((self._best(forms) for forms in parts), key=self._of)
+        return {digest: name for kernels in best for digest, name in kernels.chosen}
+
+    def near(self, graph: Graph) -> Iterator[Subgraph]:
+        """The kernels of other forms that may be the best, of parts that take long first."""
+        parts = {part.key: self._kernels(graph, part) for part in parts_of(graph, self.is_free(graph))}
+        for forms in sorted(parts.values(), key=lambda forms: -self._of(forms[0])):
+            least = self._of(self._best(forms))
+            for kernels in sorted(forms, key=self._of):
+                if self._of(kernels) <= NEAR * least:
+                    yield from kernels.subgraphs
+
+    def whole(self, graph: Graph, chosen: Mapping[str, str] = MappingProxyType({})) -> Counter[Subgraph]:
+        """The kernels of a graph that is divided at once, in a form, but for those that are prepared."""
+        done, cut = self._cut(optimize(graph, self._without), chosen)
         free = self.is_free(done)
         return Counter(c.subgraph for c in cut.calls if not all(t.uid in free for t in c.outputs))
+
+    def _cut(self, graph: Graph, chosen: Mapping[str, str]) -> tuple[Graph, Partition]:
+        return (graph, self._divide(graph)) if self.forms is None else self.forms.take(graph, self._divide, chosen)
 
     def take(self, kernels: Mapping[Subgraph, int]) -> float:
         """Seconds of so many calls of kernels."""
@@ -95,17 +142,28 @@ class Estimate:
     def _stays(self, t: Tensor) -> bool:
         return self._prepares and isinstance(t, Parameter) and t.uid not in self._changed
 
-    def _kernels(self, graph: Graph, part: Part) -> Kernels:
+    def _kernels(self, graph: Graph, part: Part) -> tuple[Kernels, ...]:
+        """Of each form of a part, the usual one first."""
         if part.key not in self._known:
             if len(self._known) >= KNOWN:
                 self._known.clear()
             self.parts += 1
-            alone = cut_part(graph, part)
-            cut = self._divide(optimize(alone, self._without))
-            roots = set(alone.roots)
-            inner = sum(t.nbytes for c in cut.calls for t in c.outputs if t not in roots)
-            self._known[part.key] = Kernels(tuple(c.subgraph for c in cut.calls), inner)
+            done = optimize(cut_part(graph, part), self._without)
+            forms = [{}] if self.forms is None else self.forms.each(done, bool(self._changed))
+            found: dict[tuple[Subgraph, ...], Kernels] = {}
+            for chosen in forms:
+                kernels = self._formed(done, chosen)
+                found.setdefault(kernels.subgraphs, kernels)
+            self._known[part.key] = tuple(found.values())
         return self._known[part.key]
+
+    def _formed(self, part: Graph, chosen: Mapping[str, str]) -> Kernels:
+        tick()
+        done, cut = self._cut(part, chosen)
+        free, roots = self.is_free(done), set(done.roots)
+        calls = [c for c in cut.calls if not all(t.uid in free and t not in roots for t in c.outputs)]
+        inner = sum(t.nbytes for c in calls for t in c.outputs if t not in roots)
+        return Kernels(tuple(c.subgraph for c in calls), inner, tuple(chosen.items()))
 
 
 def _is_small(t: Compute) -> bool:
@@ -140,7 +198,7 @@ def parts_of(graph: Graph, free: Collection[int]) -> list[Part]:
             groups.setdefault(home(n), []).append(n)
     needed = {t.uid for t in graph.roots}
     needed.update(nodes[i].uid for n, t in enumerate(nodes) if t.uid not in free for i in late[n] if home(i) != home(n))
-    return [_part(nodes, at, needed) for at in groups.values()]
+    return [_part(nodes, at, needed, free) for at in groups.values()]
 
 
 def _behind_moves(nodes: tuple[Compute, ...], late: list[list[int]], some: Iterable[int]) -> Iterator[int]:
@@ -153,27 +211,30 @@ def _behind_moves(nodes: tuple[Compute, ...], late: list[list[int]], some: Itera
             yield moved
 
 
-def _part(nodes: tuple[Compute, ...], at: list[int], needed: Collection[int]) -> Part:
+def _part(nodes: tuple[Compute, ...], at: list[int], needed: Collection[int], free: Collection[int]) -> Part:
     own = [nodes[n] for n in at]
     inside = {t.uid for t in own}
     read: dict[int, Tensor] = {i.uid: i for t in own for i in t.inputs if i.uid not in inside}
     place = {uid: n for n, uid in enumerate((*read, *(t.uid for t in own)))}
     given = tuple(t for t in own if t.uid in needed)
     key = (
-        tuple((i.structure if isinstance(i, Constant) else (i.shape, i.dtype)) for i in read.values()),
+        tuple((i.structure if isinstance(i, Constant) else (i.shape, i.dtype, i.uid in free)) for i in read.values()),
         tuple((t.definition, *(place[i.uid] for i in t.inputs)) for t in own),
         tuple(place[t.uid] for t in given),
     )
-    return Part(tuple(at), tuple(read.values()), given, key)
+    lasting = frozenset(uid for uid in read if uid in free)
+    return Part(tuple(at), tuple(read.values()), given, key, lasting)
 
 
 def cut_part(graph: Graph, part: Part) -> Graph:
-    """A part as a graph of its own; what it reads are placeholders."""
+    """A part as a graph of its own; what it reads are placeholders, and parameters where that stays."""
     nodes, made = graph.nodes, dict[int, Tensor]()
     fed: list[Placeholder] = []
     for i in part.read:
         made[i.uid] = i
-        if not isinstance(i, Constant):
+        if i.uid in part.lasting and not isinstance(i, Constant):
+            made[i.uid] = Parameter(i.shape, i.dtype, i.name, None, init=None)
+        elif not isinstance(i, Constant):
             made[i.uid] = stand_in = Placeholder(i.shape, i.dtype, i.name, None)
             fed.append(stand_in)
     for n in part.at:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -69,10 +69,12 @@ def lay_out(
     target: Target,
     cut: Callable[[Graph], Partition],
     may_last: Callable[[Subgraph], bool] | None = None,
+    in_place: Collection[str] = (),
 ) -> Layouts:
     """The graph with the operands packed that several kernels would pack alike. cut: divides a graph into kernels.
 
     may_last: whether a kernel may read a parameter packed once for all calls of the program; None: none may.
+    in_place: digests of definitions that read nothing packed beside.
     """
     lasting = frozenset() if may_last is None else _lasting(graph)
     if not _may_share(graph, lasting):
@@ -80,7 +82,8 @@ def lay_out(
     first = cut(graph)
     kernels = kernels_of(first)
     before = packed_bytes(kernels, target)
-    requests = {r.wish.definition: r for r in _requests(kernels, target, lasting, may_last)}
+    asked = _requests(kernels, target, lasting, may_last)
+    requests = {r.wish.definition: r for r in asked if r.wish.definition.digest not in in_place}
     wishes = chosen(graph, tuple(requests.values()))
     while True:
         changed, derivation = pack_shared(graph, wishes)

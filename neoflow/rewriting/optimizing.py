@@ -14,6 +14,7 @@ from neoflow.graph import Graph
 from neoflow.graph.cost import is_worth
 from neoflow.partition import Partition, Subgraph
 from neoflow.rewriting.estimates import Estimate
+from neoflow.rewriting.forms import Forms
 from neoflow.rewriting.times import Lookup, Times
 from neoflow.superopt import Family, Limits, Optimized, Rule, Search, Sites, family, rules_about, standard
 from neoflow.trace import tick
@@ -43,12 +44,13 @@ class Optimizer:
         rules: Sequence[Rule] = (),
         measure: Lookup | None = None,
         prepares: bool = True,
+        forms: Forms | None = None,
     ):
         """divide: into kernels, which take what `times` says, and `measure`, of those it does not know. without: passes
-        that are left out. rules: besides those that come along. prepares: see `Estimate`."""
+        that are left out. rules: besides those that come along. prepares, forms: see `Estimate`."""
         self.rules = (*standard().rules, *rules)
         self.limits, self.divide, self.times, self.without = limits, divide, times, without
-        self.measure, self.prepares = measure, prepares
+        self.measure, self.prepares, self.shapes = measure, prepares, forms
         self.until: float | None = None
         self.found: dict[str, Optimized] = {}
         self.own: dict[str, Rule] = {}
@@ -56,7 +58,7 @@ class Optimizer:
 
     def __call__(self, graph: Graph) -> Optimized:
         """The best that is found for a graph in canonical form."""
-        key = structural_hash(graph.roots, tuple(dict.fromkeys([*graph.inputs, *graph.parameters])))
+        key = _key(graph)
         if key in self.found:
             found = self.found[key]
             return replace(found, written=graph, graph=found.replay(graph))
@@ -65,25 +67,38 @@ class Optimizer:
         own = {rule.name: rule for rule in own_rules(graph, self._end(ABOUT))}
         self.own |= own
         sites = Sites((*self.rules, *own.values()))
-        changed = [p for p, _ in graph.updates]
-        estimate = Estimate(self.divide, self.times, self.without, changed, self.prepares)
+        estimate = self.estimate(graph, self.shapes)
         before = estimate.whole(graph)
         self._learn(before)
         for _ in range(ROUNDS):
             left = self._end(SEARCHING) - time.monotonic()
             seconds = None if left == math.inf else max(0.0, left)
             found = Search(sites, estimate, replace(self.limits, seconds=seconds)).run(graph)
-            after = estimate.whole(found.graph) if found.moves else before
+            forms = estimate.chosen(found.graph)
+            found = replace(found, before=estimate.usual(graph), forms=tuple(forms.items()))
+            after = estimate.whole(found.graph, forms) if found.is_other else before
             is_sure = self._is_sure(estimate, before, after)
-            if not self._learn(after) or (is_sure and self._is_sure(estimate, before, after)):
+            new = self._learn(dict.fromkeys([*after, *estimate.near(found.graph)]))
+            if not new or (
+                is_sure and self._is_sure(estimate, before, after) and estimate.chosen(found.graph) == forms
+            ):
                 break
         is_sure = self._is_sure(estimate, before, after)
-        self.found[key] = found if not found.moves or is_sure else found.refused(TOO_LITTLE)
+        self.found[key] = found if not found.is_other or is_sure else found.refused(TOO_LITTLE)
         return self.found[key]
+
+    def estimate(self, graph: Graph, forms: Forms | None) -> Estimate:
+        """What costs graphs that are equal to one, in such forms."""
+        changed = [p for p, _ in graph.updates]
+        return Estimate(self.divide, self.times, self.without, changed, self.prepares, forms)
+
+    def take(self, graph: Graph, found: Optimized) -> None:
+        """From now on this is what is found for a graph in canonical form."""
+        self.found[_key(graph)] = found
 
     def is_sure(self, before: Graph, after: Graph) -> bool:
         """Whether kernels that take the place of others take clearly less: smaller differences say nothing."""
-        estimate = Estimate(self.divide, self.times, self.without, [p for p, _ in before.updates], self.prepares)
+        estimate = self.estimate(before, self.shapes)
         return self._is_sure(estimate, estimate.whole(before), estimate.whole(after))
 
     def _is_sure(self, estimate: Estimate, before: Counter[Subgraph], after: Counter[Subgraph]) -> bool:
@@ -99,12 +114,17 @@ class Optimizer:
 
     def refuse(self, why: str) -> None:
         """Take nothing that was found."""
-        self.found = {key: found.refused(why) if found.moves else found for key, found in self.found.items()}
+        self.found = {key: found.refused(why) if found.is_other else found for key, found in self.found.items()}
 
     @property
     def has_found(self) -> bool:
-        """Whether any graph has another in its place."""
-        return any(found.moves for found in self.found.values())
+        """Whether any graph has another in its place, or another form."""
+        return any(found.is_other for found in self.found.values())
+
+    @property
+    def forms(self) -> dict[str, str]:
+        """How contractions are computed, by the digests of their definitions, where that was chosen."""
+        return {digest: name for found in self.found.values() for digest, name in found.forms}
 
     @property
     def left(self) -> float:
@@ -124,6 +144,10 @@ class Optimizer:
             return None if self.measure is None or time.monotonic() > end else self.measure(kernel)
 
         return self.times.learn(kernels, measure)
+
+
+def _key(graph: Graph) -> str:
+    return structural_hash(graph.roots, tuple(dict.fromkeys([*graph.inputs, *graph.parameters])))
 
 
 def own_rules(graph: Graph, until: float) -> Iterator[Rule]:

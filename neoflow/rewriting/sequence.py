@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -38,6 +40,7 @@ from neoflow.partition import (
     strands_of,
 )
 from neoflow.rewriting.blocking import count_of
+from neoflow.rewriting.forms import computed_by, in_place
 from neoflow.rewriting.layouts import lay_out
 from neoflow.rewriting.living import live_packed
 from neoflow.target import Target
@@ -47,7 +50,7 @@ from neoflow.tuning import Algorithms
 if TYPE_CHECKING:
     from neoflow.rewriting.optimizing import Optimizer
 
-LAYOUTS, LIVING, PREPARED, OPTIMIZE = "layouts", "packed parameters", "prepared", "optimize"
+LAYOUTS, LIVING, PREPARED, OPTIMIZE, FORMS = "layouts", "packed parameters", "prepared", "optimize", "forms"
 MAPPING, SEGMENTS, BLOCKS = "mapping", "segments", "blocks"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
 RECURRENT = (STRANDS, SEGMENTS, BLOCKS, ROWS)
@@ -75,6 +78,10 @@ def stages(
     choose = object_to if target is None or target.device == "cpu" else object_for_gpu
     without = left_out()
     graph = rewritten(graph, trace, precision, without, optimizer)
+    forms = {} if optimizer is None else optimizer.forms
+    if forms:
+        forming = partial(_formed, graph, forms)
+        graph = trace.run(FORMS, forming, lambda f: f.summary, str, size_of(graph), is_asked_for=True).graph
     if algorithms is not None:
         choosing = partial(algorithms, graph)
         graph = trace.run("algorithms", choosing, lambda a: a.summary, str, size_of(graph), is_asked_for=True).graph
@@ -84,7 +91,7 @@ def stages(
         living = partial(live_packed, graph, target, divide, may_live)
         graph = trace.run(LIVING, living, lambda found: found.summary, str, size_of(graph)).graph
     if target is not None and target.device == "cpu" and LAYOUTS not in without:
-        laying = partial(lay_out, graph, target, divide, may_last)
+        laying = partial(lay_out, graph, target, divide, may_last, in_place(forms))
         laid = trace.run(LAYOUTS, laying, lambda a: a.summary, str, size_of(graph))
         graph, cut = laid.graph, laid.cut
     kernels = trace.run(
@@ -174,6 +181,27 @@ def rewritten(
 
 def size_of(graph: Graph) -> str:
     return f"{len(graph.nodes)} computes"
+
+
+@dataclass(frozen=True)
+class Formed:
+    """A graph whose contractions are computed by what a search chose for their definitions, by digest."""
+
+    graph: Graph
+    chosen: Mapping[str, str]
+
+    @property
+    def summary(self) -> str:
+        counts = Counter(self.chosen.values())
+        return "; ".join(f"{n} definitions {name}" for name, n in counts.most_common())
+
+    def __str__(self) -> str:
+        return "\n".join([*(f"{digest[:8]}: {name}" for digest, name in self.chosen.items()), "", str(self.graph)])
+
+
+def _formed(graph: Graph, chosen: Mapping[str, str]) -> Formed:
+    there = {t.definition.digest for t in graph.nodes}
+    return Formed(computed_by(graph, chosen), {d: name for d, name in chosen.items() if d in there})
 
 
 def _constants(graph: Graph) -> tuple[Graph, Known]:

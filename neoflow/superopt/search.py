@@ -107,7 +107,8 @@ class Move:
 @dataclass(frozen=True)
 class Optimized:
     """The best graph that was found for one, and what it is thought to take. graphs: that were costed; sites: computes
-    around which sites were looked for. measured: what a call of the whole program took before and after."""
+    around which sites were looked for. measured: what a call of the whole program took before and after. forms: by the
+    digest of a contraction's definition, how it is computed, where the cost knows several ways."""
 
     written: Graph
     graph: Graph
@@ -119,6 +120,12 @@ class Optimized:
     pieces: int
     stopped: str
     measured: tuple[float, float] | None = None
+    forms: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_other(self) -> bool:
+        """Whether anything is done that was not written."""
+        return bool(self.moves or self.forms)
 
     def replay(self, graph: Graph) -> Graph:
         """All of it again on an equal graph, each rule judged again. Raises `GraphError` where one does not fit."""
@@ -129,8 +136,8 @@ class Optimized:
     def refused(self, why: str) -> Optimized:
         """The graph as it was: what was found is not believed, or was not faster."""
         gain = f"thought to take {self.after.seconds * 1e6:.6g} us, for {self.before.seconds * 1e6:.6g}"
-        reason = f"{self.stopped}; {why} ({len(self.steps)} rules, {gain})"
-        return replace(self, graph=self.written, after=self.before, moves=(), stopped=reason)
+        reason = f"{self.stopped}; {why} ({len(self.steps)} rules, {len(self.forms)} forms, {gain})"
+        return replace(self, graph=self.written, after=self.before, moves=(), forms=(), stopped=reason)
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -140,18 +147,20 @@ class Optimized:
     def summary(self) -> str:
         gain = self.before.seconds / self.after.seconds if self.after.seconds else 1.0
         timed = ""
-        if self.measured is not None and self.moves:
+        if self.measured is not None and self.is_other:
             before, after = self.measured
             timed = f", measured {before * 1e6:.4g} to {after * 1e6:.4g} us ({before / after:.2f}x)"
+        estimate = f"by the estimate {self.before.seconds * 1e6:.4g} to {self.after.seconds * 1e6:.4g} us ({gain:.2f}x)"
+        formed = f", {len(self.forms)} definitions computed otherwise" if self.forms else ""
         return (
-            f"{len(self.steps)} rules applied, by the estimate {self.before.seconds * 1e6:.4g} to "
-            f"{self.after.seconds * 1e6:.4g} us ({gain:.2f}x){timed}, {self.graphs} graphs costed: {self.stopped}"
+            f"{len(self.steps)} rules applied{formed}, {estimate}{timed}, {self.graphs} graphs costed: {self.stopped}"
         )
 
     def __str__(self) -> str:
         lines = [f"before: {self.before}", str(self.written), "", f"after: {self.after}", str(self.graph), ""]
         for n, step in enumerate(self.steps):
             lines += [f"{n}. {step}", f"   {step.rewrite.drawing}"]
+        lines += [f"computed by {name}: definition {digest[:8]}" for digest, name in self.forms]
         lines += [f"{self.summary}"] if self.measured is not None else []
         return "\n".join([*lines, f"stopped: {self.stopped}"])
 
