@@ -24,8 +24,10 @@ from neoflow.graph import (
     run,
 )
 from neoflow.partition import (
+    LOSES,
     RULES,
     STRANDS,
+    Choice,
     Decision,
     Partition,
     Subgraph,
@@ -43,11 +45,11 @@ from neoflow.tuning import Algorithms
 if TYPE_CHECKING:
     from neoflow.rewriting.optimizing import Optimizer
 
-LAYOUTS, PREPARED, OPTIMIZE = "layouts", "prepared", "optimize"
+LAYOUTS, PREPARED, OPTIMIZE, REWARD = "layouts", "prepared", "optimize", "reward"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
-OPTIONAL = (*OPTIONAL_REWRITES, LAYOUTS, *sorted(RULE_NAMES), PREPARED, STRANDS)
-"""What `NEOFLOW_WITHOUT` may name: passes, their rewrites, layouts, rules of fusion, what is prepared, and strands of
-recurrences."""
+OPTIONAL = (*OPTIONAL_REWRITES, LAYOUTS, *sorted(RULE_NAMES), REWARD, PREPARED, STRANDS)
+"""What `NEOFLOW_WITHOUT` may name: passes, their rewrites, layouts, rules of fusion and their reward, what is prepared,
+and strands of recurrences."""
 
 
 def stages(
@@ -64,8 +66,10 @@ def stages(
     algorithms: chooses what contractions are computed by; None: directly. may_last: which kernels may read parameters
     that are packed once for all calls, see `layouts.lay_out`. optimizer: finds a faster equal graph.
     """
-    choose = object_to if target is None or target.device == "cpu" else object_for_gpu
+    choose: Choice = object_to if target is None or target.device == "cpu" else object_for_gpu
     without = left_out()
+    if choose is object_to and REWARD in without:
+        choose = partial(object_to, besides=(LOSES,))
     graph = rewritten(graph, trace, precision, without, optimizer)
     if algorithms is not None:
         choosing = partial(algorithms, graph)
