@@ -40,15 +40,25 @@ class Roofs:
         """What so much work takes at least: the longer of arithmetic and memory."""
         return max(flops / self.gflops, nbytes / self.level(nbytes).gb_s) / 1e9
 
-    def kernel_seconds(self, instructions: float, nbytes: float, near: float = 0.0, footprint: float = 0.0) -> float:
-        """What a kernel is thought to take: max(bytes / P_d, operations / P_c) + L.
+    def kernel_seconds(
+        self,
+        instructions: float,
+        nbytes: float,
+        near: float = 0.0,
+        row_bytes: float = 0.0,
+        late: float = 0.0,
+        beside: float = 0.0,
+    ) -> float:
+        """What a kernel is thought to take: max(bytes / P_d, operations / P_c) + L, and what lies outside of that.
 
         instructions: on single elements; a multiply-add is one, and two operations. nbytes: moved in the level that
-        holds all of it. near, footprint: bytes moved between what the kernel keeps to itself, in the level that holds
-        the footprint.
+        holds all of it. near, row_bytes: bytes moved between what the kernel keeps to itself, in the level that holds a
+        row of it. late: of nbytes, those that move when all is computed. beside: instructions that nothing hides.
         """
-        moved = nbytes / self.level(int(nbytes)).gb_s + near / self.level(int(footprint)).gb_s
-        return max(2 * instructions / self.gflops, moved) / 1e9 + self.start
+        speed = self.level(int(nbytes)).gb_s
+        moved = (nbytes - late) / speed + near / self.level(int(row_bytes)).gb_s
+        hidden = max(2 * instructions / self.gflops, moved)
+        return (hidden + late / speed + 2 * beside / self.gflops) / 1e9 + self.start
 
     def to_text(self) -> str:
         """The figures as `from_text` reads them back."""

@@ -12,7 +12,7 @@ def test_a_kernel_takes_the_longer_of_memory_and_arithmetic_and_its_start():
     assert ROOFS.kernel_seconds(0, 1000) == pytest.approx(1000 / 50 / 1e9 + 1e-6)
     assert ROOFS.kernel_seconds(0, 1001) == pytest.approx(1001 / 10 / 1e9 + 1e-6)
     assert ROOFS.kernel_seconds(10_000, 1000) == pytest.approx(2 * 10_000 / 100 / 1e9 + 1e-6)
-    assert ROOFS.kernel_seconds(0, 5000, near=400, footprint=40) == pytest.approx((5000 / 10 + 400 / 50) / 1e9 + 1e-6)
+    assert ROOFS.kernel_seconds(0, 5000, near=400, row_bytes=40) == pytest.approx((5000 / 10 + 400 / 50) / 1e9 + 1e-6)
 
 
 def test_the_text_of_roofs_reads_back():

@@ -14,12 +14,13 @@ To add a way to fuse: a row in `rules` (what it proposes, when that is legal) an
 it pays: rows in `choose`. Tests: `tests/partition/test_rules.py`, whose laws go through the table.
 """
 
+from neoflow.graph.cost import Cost
 from neoflow.partition.body import ROWS
 from neoflow.partition.calls import Decision, KernelCall, Partition, View
 from neoflow.partition.carried import carried
-from neoflow.partition.choose import object_for_gpu, object_to
+from neoflow.partition.choose import LOSES, Choice, object_for_gpu, object_to
 from neoflow.partition.compose import STRANDS, compose
-from neoflow.partition.cost import Cost, cost_of, objective, reward
+from neoflow.partition.cost import cost_of, objective, reward
 from neoflow.partition.engine import RULES, partition
 from neoflow.partition.looped import Loop, flattened
 from neoflow.partition.order import order_calls
@@ -31,10 +32,12 @@ from neoflow.partition.subgraph import Node, Subgraph, Value
 from neoflow.verdict import Verdict
 
 __all__ = [
+    "LOSES",
     "MOST_PREPARED",
     "ROWS",
     "RULES",
     "STRANDS",
+    "Choice",
     "Cost",
     "Decision",
     "KernelCall",

@@ -37,8 +37,8 @@ CLEARLY = 0.97
 less is what an estimate may be wrong by."""
 LEAST = 1 << 22
 """Bytes of a parameter from which packing it costs what the estimate says. The 3x3 weights of resnet18, 0.6 and 2.4 MB,
-were packed from cache to cache: their kernels took 0.97 to 1.01 of the time with none of it, where 0.91 to 0.96 was
-estimated; those of 9.4 MB of a BERT layer took 0.96."""
+were packed from cache to cache: their kernels took 0.99 to 1.03 of the time with none of it, where 0.90 to 0.96 was
+estimated; a step of a BERT layer with 9.4 MB that live packed took 0.96 (a busy machine)."""
 BYTES_A_CYCLE = 4.0
 """What a core moves of what is packed beside, read and written: 10 GB/s at 2.5 GHz."""
 MOST = 4

@@ -27,9 +27,11 @@ from neoflow.graph import (
 )
 from neoflow.graph.blocks import Blocked, blocked
 from neoflow.partition import (
+    LOSES,
     ROWS,
     RULES,
     STRANDS,
+    Choice,
     Decision,
     Partition,
     Subgraph,
@@ -51,12 +53,12 @@ if TYPE_CHECKING:
     from neoflow.rewriting.optimizing import Optimizer
 
 LAYOUTS, LIVING, PREPARED, OPTIMIZE, FORMS = "layouts", "packed parameters", "prepared", "optimize", "forms"
-MAPPING, SEGMENTS, BLOCKS = "mapping", "segments", "blocks"
+MAPPING, REWARD, SEGMENTS, BLOCKS = "mapping", "reward", "segments", "blocks"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
 RECURRENT = (STRANDS, SEGMENTS, BLOCKS, ROWS)
-OPTIONAL = (MAPPING, *OPTIONAL_REWRITES, LIVING, LAYOUTS, *sorted(RULE_NAMES), PREPARED, *RECURRENT)
+OPTIONAL = (MAPPING, *OPTIONAL_REWRITES, LIVING, LAYOUTS, *sorted(RULE_NAMES), REWARD, PREPARED, *RECURRENT)
 """What `NEOFLOW_WITHOUT` may name: recurrences found, passes, their rewrites, parameters that live packed, layouts,
-rules of fusion, what is prepared, and strands, segments, blocks and rows in place of recurrences."""
+rules of fusion and their reward, what is prepared, and strands, segments, blocks and rows in place of recurrences."""
 
 
 def stages(
@@ -75,8 +77,10 @@ def stages(
     that are packed once for all calls, see `layouts.lay_out`. optimizer: finds a faster equal graph. may_live: which
     kernels may become others because parameters live packed, see `living`; None: none live so.
     """
-    choose = object_to if target is None or target.device == "cpu" else object_for_gpu
+    choose: Choice = object_to if target is None or target.device == "cpu" else object_for_gpu
     without = left_out()
+    if choose is object_to and REWARD in without:
+        choose = partial(object_to, besides=(LOSES,))
     graph = rewritten(graph, trace, precision, without, optimizer)
     forms = {} if optimizer is None else optimizer.forms
     if forms:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from neoflow.expr.tensor import Definition
 from neoflow.graph import is_contraction
-from neoflow.graph.cost import PACKED, STORED, sides
 from neoflow.partition import Subgraph, cost_of
 from neoflow.roofs import Roofs
 
@@ -39,9 +37,8 @@ class Times:
         return self._seconds[kernel.digest]
 
     def thought(self, kernel: Subgraph) -> float:
-        """By the roofs, and for what packing the sides of a contraction and ending its tiles take beside that."""
-        contractions = (node.definition for node in kernel.nodes if is_contraction(node.definition))
-        return cost_of(kernel).seconds(self._roofs) + sum(map(_beside_products, contractions))
+        """By the roofs."""
+        return cost_of(kernel).seconds(self._roofs)
 
     def measured(self, kernel: Subgraph) -> float | None:
         """What it took; None where nobody knows."""
@@ -73,7 +70,3 @@ class Times:
 
 def _multiplies(kernel: Subgraph) -> bool:
     return any(is_contraction(node.definition) for node in kernel.nodes)
-
-
-def _beside_products(contraction: Definition) -> float:
-    return (sides(contraction) or 0) / PACKED + math.prod(contraction.shape) / STORED

@@ -100,7 +100,7 @@ def test_times_of_kernels():
         for t, i in ((x @ x, x), (y @ y, y), (nf.tanh(x), x))
     )
     thought = {k: Times(STATED).thought(k) for k in (a, b, c)}
-    assert thought[c] == cost_of(c).seconds(STATED) and thought[a] > cost_of(a).seconds(STATED)
+    assert thought == {k: cost_of(k).seconds(STATED) for k in (a, b, c)}
     times = Times(STATED, lambda kernel: 3 * thought[a] if kernel.digest == a.digest else None)
     assert times(a) == 3 * thought[a] and times(b) == thought[b]
     assert times.learn([a]) == 0
