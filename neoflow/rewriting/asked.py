@@ -78,7 +78,8 @@ def mapped(graph: Graph, trace: Trace, settings: config.Config, target: Target, 
             f"NEOFLOW_WITH: there is no transformation {unknown[0]!r} to ask for; there is {', '.join(ASKED)}"
         )
     is_asked_for = MAPPING in settings.asked
-    if MAPPING in left_out() or (not is_asked_for and not may_recur(graph.order)):
+    may_pay = target.device == "cpu" and may_recur(graph.order)  # on a GPU loops were not measured yet
+    if MAPPING in left_out() or not (is_asked_for or may_pay):
         return graph
     from neoflow.rewriting.recurring import chosen
 

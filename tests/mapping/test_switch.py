@@ -7,11 +7,14 @@ import pytest
 
 import neoflow as nf
 from models import mi_lstm, ptb_lstm, ptb_lstm_native
+from neoflow import config
+from neoflow.architectures import gpu_target
 from neoflow.graph import make_graph
 from neoflow.mapping import pattern, remove
-from neoflow.rewriting import recurring
+from neoflow.rewriting import mapped, recurring
 from neoflow.rewriting.recurring import KEPT, chosen
 from neoflow.target import cpu_target
+from neoflow.trace import Trace
 
 
 def losses(steps=3):
@@ -44,6 +47,15 @@ def test_what_may_have_no_recurrence_has_no_such_stage():
     x = nf.placeholder((4, 4), name="x")
     f = nf.compile([nf.tanh(nf.tanh(nf.tanh(nf.tanh(x) @ x) @ x) @ x)], [x])
     assert "mapping" not in f.explain()
+
+
+def test_a_gpu_is_asked_for_it(monkeypatch):
+    """Nobody has measured yet what loops are worth there."""
+    graph = graph_of(ptb_lstm_native.build(2, words=11, hidden=4, steps=6, layers=1))
+    assert mapped(graph, Trace(), config.load(), gpu_target("cuda", "sm_80"), "fp32") is graph
+    assert mapped(graph, Trace(), config.load(), cpu_target(2), "fp32") is not graph
+    monkeypatch.setenv("NEOFLOW_WITH", "mapping")
+    assert mapped(graph, Trace(), config.load(), gpu_target("cuda", "sm_80"), "fp32") is not graph
 
 
 def graph_of(model):
