@@ -257,7 +257,7 @@ def test_what_a_models_file_raises_has_its_own_frames(tmp_path):
                 return width(batch - batch)
         """)
     )
-    command = [sys.executable, "-m", "neoflow.cli", "explain", str(tmp_path / "broken.py")]
+    command = [sys.executable, "-m", "neoflow", "explain", str(tmp_path / "broken.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     said = done.stderr.splitlines()

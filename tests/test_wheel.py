@@ -47,13 +47,13 @@ def test_a_wheel_has_the_package_the_models_and_their_peers(site, run):
         assert {f"{target}/{p.name}" for p in (PROJECT / folder).glob("*.py")} <= {str(p) for p in there}
     assert not any(p.parts[0] in ("tests", "benchmarks", "models") for p in there)
     assert Path(run("-c", "import neoflow; print(neoflow.__file__)").strip()).is_relative_to(site)
-    lines = run("-m", "neoflow.cli", "models").splitlines()
+    lines = run("-m", "neoflow", "models").splitlines()
     assert len(lines) >= 6 and all(str(site / "neoflow_models") in line for line in lines)
 
 
 @pytest.mark.slow
 @pytest.mark.tvm
 def test_a_wheel_trains(run, tmp_path):
-    out = run("-m", "neoflow.cli", "train", "capsnet", "--epochs", "1", "--json")
+    out = run("-m", "neoflow", "train", "capsnet", "--epochs", "1", "--json")
     assert '"stopped": "finished"' in out
     assert "capsnet.py:" in (tmp_path / "neoflow-capsnet.html").read_text()  # the user's lines beside the kernels
