@@ -331,6 +331,15 @@ def _rows_are_few(
     return f"threads would share {rows} rows of {width} elements"
 
 
+def _sums_are_many(facts: Facts, state: Kernels, merge: Merge) -> str | None:
+    """A vector times a matrix, of few rows: by itself all threads share its sums, in a row kernel one has them all."""
+    rows, _ = _rows_of(state, merge)
+    for m in state.merged(merge).members if rows < MIN_ROWS else ():
+        if reduces(m) and m.size >= MIN_ROW * rows and points(m.definition) >= LONG_ROW * rows:
+            return f"threads share the {m.size // rows} sums of {m.name} in each of {rows} rows better by themselves"
+    return None
+
+
 def _moved_rows_are_few(facts: Facts, state: Kernels, merge: Merge, least: int = MIN_ROWS) -> str | None:
     """What only moves goes as fast by itself, shared among all threads."""
     rows, width = _rows_of(state, merge)
@@ -403,6 +412,7 @@ OBJECTIONS = (
     Objection(ROW_KERNELS.name, "a row is large", _row_is_large),
     Objection(ROW_KERNELS.name, "rows are long", _rows_are_long),
     Objection(ROW_KERNELS.name, "rows are few", _rows_are_few),
+    Objection(ROW_KERNELS.name, "sums are many", _sums_are_many),
     Objection(ROW_KERNELS.name, LOSES, _loses),
     Objection(MOVES.name, "a contraction has its own loops", _has_its_own_loops),
     Objection(MOVES.name, "a row is short", _row_is_short),
@@ -417,5 +427,6 @@ OBJECTIONS = (
     Objection(ALONGSIDE.name, "a row is large", _row_is_large),
     Objection(ALONGSIDE.name, "rows are long", _rows_are_long),
     Objection(ALONGSIDE.name, "rows are few", _rows_are_few),
+    Objection(ALONGSIDE.name, "sums are many", _sums_are_many),
     Objection(ALONGSIDE.name, LOSES, _loses),
 )

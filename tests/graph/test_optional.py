@@ -29,5 +29,7 @@ def test_a_flag_leaves_them_out(monkeypatch):
     assert "hoist" not in [r.name for r in trace.records] and len(kernels.calls) > len(whole.calls)
     assert graph.digest == optimize(make_graph([y], [x]), {"hoist"}).digest
     monkeypatch.setenv("NEOFLOW_WITHOUT", "poetry")
-    with pytest.raises(nf.ConfigError, match="no transformation 'poetry' to leave out; there are mapping, pad guards, "):
+    with pytest.raises(
+        nf.ConfigError, match="no transformation 'poetry' to leave out; there are mapping, pad guards, "
+    ):
         rewriting.stages(make_graph([y], [x]), Trace())

@@ -246,6 +246,20 @@ def test_a_row_of_a_gpu_fits_its_shared_memory():
     assert found[subject] == "what lies between the nodes exceeds 65536 bytes a row"
 
 
+@pytest.mark.parametrize(
+    ("rows", "width", "sentence"),
+    [(1, 512, "threads share the 512 sums of first in each of 1 rows better by themselves"), (1, 128, None)],
+)
+def test_threads_share_what_a_vector_times_a_matrix_is(rows, width, sentence):
+    """Two layers of one sample: a row kernel of both would be on one thread."""
+    k, x, w = nf.axis(width, "k"), nf.placeholder((rows, width), name="x"), nf.placeholder((2, width, width), name="w")
+    first = nf.compute((rows, width), lambda i, j: nf.sum(x[i, k] * w[0, k, j], axis=[k]), name="first")
+    h = nf.tanh(first)
+    second = nf.compute((rows, width), lambda i, j: nf.sum(h[i, k] * w[1, k, j], axis=[k]), name="second")
+    found = reasons([second, nf.sum(second, axis=1)], ROW_KERNELS)
+    assert next((r for r in found.values() if "threads share" in r), None) == sentence
+
+
 def test_every_rule_but_views_can_be_objected_to():
     assert {o.rule for o in OBJECTIONS} == {"inlining", "epilogues", "siblings", "row kernels", "moves", "alongside"}
     assert len({(o.rule, o.name) for o in OBJECTIONS}) == len(OBJECTIONS)
