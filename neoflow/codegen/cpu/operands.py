@@ -150,9 +150,22 @@ class PanelOperand:
             for begin, place in places.items():
                 index = self._index(base, k, panel, emit.integer(begin), chunk)
                 body += self._store({**e, **place}, index, chunk, lanes_left(panel.valid - begin, chunk))
-            return body
+            return body + self._zeros(base, k, panel, chunk)
 
         return out + self.packed.each_point(env, span, point)
+
+    def _zeros(self, base: Value, k: Value, panel: Panel, chunk: int) -> list:
+        """Of a point of K, the lanes of the panel's last vector that no chunk writes, which are multiplied with all
+        others: what lies there may be denormal, and multiply-adds of such numbers take a hundred times as long on
+        processors of Intel."""
+        out: list = []
+        begin = -(-panel.valid // chunk) * chunk
+        while begin < panel.width:
+            lanes = min(1 << (panel.width - begin).bit_length() - 1, 1 << panel.lanes.bit_length() - 1)
+            zero = emit.splat(0.0, self.element, lanes)
+            out.append(emit.store(self.buffer, self._index(base, k, panel, emit.integer(begin), lanes), zero))
+            begin += lanes
+        return out
 
     def _pack_in_loop(self, env: Env, panel: Panel, base: Value, span: Span) -> list:
         """A panel of a long expression in many narrow chunks: a loop over them, so that it is emitted once."""
@@ -168,7 +181,10 @@ class PanelOperand:
 
             return body + self.packed.each_point(env, span, point)
 
-        return emit.loop(panel.valid // lanes, chunk, "c")
+        packed = emit.loop(panel.valid // lanes, chunk, "c")
+        if panel.valid == panel.width:
+            return packed
+        return packed + self.packed.each_point(env, span, lambda _, k: self._zeros(base, k, panel, lanes))
 
     def _pack_turned(self, env: Env, panel: Panel, base: Value, span: Span, turned: Turned) -> list:
         out: list = []
@@ -182,7 +198,7 @@ class PanelOperand:
             body: list = []
             for begin, place in places.items():
                 body += self._store({**e, **place}, self._index(base, k, panel, emit.integer(begin), lanes), lanes)
-            return body
+            return body + self._zeros(base, k, panel, lanes)
 
         def block(e: Env, k: Value) -> list:
             body: list = []
@@ -194,6 +210,8 @@ class PanelOperand:
                 for n, vector in enumerate(vectors):
                     at = self._index(base, k + emit.integer(n * run.step), panel, emit.integer(begin), lanes)
                     body.append(emit.store(self.buffer, at, vector))
+            for n in range(lanes):
+                body += self._zeros(base, k + emit.integer(n * run.step), panel, lanes)
             return body
 
         return out + self.packed.each_block(env, span, run, block, point)
