@@ -11,7 +11,8 @@ Source: layout transformation, section 4.3 of NeoFlow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from neoflow.expr.close import build
 from neoflow.expr.ir import Axis, Expr, Read, Reduce, Scatter, Slot, rewrite, substitute
@@ -21,6 +22,19 @@ from neoflow.graph.facts import own_indices, reads_at_own_point
 from neoflow.graph.graph import Graph
 from neoflow.graph.packing import Layout
 from neoflow.verdict import Verdict
+
+
+class Order(Protocol):
+    """A bijection of the indices of tensors: a `Layout`, or a `Turn` of `partition`."""
+
+    def shape(self, plain: Sequence[int], /) -> tuple[int, ...]:
+        """The shape of a tensor of this shape that lies so."""
+
+    def indices(self, plain: Sequence[Expr], /) -> tuple[Expr, ...]:
+        """Where the element lies that is at `plain` in the tensor."""
+
+    def points(self, plain: Sequence[int], /) -> tuple[Expr, ...]:
+        """The point of the tensor, of this shape, that is at the own point of the one that lies so."""
 
 
 class Packed(Parameter):
@@ -90,13 +104,13 @@ def laid(t: Compute, layouts: Layouts, now: Mapping[Tensor, Tensor]) -> Compute:
     own, read = layouts.get(t), tuple(layouts.get(i) for i in t.inputs)
     if own is None and not any(read):
         return t if all(i is j for i, j in zip(inputs, t.inputs, strict=True)) else t.over(inputs)
-    definition, slots, names = _laid(t.definition, own, read)
+    definition, slots, names = reordered(t.definition, own, read)
     return Compute(definition, tuple(inputs[n] for n in slots), t.name, names, t.where)
 
 
 @remembered
-def _laid(
-    definition: Definition, own: Layout | None, read: tuple[Layout | None, ...]
+def reordered(
+    definition: Definition, own: Order | None, read: tuple[Order | None, ...]
 ) -> tuple[Definition, tuple[int, ...], tuple[str, ...]]:
     """A definition in which each slot, and perhaps its result, lies so; which slots are left; the names of its axes."""
     shapes = [s.shape if lies is None else lies.shape(s.shape) for s, lies in zip(definition.slots, read, strict=True)]

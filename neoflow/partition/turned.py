@@ -13,11 +13,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from neoflow.expr import affine
-from neoflow.expr.close import build
-from neoflow.expr.ir import Apply, Axis, Expr, Read, Slot, rewrite, substitute
-from neoflow.expr.memo import remembered
-from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor
+from neoflow.expr.ir import Apply, Axis, Expr
+from neoflow.expr.tensor import Compute, Definition, Tensor
 from neoflow.graph import own_indices, reads_at_own_point
+from neoflow.graph.laid import reordered
 from neoflow.partition.composed import Places
 
 BLOCKS = (64, 32, 16)
@@ -85,30 +84,8 @@ def turned(t: Compute, turns: Turns) -> tuple[Definition, tuple[Tensor, ...]]:
 
     y[b, c] = x[b, c] * s[c], by rows c    ->    y'[c, b] = x[b, c] * s[c]
     """
-    found, slots = _turned(t.definition, turns.get(t), tuple(turns.get(i) for i in t.inputs))
+    found, slots, _ = reordered(t.definition, turns.get(t), tuple(turns.get(i) for i in t.inputs))
     return found, tuple(t.inputs[n] for n in slots)
-
-
-@remembered
-def _turned(
-    definition: Definition, own: Turn | None, read: tuple[Turn | None, ...]
-) -> tuple[Definition, tuple[int, ...]]:
-    """A definition turned, of which each slot reads what is turned so; and which slots these were."""
-    shapes = (s.shape if turn is None else turn.shape(s.shape) for s, turn in zip(definition.slots, read, strict=True))
-    inputs = tuple(Placeholder(s, slot.dtype, "", None) for s, slot in zip(shapes, definition.slots, strict=True))
-    shape = definition.shape if own is None else own.shape(definition.shape)
-
-    def rule(e: Expr) -> Expr | None:
-        if not isinstance(e, Read):
-            return None
-        turn = read[e.slot]
-        return Read(Slot(e.slot, inputs[e.slot].shape, e.dtype), turn.indices(e.indices) if turn else e.indices)
-
-    at: dict[Axis, Expr] = {a: Axis(len(shape) + n, a.extent) for n, a in enumerate(definition.reduction_axes)}
-    if own is not None:
-        at.update(zip(definition.axes, own.points(definition.shape), strict=True))
-    found = build(shape, substitute(rewrite(definition.body, rule), at), inputs, "")
-    return found.definition, tuple(next(n for n, i in enumerate(inputs) if i is t) for t in found.inputs)
 
 
 def followed(order: Sequence[Compute], turns: Turns) -> Turns:

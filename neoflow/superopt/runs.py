@@ -116,7 +116,7 @@ def _take(
                 code = DONE if n >= len(numbers) else LATE
                 break
             work(numbers[n])
-    except Exception:
+    except Exception:  # whatever it is, this copy must not go on with what the process it is of was doing
         traceback.print_exc()
     finally:
         os._exit(code)
