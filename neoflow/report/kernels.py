@@ -25,21 +25,25 @@ def profile(step: Function, arrays: Sequence[object], seconds: float = 1.0) -> l
 
 
 def kernel_work(compiled: Compiled) -> list[Work]:
-    """The work of each distinct kernel, in the order of their numbers."""
-    found = []
+    """The work of each distinct kernel, in the order of their numbers; calls: in every run of the program."""
+    found, each = [], compiled.plan.calls[compiled.plan.prepared :]
     for number, kernel in enumerate(compiled.kernels):
         inputs, outputs = kernel.subgraph.tensors()
-        calls = sum(call.kernel == number for call in compiled.plan.calls)
+        calls = sum(call.kernel == number for call in each)
         found.append(Work(calls, count_ops(outputs).flops, sum(t.nbytes for t in (*inputs, *outputs))))
     return found
 
 
 def kernel_rows(compiled: Compiled, times: Sequence[KernelTime]) -> list[KernelRow]:
-    """A row for each distinct kernel, the longest first. times: of the plan's calls, in order."""
-    total = sum(t.seconds for t in times) or 1.0
+    """A row for each distinct kernel, the longest first. times: of the plan's calls, in order.
+
+    Calls that are prepared (once, until parameters change) are of no step: their rows have no calls and no time.
+    """
+    plan = compiled.plan
+    total = sum(t.seconds for t in times[plan.prepared :]) or 1.0
     labels, rows = _labels(compiled), []
     for number, (kernel, work) in enumerate(zip(compiled.kernels, kernel_work(compiled), strict=True)):
-        calls = [n for n, call in enumerate(compiled.plan.calls) if call.kernel == number]
+        calls = [n for n, call in enumerate(plan.calls) if call.kernel == number and n >= plan.prepared]
         seconds = sum(times[n].seconds for n in calls)
         rows.append(
             KernelRow(
