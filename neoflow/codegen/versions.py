@@ -30,7 +30,7 @@ _CONTRACTION = tuple(
         "turned",
     )
 )
-_MAP = ("loops/map.py", "loops/residues.py", "codegen/cpu/map.py", "codegen/cpu/transpose.py")
+_MAP = (*(f"loops/{n}.py" for n in ("map", "residues", "cuts")), *(f"codegen/cpu/{n}.py" for n in ("map", "transpose")))
 _REDUCTION = (
     *(f"loops/{n}.py" for n in ("reduction", "sides", "joined")),
     *(f"codegen/cpu/{n}.py" for n in ("reduction", "tiling", "parts")),

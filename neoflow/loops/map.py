@@ -20,6 +20,7 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Axis, Expr, Read
 from neoflow.expr.traits import MOST_FORMS, form_axes
 from neoflow.loops import costs
+from neoflow.loops.cuts import Bounds, cuts, piece, work
 from neoflow.loops.knob import FLAG, INDEX, MASK, NUMBER, Chosen, Knob, Range, flags, one, up_to
 from neoflow.loops.nest import Nest, input_reads, is_data_dependent, stride
 from neoflow.loops.problem import FUSE, TURNED, Measures, NestProblem, is_turnable, lanes_along, nbytes, usual_lanes
@@ -55,6 +56,17 @@ def _whole(p: NestProblem, k: Chosen, by_remainder: bool) -> Nest:
     """With its axes fused, and written out by their remainders or not."""
     nest = p.fused(k)
     return p.memo.once(("residues", k["fuse"]), lambda: split(nest)[0].nest) if by_remainder else nest
+
+
+def _cut(p: NestProblem, _: Target, k: Chosen) -> Range:
+    if k["residues"]:
+        return one(False, "what is written out by remainders is not cut")
+    return flags(len(_cuts(p, k)) > 1, "no part of an axis has less to compute than the others")
+
+
+def _cuts(p: NestProblem, k: Chosen) -> tuple[Bounds, ...]:
+    """The boxes its points are cut into, if they are."""
+    return p.memo.once(("cuts", k["fuse"]), lambda: cuts(p.fused(k)))
 
 
 def _unroll(p: NestProblem, _: Target, k: Chosen) -> Range:
@@ -169,9 +181,16 @@ def _parallel(p: NestProblem, target: Target, k: Chosen) -> Range:
 
 
 def _is_worth_sharing(p: NestProblem, target: Target, k: Chosen) -> bool:
-    nest = _nest(p, k)
-    work = costs.points(nest.axes) * costs.operations(written(nest))
+    nest, work = _nest(p, k), _work(p, k)
     return target.threads > 1 and work >= costs.PARALLEL_WORK and bool(nest.axes)
+
+
+def _work(p: NestProblem, k: Chosen) -> int:
+    """Operations at all points."""
+    if k["cut"]:
+        boxes = _cuts(p, k)
+        return p.memo.once(("work", k["fuse"]), lambda: sum(work(piece(p.fused(k), at)) for at in boxes))
+    return work(_nest(p, k))
 
 
 def _chunks(p: NestProblem, _: Target, k: Chosen) -> Range:
@@ -225,6 +244,8 @@ def _is_in_registers(p: NestProblem, target: Target, k: Chosen) -> bool:
             return False
         if any(step % register for step in (*others, first)):
             return False
+        if k["cut"] and any(at[-1][0] * together % register for at in _cuts(p, k)):
+            return False
     return bool(nest.axes)
 
 
@@ -242,9 +263,7 @@ def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
     read = nbytes(r for e in written(nest) for r in input_reads(e))
     stored = points * sum(dt.itemsize(e.dtype) for e in written(nest))
     held = int(k["vectors"]) * (int(k["lanes"]) if k["turn"] else 1)
-    return Measures(
-        points, 1, points * costs.operations(written(nest)), read, stored, tasks, held, (read + stored) / tasks
-    )
+    return Measures(points, 1, _work(p, k), read, stored, tasks, held, (read + stored) / tasks)
 
 
 KNOBS: tuple[Knob[NestProblem], ...] = (
@@ -255,6 +274,13 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
         "axes are written out by their remainders",
         _residues,
         lambda p, t, k: _residues(p, t, k).values[-1],
+    ),
+    Knob(
+        "cut",
+        FLAG,
+        "axes are cut where conditions on them change",
+        _cut,
+        lambda p, t, k: _cut(p, t, k).values[-1],
     ),
     Knob("unroll", MASK, "which axes are written out", _unroll, _usual_unroll),
     Knob("lanes", NUMBER, "points of the last axis in a vector", _lanes, _usual_lanes),

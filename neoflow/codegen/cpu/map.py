@@ -13,6 +13,7 @@ from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Frame, Strip, nested, points
 from neoflow.codegen.tir.phases import Phase, Phases
 from neoflow.expr.ir import Axis, Expr, Read
+from neoflow.loops.cuts import cuts, piece
 from neoflow.loops.map import rows_of, turned_reads, written_out
 from neoflow.loops.nest import stride
 from neoflow.loops.residues import Region, split
@@ -25,12 +26,30 @@ Env = dict[Axis, Value]
 def lower_map(frame: Frame, schedule: Schedule) -> Phases:
     """One phase, and others for points that are left at the ends of axes written out by their remainders."""
     whole = frame.nest
+    if schedule["cut"]:
+        pieces = [piece(whole, bounds) for bounds in cuts(whole)]
+        return Phases((_one_after_the_other([p for n in pieces for p in _phases(frame, Region(n), schedule)]),))
     regions = split(whole) if schedule["residues"] else (Region(whole),)
     phases = [phase for n, region in enumerate(regions) for phase in _phases(frame, region, schedule, is_rest=n > 0)]
     return Phases(tuple(phases))
 
 
-def _phases(frame: Frame, region: Region, schedule: Schedule, is_rest: bool) -> tuple[Phase, ...]:
+def _one_after_the_other(phases: list[Phase]) -> Phase:
+    """The tasks of all of them as those of one phase."""
+
+    def task(number: Value) -> list:
+        begin = sum(p.tasks for p in phases[:-1])
+        body = phases[-1].body(number - emit.integer(begin))
+        for phase in reversed(phases[:-1]):
+            end, begin = begin, begin - phase.tasks
+            body = emit.when(number < emit.integer(end), phase.body(number - emit.integer(begin)), body)
+        return body
+
+    first = phases[0]
+    return Phase(sum(p.tasks for p in phases), task, first.is_parallel, first.is_streamed)
+
+
+def _phases(frame: Frame, region: Region, schedule: Schedule, is_rest: bool = False) -> tuple[Phase, ...]:
     """Of a region of the points. is_rest: whether they are few."""
     nest = region.nest if is_rest else written_out(region.nest, int(schedule["unroll"]))
     buffers = dict(zip((n for n, _, _ in frame.nest.outputs), frame.outputs, strict=True))
@@ -45,6 +64,9 @@ def _phases(frame: Frame, region: Region, schedule: Schedule, is_rest: bool) -> 
     if is_rest:
         few = {"inner": -1, "turn": False, "chunks": 1, "parts": 1, "vectors": 1, "stream": False}
         schedule = schedule_of("map", {**dict(schedule.knobs), **few})
+    if schedule["cut"]:
+        most = max(1, nest.axes[-1].extent // int(schedule["lanes"]))
+        schedule = schedule_of("map", {**dict(schedule.knobs), "chunks": min(int(schedule["chunks"]), most)})
     return _Lowering(frame, schedule).phases().phases
 
 
