@@ -28,6 +28,8 @@ FEW = 1000
 program has."""
 KEPT = {
     "arguments.py: _declared",
+    "derive.py: _alone",
+    "derive.py: _exchanged",
     "solve.py: hermite",
     "text.py: _parse",
     "compile.py: _tvm_target",

@@ -114,10 +114,12 @@ def generate(
         used = {
             "cpu_seconds": time.process_time() - begun,
             "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            "memory_of_one_more": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss,
         }
-        print_json({k: v for k, v in vars(found).items() if k != "rules"} | {"proved": len(found.rules)} | used)
+        counts = {k: v for k, v in vars(found).items() if k not in ("rules", "stages")}
+        print_json(counts | {"proved": len(found.rules), "stages": [vars(s) for s in found.stages]} | used)
     else:
-        print(found)
+        print(found, *found.stages, sep="\n")
 
 
 @app.command()

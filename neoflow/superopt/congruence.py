@@ -2,8 +2,10 @@
 
 A graph of a level is an operator of graphs before it, and these stand for all that is equal to them. So a rule applies
 to it wherever some graphs equal to its arguments have the form that the rule asks for, and what it becomes is looked up
-the same way: one step at the root, and any number below. Source: Nelson and Oppen, Fast Decision Procedures Based on
-Congruence Closure, 1980; matching modulo what is equal is that of e-graphs (Willsey et al., egg, 2021).
+the same way: one step at the root, and any number below. What rules make of an argument need not be a graph that was
+made: with a depth, those forms are matched too, and forms that are matched by these. Source: Nelson and Oppen, Fast
+Decision Procedures Based on Congruence Closure, 1980; matching modulo what is equal is that of e-graphs (Willsey et
+al., egg, 2021).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
-from neoflow.superopt.implied import Tree
+from neoflow.superopt.implied import Tree, size
 
 Node = tuple[str, tuple[int, ...]]
 """An operator, by name and rank, of graphs by number."""
@@ -20,6 +22,10 @@ MOST = 60
 """Nodes that are one step away and are gone on from."""
 FORMS = 40
 """Ways in which a rule applies at one node that are looked at."""
+DEPTH = 1
+"""Steps of rules inside arguments, to forms that are no graphs."""
+MOST_FORMS = 40
+"""Of these, of one graph."""
 
 
 class Congruence:
@@ -32,6 +38,8 @@ class Congruence:
         self._graphs: dict[Node, list[int]] = {}
         self._forms: dict[int, dict[str, list[tuple[int, ...]]]] = {}
         self._ranks: dict[int, str] = {}
+        self._sized: set[str] = set()
+        self._deep: dict[tuple[int, int], Mapping[str, list[tuple[int, ...]]]] = {}
 
     def rule(self, source: Tree, target: Tree) -> None:
         """A rule, in the directions in which it takes something to something else and makes up no variable."""
@@ -39,6 +47,7 @@ class Congruence:
             if not isinstance(a, str) and _names(b) <= _names(a) and (a, b) not in self._said:
                 self._said.add((a, b))
                 self._rules.setdefault(a[0], []).append((a, b))
+                self._deep.clear()
 
     @property
     def texts(self) -> list[str]:
@@ -55,16 +64,19 @@ class Congruence:
         self._ranks.setdefault(graph, _rank(label))
         found = self._graphs.setdefault(node, [])
         if graph not in found:
+            if found:
+                self._sized.add(label)
             found.append(graph)
             self._forms.setdefault(graph, {}).setdefault(label, []).append(args)
+            self._deep.clear()
 
     def ordered(self, node: Node) -> Node:
         label, args = node
         return (label, tuple(sorted(args))) if label in self.symmetric else node
 
-    def follows(self, source: Node, target: Node | int, steps: int = 3) -> bool:
+    def follows(self, source: Node, target: Node | int, steps: int = 3, depth: int = 0) -> bool:
         """Whether so many steps at the root lead from one to the other. target: a node of the same level, or a graph of
-        one before."""
+        one before. depth: steps inside an argument that lead to no graph."""
         start = self.ordered(source)
         if isinstance(target, int):
             ends = [(label, args) for label, forms in self._forms.get(target, {}).items() for args in forms]
@@ -75,27 +87,29 @@ class Congruence:
         if start in goals:
             return True
         ahead: dict[Node | int, None] = {}
-        for node in self._steps(start):
+        for node in self._steps(start, depth):
             if node in goals:
                 return True
             if len(ahead) < MOST:
                 ahead[node] = None
         if steps > 1:
             for end in ends:
-                goals.update(islice(self._steps(end), MOST))
+                goals.update(islice(self._steps(end, depth), MOST))
             if not goals.isdisjoint(ahead):
                 return True
         if steps > 2:
             for node in ahead:
-                if not isinstance(node, int) and any(new in goals for new in islice(self._steps(node), MOST)):
+                if not isinstance(node, int) and any(new in goals for new in islice(self._steps(node, depth), MOST)):
                     return True
         return False
 
-    def _steps(self, node: Node) -> Iterator[Node | int]:
-        """Nodes that a rule makes of one, and graphs that these are."""
+    def _steps(self, node: Node, depth: int, is_inside: bool = False) -> Iterator[Node | int]:
+        """Nodes that a rule makes of one, and graphs that these are. is_inside: of rules that make nothing larger."""
         label, args = node
         for left, right in self._rules.get(label, ()):
-            for bound in islice(self._all(left, args, {}), FORMS):
+            if is_inside and size(right) > size(left):
+                continue
+            for bound in islice(self._all(left, args, {}, depth), FORMS):
                 if isinstance(right, str):
                     yield bound[right]
                     continue
@@ -114,13 +128,17 @@ class Congruence:
             for g in self._graphs.get(self.ordered((t[0], args)), ())
         ]
 
-    def _all(self, pattern: tuple, args: tuple[int, ...], bound: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
+    def _all(
+        self, pattern: tuple, args: tuple[int, ...], bound: Mapping[str, int], depth: int
+    ) -> Iterator[Mapping[str, int]]:
         """How a pattern matches its operator of these graphs."""
-        yield from self._each(pattern[1:], args, bound)
+        yield from self._each(pattern[1:], args, bound, depth)
         if pattern[0] in self.symmetric and args[0] != args[1]:
-            yield from self._each(pattern[1:], args[::-1], bound)
+            yield from self._each(pattern[1:], args[::-1], bound, depth)
 
-    def _each(self, patterns: tuple, args: tuple[int, ...], bound: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
+    def _each(
+        self, patterns: tuple, args: tuple[int, ...], bound: Mapping[str, int], depth: int
+    ) -> Iterator[Mapping[str, int]]:
         if not patterns:
             yield bound
             return
@@ -128,13 +146,39 @@ class Congruence:
         if isinstance(first, str):
             known = bound.get(first)
             if known == graph:
-                yield from self._each(patterns[1:], args[1:], bound)
+                yield from self._each(patterns[1:], args[1:], bound, depth)
             elif known is None and _rank(first) == self._ranks[graph]:
-                yield from self._each(patterns[1:], args[1:], {**bound, first: graph})
+                yield from self._each(patterns[1:], args[1:], {**bound, first: graph}, depth)
             return
-        for form in self._forms.get(graph, {}).get(first[0], ()):
-            for found in self._all(first, form, bound):
-                yield from self._each(patterns[1:], args[1:], found)
+        for form in self._forms_of(graph, depth).get(first[0], ()):
+            for found in self._all(first, form, bound, depth):
+                yield from self._each(patterns[1:], args[1:], found, depth)
+
+    def _forms_of(self, graph: int, depth: int) -> Mapping[str, list[tuple[int, ...]]]:
+        """The arguments of what a graph is, by operator: of graphs that were made, and so many steps of rules away."""
+        if not depth:
+            return self._forms.get(graph, {})
+        if (graph, depth) not in self._deep:
+            before = self._forms_of(graph, depth - 1)
+            found = {label: list(some) for label, some in before.items()}
+            nodes = [(label, args) for label, some in before.items() for args in some]
+            made = (new for node in nodes for new in self._steps(node, depth - 1, True) if not isinstance(new, int))
+            left = MOST_FORMS
+            for label, args in made:
+                some = found.setdefault(label, [])
+                if args not in some and _rank(label) == self._ranks[graph] and self._may_be(label, args, graph):
+                    some.append(args)
+                    left -= 1
+                    if not left:
+                        break
+            self._deep[graph, depth] = found
+        return self._deep[graph, depth]
+
+    def _may_be(self, label: str, args: tuple[int, ...], graph: int) -> bool:
+        """Whether an operator of graphs can be a graph: not where it was made and is another one, unless it has several
+        sizes."""
+        known = self._graphs.get((label, args), ())
+        return not known or graph in known or label in self._sized
 
 
 def _rank(label: str) -> str:

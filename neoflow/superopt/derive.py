@@ -8,6 +8,7 @@ all tensors of its shapes. So what is too large to be inlined is still proved wh
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from neoflow.superopt import places
@@ -53,13 +54,24 @@ def derive(statement: Statement, milliseconds: int = MILLISECONDS) -> Verdict:
 def axioms(families: list[Family]) -> Iterator[Statement]:
     """What is proved of families, alone and two by two."""
     for f in families:
-        for p in properties(f):
-            yield from p.statements
+        yield from _alone(f)
     for moving in families:
         for f in families:
-            found = exchange(f, moving)
-            if found is not None and isinstance(prove(found), Proof):
+            found = _exchanged(f, moving)
+            if found is not None:
                 yield found
+
+
+@lru_cache(maxsize=128)
+def _alone(f: Family) -> tuple[Statement, ...]:
+    """What is proved of one family; statements of many are about the same few."""
+    return tuple(s for p in properties(f) for s in p.statements)
+
+
+@lru_cache(maxsize=1024)
+def _exchanged(f: Family, moving: Family) -> Statement | None:
+    found = exchange(f, moving)
+    return found if found is not None and isinstance(prove(found), Proof) else None
 
 
 def exchange(f: Family, moving: Family) -> Statement | None:

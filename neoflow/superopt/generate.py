@@ -19,7 +19,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -48,8 +48,43 @@ SIZES = 4
 """At which counterexamples are hunted."""
 AT_ONCE = 64
 """Candidates that the prover is asked about side by side."""
-FORMAT = 2
+MILLISECONDS = 500
+"""That the third tier may take: of all the rules that were found so far it proved none."""
+FORMAT = 3
 """Of the files of a generation."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a part of a generation took: seconds, and seconds of processors, of all processes."""
+
+    name: str
+    seconds: float
+    cpu_seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.seconds:.1f} s, {self.cpu_seconds:.1f} s of processors"
+
+
+class _Watch:
+    """Stages by name, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self._took: dict[str, tuple[float, float]] = {}
+        self._last = self._now()
+
+    def _now(self) -> tuple[float, float]:
+        return time.monotonic(), sum(os.times()[:4])
+
+    def ended(self, name: str) -> None:
+        """What was done since the last stage was this one."""
+        now, before = self._now(), self._took.get(name, (0.0, 0.0))
+        self._took[name] = before[0] + now[0] - self._last[0], before[1] + now[1] - self._last[1]
+        self._last = now
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return tuple(Stage(name, *took) for name, took in self._took.items())
 
 
 @dataclass(frozen=True)
@@ -57,7 +92,8 @@ class Generated:
     """rules: proved. graphs: made at all; distinct: by fingerprint; candidates: those that are equal to others.
     Of these are left: renamed, where names of variables do not count; ordered, where the order of arguments does not
     that an operator does not mind; smaller, that do not follow from what holds of fewer operators; general, with
-    variables for what both sides have, that do not follow from others. refused: not proved. stopped: why it ended."""
+    variables for what both sides have, that do not follow from others. refused: not proved. stopped: why it ended.
+    stages: what took how long."""
 
     rules: tuple[Rule, ...]
     graphs: int
@@ -69,6 +105,7 @@ class Generated:
     general: int
     refused: int
     stopped: str
+    stages: tuple[Stage, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         return (
@@ -106,10 +143,13 @@ def _generated(
     alphabet: Alphabet, operators: int, seconds: float | None, seed: int, most: int, folder: Path, processes: int
 ) -> Generated:
     runs = Runs(folder, f"format {FORMAT}, seed {seed}\n{alphabet}\n")
+    watch = _Watch()
     found = explored(alphabet, operators, runs, seconds, seed, most, processes)
+    watch.ended("graphs")
     named = candidates(found)
+    watch.ended("names of variables")
     until = math.inf if seconds is None else time.monotonic() + seconds
-    judge = _Judge(alphabet, found, seed, folder)
+    judge = _Judge(alphabet, found, seed, folder, watch)
     stopped, left = found.stopped, len(named)
     for count, some in itertools.groupby(named, lambda c: c.operators):
         these = list(some)
@@ -120,14 +160,15 @@ def _generated(
             stopped = late if stopped == ALL else f"{stopped}; {late}"
             break
     counts = (len(named), judge.ordered, judge.smaller, judge.general)
-    return Generated(tuple(judge.rules), found.made, found.distinct, len(found.equal), *counts, judge.refused, stopped)
+    numbers = (found.made, found.distinct, len(found.equal), *counts, judge.refused)
+    return Generated(tuple(judge.rules), *numbers, stopped, watch.stages)
 
 
 class _Judge:
     """Looks at candidates in order, and keeps what no rule before them says. What was proved is kept in the folder."""
 
-    def __init__(self, alphabet: Alphabet, found: Explored, seed: int, folder: Path):
-        self.found, self.seed = found, seed
+    def __init__(self, alphabet: Alphabet, found: Explored, seed: int, folder: Path, watch: _Watch):
+        self.found, self.seed, self.watch = found, seed, watch
         self.rules: list[Rule] = []
         self.ordered = self.smaller = self.general = self.refused = 0
         self._answers = _Answers(folder / "proofs.jsonl")
@@ -150,23 +191,25 @@ class _Judge:
             self.pruner.grow(self._refused)
             self._levels += 1
         said = self.pruner.said(some, runs, processes, until)
+        self.watch.ended("congruence closure")
         if said is None:
             return 0
         self.ordered += int((said != ORDER).sum())
         self.smaller += int((said == LEFT).sum())
         left = np.flatnonzero(said == LEFT).tolist()
         for begin in range(0, len(left), AT_ONCE):
-            wave = left[begin : begin + AT_ONCE]
+            wave = [some[n] for n in left[begin : begin + AT_ONCE]]
+            new = [c for c in wave if not self.pruner.follows(c)]
             if processes > 1:
-                new = [some[n] for n in wave if not self.pruner.follows(some[n])]
                 shared(partial(self._ask, new), range(len(new)), processes, until)
                 self._answers.read()
-            for n in wave:
+            for candidate in new:
                 tick()
                 if time.monotonic() > until:
-                    return n
-                if not self.pruner.follows(some[n]):
-                    self._look_at(some[n])
+                    return left[begin]
+                if not self.pruner.follows(candidate, 0):
+                    self._look_at(candidate)
+        self.watch.ended("proofs")
         return len(some)
 
     def _ask(self, some: Sequence[Candidate], n: int) -> None:
@@ -242,8 +285,8 @@ def _proved(pair: Pair, seed: int) -> Rule | None:
         if not isinstance(prove(statement), Proof):
             guards = weakest(statement)
             statement = tightened(free, guards) if isinstance(guards, str) else Statement(*pair)
-        found = proved(Rule("generated", statement), seed, SIZES)
+        found = proved(Rule("generated", statement), seed, SIZES, MILLISECONDS)
         if isinstance(found, Rule):
             return found
-    found = proved(Rule("generated", Statement(*pair)), seed, SIZES)
+    found = proved(Rule("generated", Statement(*pair)), seed, SIZES, MILLISECONDS)
     return found if isinstance(found, Rule) else None

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from neoflow.superopt.candidates import Candidate, Trees
-from neoflow.superopt.congruence import Congruence, Node
+from neoflow.superopt.congruence import DEPTH, Congruence, Node
 from neoflow.superopt.graphs import chunks
 from neoflow.superopt.implied import Known, Tree, renamed
 from neoflow.superopt.levels import Explored
@@ -55,14 +55,16 @@ class Pruner:
         self.known.add(source, target)
         self.congruence.rule(source, target)
 
-    def follows(self, candidate: Candidate) -> bool:
-        """Whether a candidate of the next level follows from rules and what was taken in."""
+    def follows(self, candidate: Candidate, depth: int = DEPTH) -> bool:
+        """Whether a candidate of the next level follows from rules and what was taken in, by so many steps inside
+        arguments."""
         graphs, same = self.found.graphs, int(self.found.same[candidate.row])
         target: Node | int = same
         level = graphs.levels[graphs.level_of(same)]
         if graphs.level_of(same) >= self._levels:
             target = self.trees.node(int(level.typed[same - level.begin]), level.args[same - level.begin])
-        return self.congruence.follows(self._node(candidate.row), target)
+        source = self._node(candidate.row)
+        return any(self.congruence.follows(source, target, depth=n) for n in range(depth + 1))
 
     def said(self, some: Sequence[Candidate], runs: Runs, processes: int, until: float) -> np.ndarray | None:
         """Of candidates of the next level `ORDER`, `FOLLOWS` or `LEFT`; None where the time was up."""

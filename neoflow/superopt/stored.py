@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from neoflow.errors import ConfigError
-from neoflow.superopt.derive import derive
+from neoflow.superopt.derive import MILLISECONDS, derive
 from neoflow.superopt.hunt import hunt
 from neoflow.superopt.prove import Proof, prove
 from neoflow.superopt.read import read_rules
@@ -38,10 +39,10 @@ def rules_in(file: Path) -> Rules:
         raise ConfigError(f"{file} is no file of rules: {error}") from error
 
 
-def proved(rule: Rule, seed: int = 0, count: int = 12) -> Rule | Verdict:
+def proved(rule: Rule, seed: int = 0, count: int = 12, milliseconds: int = MILLISECONDS) -> Rule | Verdict:
     """A rule with a proof found now, which survived a hunt of `count` sizes; why not, otherwise.
 
-    The third tier takes seconds, so it is asked where no counterexample is known.
+    The third tier takes up to so many milliseconds, so it is asked where no counterexample is known.
     """
     found = prove(rule.statement)
     counterexample = hunt(rule.statement, seed, count)
@@ -49,5 +50,5 @@ def proved(rule: Rule, seed: int = 0, count: int = 12) -> Rule | Verdict:
         claim = f"it was proved ({found})" if isinstance(found, Proof) else found.reason
         return Verdict(False, f"{claim}; {counterexample}")
     if isinstance(found, Verdict):
-        found = prove(rule.statement, derive)
+        found = prove(rule.statement, partial(derive, milliseconds=milliseconds))
     return found if isinstance(found, Verdict) else replace(rule, proof=found)

@@ -33,9 +33,11 @@ def test_generate(run, tmp_path):
     file = tmp_path / "generated.txt"
     some = ["--operator", "transpose", "--operator", "add", "--operator", "relu"]
     status, out, _ = run("rules", "generate", str(file), *some)
-    assert status == 0 and "up to names" in out and out.endswith("refused: all graphs were made\n")
+    assert status == 0 and "up to names" in out and "refused: all graphs were made\ngraphs: " in out
+    assert out.endswith(" s of processors\n")
     status, again, _ = run("rules", "generate", str(file), *some, "--json")
-    assert json.loads(again)["proved"] > 3
+    found = json.loads(again)
+    assert found["proved"] > 3 and {"graphs", "proofs"} < {s["name"] for s in found["stages"]}
     status, out, _ = run("rules", "list", "--file", str(file))
     assert status == 0 and "transpose(transpose(x)) = x" in out
     status, _, err = run("rules", "generate", str(file), "--operator", "absent")

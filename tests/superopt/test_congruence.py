@@ -34,6 +34,33 @@ def test_one_step_at_the_root_and_any_below():
     assert known.follows((TURNED, (5,)), 4), "5 is x' + y' too, whose transpose is x'' + y'', and x'' is x"
 
 
+def test_forms_that_are_no_graphs():
+    """relu of x' + y', which is (x + y)' by a rule, though nobody made that; not where it was made and is another
+    graph, unless the operator has several sizes; and no rule makes anything larger inside."""
+    known = Congruence(frozenset({SUM}))
+    for graph in (0, 1):
+        known.leaf(graph, ":2")
+        known.equal((TURNED, (graph,)), 2 + graph)
+    known.equal((SUM, (0, 1)), 4)
+    known.equal((SUM, (2, 3)), 5)
+    known.rule((TURNED, (SUM, "x:2", "y:2")), (SUM, (TURNED, "x:2"), (TURNED, "y:2")))
+    known.rule(("relu:2", (TURNED, "x:2")), ("back:2", "x:2"))
+    source, target = ("relu:2", (5,)), ("back:2", (4,))
+    assert not known.follows(source, target) and known.follows(source, target, depth=1)
+    assert not known.follows(source, ("back:2", (0,)), depth=1)
+    known.equal((TURNED, (4,)), 6)
+    assert not known.follows(source, target, depth=1)
+    known.equal((TURNED, (4,)), 7)
+    assert known.follows(source, target, depth=1)
+    apart = Congruence(frozenset())
+    apart.leaf(0, ":2")
+    apart.equal((TURNED, (0,)), 1)
+    apart.rule((TURNED, "x:2"), (TURNED, (TURNED, (TURNED, "x:2"))))
+    apart.rule(("relu:2", (TURNED, (TURNED, "x:2"))), ("back:2", "x:2"))
+    apart.equal((TURNED, (1,)), 2)
+    assert not apart.follows(("relu:2", (1,)), ("back:2", (1,)), depth=1)
+
+
 def test_ranks_and_variables():
     known = turned_sums()
     known.leaf(9, ":4")

@@ -66,6 +66,8 @@ def test_two_operators():
     assert found.stopped == "all graphs were made" and len(found.rules) >= 25
     assert found.graphs > found.distinct and found.candidates > found.renamed >= found.ordered >= found.smaller
     assert found.smaller >= found.general == len(found.rules) - 2 + found.refused
+    assert [s.name for s in found.stages] == ["graphs", "names of variables", "congruence closure", "proofs"]
+    assert all(0 <= s.seconds < 600 for s in beside.stages) and sum(s.cpu_seconds for s in beside.stages) > 0
     texts = {f"{r.source} = {r.target}" for r in found.rules}
     assert {"add(x, y) = add(y, x)", "transpose(transpose(x)) = x", "first[P=A](rows(x, y)) = x"} <= texts
     assert "matmul(matmul(x, y), z) = matmul(x, matmul(y, z))" in texts

@@ -1,7 +1,7 @@
 """What TASO released, read and looked for among generated rules: on two substitutions written here."""
 
 from neoflow.superopt import generated
-from tests.superopt.released import ADD, CONCAT, MATMUL, SPLIT, follows, known_of, read
+from tests.superopt.released import ADD, CONCAT, CONV, MATMUL, SPLIT, follows, known_of, read
 
 
 def varint(value: int) -> bytes:
@@ -21,7 +21,7 @@ def message(*parts: tuple[int, int | bytes]) -> bytes:
 
 
 def operator(kind: int, *inputs: tuple[int, int], **parameters: int) -> bytes:
-    keys = {"rank": 10, "axis": 11}
+    keys = {"activation": 9, "rank": 10, "axis": 11}
     places = [(2, message((1, a), (2, b))) for a, b in inputs]
     return message((1, kind), *places, *((3, message((1, keys[k]), (2, v))) for k, v in parameters.items()))
 
@@ -48,3 +48,15 @@ def test_read_and_found():
     assert [len(r.source) for r in rules] == [2, 2, 1] and rules[0].source[0].inputs == ((-1, 0), (-4, 0))
     known = known_of(generated().rules)
     assert [follows(known, rule) for rule in rules] == [True, False, False]
+
+
+def test_convolutions_of_groups():
+    """Two convolutions beside each other are one of two groups, which is what TASO's own four mean; not one of one."""
+    two = [operator(CONV, (-1, 0), (-3, 0), activation=0), operator(CONV, (-2, 0), (-4, 0), activation=0)]
+    source = [*two, operator(CONCAT, (0, 0), (1, 0), axis=1, rank=4)]
+    joined = [operator(CONCAT, (-1, 0), (-2, 0), axis=1, rank=4), operator(CONCAT, (-3, 0), (-4, 0), axis=0, rank=4)]
+    (rule,) = read(substitution(source, [*joined, operator(CONV, (0, 0), (1, 0), activation=0)], (2, 2, 0, 0)))
+    known = known_of(generated().rules)
+    assert not follows(known, rule) and follows(known, rule, groups=True)
+    (crossed,) = read(substitution(source, [*joined, operator(CONV, (1, 0), (0, 0), activation=0)], (2, 2, 0, 0)))
+    assert not follows(known, crossed, groups=True)
