@@ -8,7 +8,7 @@ from neoflow.loops.knob import FLAG, NUMBER, Chosen, Knob, Range, flags, one, up
 from neoflow.loops.nest import stride
 from neoflow.loops.problem import NestProblem, is_turnable, nbytes
 from neoflow.loops.sides import block_lanes, contiguous_run, direct_read, size
-from neoflow.loops.tile import collides, pieces, sides, wanted_tasks
+from neoflow.loops.tile import collides, pieces, sides, strides_far, wanted_tasks
 from neoflow.target import Target
 
 # --- the side with M
@@ -189,18 +189,30 @@ PACK_PARTS: Knob[NestProblem] = Knob(
 PREFETCHES = (1, 2, 4, 8, 16, 32)
 
 
+def _is_streamed(p: NestProblem, target: Target, k: Chosen) -> bool:
+    """Whether a batch of both sides is more than a core's own cache holds, and a point of K of a tile few lines."""
+    s, cut = sides(p, k), pieces(p, k)
+    is_line = bool(k["pack"]) or (s.left_read is not None and stride(s.left_read.indices[0], s.c.m[-1]) == 1)
+    return is_line and dt.itemsize(s.element) * cut.k * (cut.m + cut.n) > target.l2_bytes
+
+
 def _prefetch(_: NestProblem, __: Target, ___: Chosen) -> Range:
     return Range(PREFETCHES, "1 is not at all, and what comes later than 32 points is gone before it is needed")
 
 
 def _usual_prefetch(p: NestProblem, target: Target, k: Chosen) -> int:
-    """Ahead where a panel is too long for what a core fetches by itself; or where rows, read in place, are in another
-    line at each point of K, of a tensor far away, or in lines that drive each other out of the cache."""
+    """Ahead where what tiles go through is more than a core's own cache holds, or a panel too long for what a core
+    fetches by itself; or where rows, read in place, are in another line at each point of K, of a tensor far away, or
+    in lines that drive each other out of the cache."""
     s, width = sides(p, k), int(k["lanes"]) * int(k["vectors"])
+    if k["pack_panels"] and _is_streamed(p, target, k):
+        return costs.FETCHED_PACKED
     if k["pack_panels"] and dt.itemsize(s.element) * size(s.c.k) * width > costs.LONG_PANEL_BYTES:
         return costs.FETCHED_AHEAD
     if not k["pack_panels"] and _is_used_seldom(p, k) and s.right_read is not None:
         return costs.FETCHED_FAR if nbytes([s.right_read]) > target.l2_bytes * target.threads else 1
+    if not k["pack_panels"] and strides_far(target, s.in_place(int(k["lanes"])), s.element, s.c.k):
+        return costs.FETCHED_FAR
     if k["pack"] or s.left_read is None:
         return 1
     address, each = s.left_read.indices[0], dt.itemsize(s.element)

@@ -83,6 +83,8 @@ def _usual_tiles(p: NestProblem, target: Target, k: Chosen) -> int:
         return tiles
     if sides(p, k).c.batch or tiles <= enough:
         return 1
+    if k["pack_panels"] and pieces(p, k).k * pieces(p, k).n >= costs.KEPT_ELEMENTS:
+        return max(1, tiles // wanted_tasks(target, k))  # panels come from memory for each block
     return max(1, min(costs.MOST_TILES_A_BLOCK, tiles // enough))
 
 

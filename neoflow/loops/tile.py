@@ -315,6 +315,14 @@ def collides(p: NestProblem, k: Chosen) -> bool:
     return rows > costs.WAYS and step != 0 and step % costs.SET_BYTES == 0
 
 
+def strides_far(target: Target, read: Read | None, element: str, k: tuple[Axis, ...]) -> bool:
+    """Whether a side, read in place, is in another page at each point of K, of a tensor that no core's own cache
+    holds."""
+    if read is None or len(k) > 1 or nbytes([read]) <= target.l2_bytes * target.threads:
+        return False
+    return abs(stride(read.indices[0], k[0]) or 0) * dt.itemsize(element) >= costs.SET_BYTES
+
+
 def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
     """The working set is what one row tile and one panel need of a part of K."""
     s, cut, splits = sides(p, k), pieces(p, k), int(k["splits"])

@@ -83,3 +83,26 @@ def test_nor_where_they_are_near():
     a, b = nf.placeholder((200, 49), name="a"), nf.placeholder((200, 1040), name="b")
     schedule, _ = contraction(nf.expr("y[n,m] = sum(a[k,m] * b[k,n])", a=a, b=b), [a, b])
     assert schedule["prefetch"] == 1
+
+
+def product(m, n, k):
+    a, b = nf.placeholder((m, k), name="a"), nf.placeholder((k, n), name="b")
+    return contraction(nf.expr("y[m,n] = sum(a[m,k] * b[k,n])", a=a, b=b), [a, b])[0]
+
+
+def test_what_no_core_keeps_is_fetched_far_ahead():
+    near, far = product(256, 256, 256), product(512, 3072, 768)
+    assert near["prefetch"] == 1
+    assert far["pack_panels"] and far["pack"] and far["prefetch"] == 32
+
+
+def test_a_side_in_place_whose_points_are_in_other_pages_is_fetched_ahead():
+    x, w = nf.placeholder((16, 256, 56, 56), name="x"), nf.placeholder((64, 256, 1, 1), name="w")
+    schedule, _ = contraction(F.conv2d(x, w), [x, w])
+    assert not schedule["pack_panels"] and schedule["prefetch"] == 16
+
+
+def test_panels_from_memory_are_gone_through_by_larger_blocks():
+    kept, far = product(1024, 1024, 1024), product(2048, 2048, 2048)
+    assert kept["order"] == far["order"] == "tiles"
+    assert kept["tiles"] == 2 and far["tiles"] == 147 // 8
