@@ -6,7 +6,7 @@ See `chunks` for what is written in their place.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,10 +14,11 @@ from neoflow.expr.close import define
 from neoflow.expr.dsl import unnamed_axes
 from neoflow.expr.ir import Axis, Const, Expr, Read, Reduce, rewrite, substitute
 from neoflow.expr.normal import opened
-from neoflow.expr.recurrence import Last, Looped, Recurrence, Run, Stacked, runs_of
+from neoflow.expr.recurrence import Last, Looped, Run, Stacked, runs_of
 from neoflow.expr.replace import replaced
 from neoflow.expr.shape.rearrange import reshape
-from neoflow.expr.tensor import Compute, Tensor, tensor_of
+from neoflow.expr.tensor import Compute, Placeholder, Tensor, tensor_of
+from neoflow.graph.apart import apart, parts
 from neoflow.graph.chunks import Chunks, NotInChunks, Step, Term, is_pointwise, merged, reads_any, terms_of, total_of
 from neoflow.graph.fission import split_steps
 from neoflow.graph.graph import Graph
@@ -258,23 +259,19 @@ def chunked(graph: Graph, length: Callable[[Group], int | Verdict]) -> Chunked:
     graph: of `split_steps`. What is asked of states in the steps is looked at outside of them; where they do not go in
     chunks it stays there.
     """
-    runs = {run.recurrence: run for run in runs_of(graph.order)}
     found: list[tuple[str, Verdict]] = []
-    can: set[Recurrence] = set()
-    for r, run in runs.items():
-        try:
-            Step(run)
-            can.add(r)
-        except (NotInChunks, TooLong) as error:
-            found.append((_told([run]), Verdict(False, str(error) or LONG)))
+    can: set[Placeholder] = set()
+    for run in runs_of(graph.order):
+        for part in parts(run):
+            try:
+                can.add(Step(part).carried)
+            except (NotInChunks, TooLong) as error:
+                found.append((_told([part]), Verdict(False, str(error) or LONG)))
     if not can:
         return Chunked(graph, tuple(found))
-    split = split_steps(graph, can)
-    look = _Look(split.graph)
-    found += [
-        (_told([run]), Verdict(False, why)) for run, why in look.refused.items() if split.origin[run.recurrence] in can
-    ]
-    lengths: dict[Recurrence, int] = {}
+    look = _Look(_outside(graph, can))
+    found += [(_told([u]), Verdict(False, why)) for u, why in look.refused.items() if can & set(u.recurrence.carried)]
+    lengths: dict[Placeholder, int] = {}
     for group in look.groups():
         verdict = length(group)
         if isinstance(verdict, Verdict):
@@ -283,22 +280,28 @@ def chunked(graph: Graph, length: Callable[[Group], int | Verdict]) -> Chunked:
         count = -(-group.length // verdict)
         text = f"{count} chunks of {verdict} steps, what is asked of states by contractions"
         found.append((_told(group.steps), Verdict(True, text)))
-        lengths |= {split.origin[run.recurrence]: verdict for run in group.steps}
+        lengths |= {step.carried: verdict for step in group.steps.values()}
     if not lengths:
         return Chunked(graph, tuple(found))
-    if len(lengths) < len(runs):  # the others are as they were
-        split = split_steps(graph, lengths)
-        look = _Look(split.graph)
+    look = _Look(_outside(graph, lengths))  # the others are as they were
     instead: dict[Tensor, Tensor] = {}
     for group in look.groups():
-        steps = {lengths.get(split.origin[run.recurrence]) for run in group.steps}
-        if len(steps) == 1 and (n := steps.pop()) is not None:
-            instead |= group.in_chunks(n)
-            lengths = {r: k for r, k in lengths.items() if r not in {split.origin[u.recurrence] for u in group.steps}}
+        every = [step.carried for step in group.steps.values()]
+        if all(c in lengths for c in every):
+            instead |= group.in_chunks(lengths[every[0]])
+            for c in every:
+                del lengths[c]
     if lengths:
         why = Verdict(False, "what is asked of its states leads to other loops where those stay as they are")
         return Chunked(graph, tuple((what, why if v.ok else v) for what, v in found))
-    return Chunked(split.graph.with_roots(replaced(split.graph.roots, instead.get)), tuple(found))
+    made = look.graph.with_roots(replaced(look.graph.roots, instead.get))
+    return Chunked(split_steps(made).graph, tuple(found))
+
+
+def _outside(graph: Graph, which: Collection[Placeholder]) -> Graph:
+    """The graph in which what is asked of these states is outside of the steps, and their loops carry nothing else."""
+    whole = [r.recurrence for r in runs_of(graph.order) if any(c in which for c in r.recurrence.carried)]
+    return apart(split_steps(graph, whole).graph, which)
 
 
 def _told(runs: Iterable[Run]) -> str:

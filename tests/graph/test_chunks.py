@@ -225,3 +225,42 @@ def test_a_state_is_a_product_of_what_is_left():
     want = nf.evaluate(outputs, feeds, dtype="float64")
     for a, b in zip(nf.evaluate(list(found.graph.outputs), feeds, dtype="float64"), want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_states_that_do_not_follow_from_each_other_are_looked_at_alone():
+    """Linear attention over what its keys add up to."""
+    q, k, v = rows = [nf.placeholder((10, 3), name=n) for n in "qkv"]
+
+    def step(old, row):
+        q, k, v = row
+        s, z = old[0] + k[:, None] * v[None, :], old[1] + k
+        return (s, z), nf.sum(q[:, None] * s, axis=0) / (1 + nf.sum(q * z) ** 2)
+
+    (_, z), ys = nf.scan(step, (nf.zeros((3, 3)), nf.zeros((3,))), (q, k, v))
+    outputs = [ys, z, *nf.grad(nf.sum(nf.sin(ys)), rows)]
+    found = chunked(split_steps(make_graph(outputs, rows)).graph, lambda group: 4)
+    assert [str(v).startswith("yes") for _, v in found.found].count(True) == 1
+    assert sorted(r.recurrence.steps for r in runs_of(found.graph.order)) == [3, 3, 10, 10]
+    rng = np.random.default_rng(0)
+    feeds = {t: rng.standard_normal(t.shape) for t in rows}
+    want = nf.evaluate(outputs, feeds, dtype="float64")
+    for a, b in zip(nf.evaluate(list(found.graph.outputs), feeds, dtype="float64"), want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_roundings_stay_inside_of_their_bound():
+    """docs/numbers.md: |computed - exact| <= (2 T + c) u sum |terms|, c = 64; in float32, decays of a head."""
+    steps, width, u = 96, 4, 2.0**-24
+    q, k, v, a = rows = [nf.placeholder((steps, width), name=n) for n in "qkv"] + [nf.placeholder((steps,), name="a")]
+    _, ys = nf.scan(lambda s, r: _rows(s * r[3], r[:3]), nf.zeros((width, width)), rows)
+    found = chunked(split_steps(make_graph([ys], rows)).graph, lambda group: 16)
+    assert [v.ok for _, v in found.found] == [True]
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        feeds = {t: rng.standard_normal(t.shape).astype("f") for t in (q, k, v)}
+        feeds[a] = rng.uniform(-1.05, 1.05, steps).astype("f")
+        (exact,) = nf.evaluate([ys], feeds, dtype="float64")
+        (terms,) = nf.evaluate([ys], {t: np.abs(x) for t, x in feeds.items()}, dtype="float64")
+        (got,) = nf.evaluate(list(found.graph.outputs), feeds)
+        assert got.dtype == np.float32
+        assert (np.abs(got - exact) <= (2 * steps + 64) * u * terms).all()
