@@ -5,25 +5,23 @@ See `chunks` for what is written in their place.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from neoflow.expr.close import define
 from neoflow.expr.dsl import unnamed_axes
-from neoflow.expr.ir import Axis, Const, Expr, Read, Reduce, rewrite, substitute
+from neoflow.expr.ir import Axis, Expr, Read, Reduce, rewrite, substitute
 from neoflow.expr.normal import opened
 from neoflow.expr.recurrence import Last, Looped, Run, Stacked, runs_of
 from neoflow.expr.replace import replaced
 from neoflow.expr.shape.rearrange import reshape
 from neoflow.expr.tensor import Compute, Placeholder, Tensor, tensor_of
 from neoflow.graph.apart import apart, parts
-from neoflow.graph.chunks import Chunks, NotInChunks, Step, Term, is_pointwise, merged, reads_any, terms_of, total_of
+from neoflow.graph.chunks import Chunks, NotInChunks, Step, Term, is_pointwise, reads_any, sum_of, terms_of, total_of
 from neoflow.graph.fission import split_steps
 from neoflow.graph.graph import Graph
 from neoflow.graph.inline import Inliner, TooLong
-from neoflow.graph.products import summed
 from neoflow.verdict import Verdict
 
 LONG = "a step is a long expression"
@@ -86,7 +84,7 @@ class _Writer:
         for sign, factors in a.terms:
             times = {e.indices[0] for e in factors if isinstance(e, Read) and e.source in self.places}
             if not times:
-                parts.append((sign, _sum(factors, a.axes, a.over, self.name)))
+                parts.append((sign, sum_of(factors, a.axes, a.over, self.name, a.tensor.dtype)))
             else:
                 (time,) = times
                 assert isinstance(time, Axis)
@@ -118,7 +116,7 @@ class _Writer:
                     chunks, of = self.places[tensor_of(e)]
                     written = chunks.state(of is chunks.step.then, e.indices[1:], chunk, place)
                     found = [(s * r, (*f, *g)) for s, f in found for r, g in written]
-            parts += [(s, _sum(f, axes, over, self.name)) for s, f in found]
+            parts += [(s, sum_of(f, axes, over, self.name, a.tensor.dtype)) for s, f in found]
         t: Tensor = define(tuple(x.extent for x in axes), axes, total_of(parts), self.name)
         if time not in frozenset(a.axes):
             return t
@@ -128,16 +126,6 @@ class _Writer:
             own_axes = unnamed_axes(a.tensor.shape, None)
             t = define(a.tensor.shape, own_axes, Read(t, own_axes), self.name)
         return t
-
-
-def _sum(factors: Sequence[Expr], axes: Sequence[Axis], over: Sequence[Axis], name: str) -> Expr:
-    """The sum over `over` of a product."""
-    there = frozenset[Axis]().union(*(f.free for f in factors))
-    times = math.prod(x.extent for x in over if x not in there)
-    if times > 1 or not factors:
-        dtype = factors[0].dtype if factors else "float32"
-        factors = (*factors, Const(times, dtype))
-    return summed(merged(factors), axes, name)
 
 
 class _Look:

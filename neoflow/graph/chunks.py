@@ -22,6 +22,7 @@ of Dao and Gu, Transformers are SSMs, 2024, section 6.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
 
@@ -288,7 +289,7 @@ class Chunks:
             sign, factors = self.term(term, axes, chunk, place)
             if last is not None:
                 factors = (*factors, Read(last, (chunk, *step.decay_axes, place)))
-            parts.append((sign, summed(merged(factors), (chunk, *axes), "added")))
+            parts.append((sign, sum_of(factors, (chunk, *axes), (place,), "added", like.dtype)))
         added = define((self.count, *like.shape), (chunk, *axes), total_of(parts), "added")
         h, u = (Placeholder(like.shape, like.dtype, n, like.where) for n in (like.name, "added"))
         state: Expr = Read(h, axes)
@@ -339,6 +340,15 @@ def merged(factors: Iterable[Expr]) -> list[Expr]:
     if len(found) > MOST_FACTORS:
         raise NotInChunks(f"a product has more than {MOST_FACTORS} factors")
     return list(found.values())
+
+
+def sum_of(factors: Sequence[Expr], axes: Sequence[Axis], over: Sequence[Axis], name: str, dtype: str) -> Expr:
+    """The sum over `over` of a product."""
+    there = frozenset[Axis]().union(*(f.free for f in factors))
+    times = math.prod(x.extent for x in over if x not in there)
+    if times > 1 or not factors:
+        factors = (*factors, Const(times, dtype))
+    return summed(merged(factors), axes, name)
 
 
 def total_of(parts: Sequence[tuple[int, Expr]]) -> Expr:
