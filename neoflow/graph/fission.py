@@ -12,8 +12,8 @@ attention in blocks of keys: who wrote it step by step did not want it whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from neoflow.expr.batched import batched
 from neoflow.expr.close import build, define
@@ -33,6 +33,8 @@ class Fission:
 
     graph: Graph
     moved: tuple[str, ...]
+    origin: Mapping[Recurrence, Recurrence] = field(default_factory=dict)
+    """of each recurrence that was made, which it was"""
 
     @property
     def summary(self) -> str:
@@ -42,17 +44,19 @@ class Fission:
         return "\n".join(self.moved) or "every step needs all it computes"
 
 
-def split_steps(graph: Graph) -> Fission:
+def split_steps(graph: Graph, whole: Collection[Recurrence] = ()) -> Fission:
     """The graph in which recurrences do what depends on what is carried, and nothing else; later ones first, which tell
-    what earlier ones are asked for."""
+    what earlier ones are asked for. whole: those of which large tensors may be had of all steps, too."""
     moved: list[str] = []
+    origin: dict[Recurrence, Recurrence] = {}
     done: set[Run] = set()
     while True:
         run = next((r for r in reversed(runs_of(graph.order)) if r not in done), None)
         if run is None:
-            return Fission(graph, tuple(moved))
+            return Fission(graph, tuple(moved), origin)
         wanted = [t for t in graph.order if isinstance(t, Looped) and t.run is run]
-        new = _Split(run, wanted)
+        new = _Split(run, wanted, run.recurrence in whole)
+        origin[new.run.recurrence] = origin.get(run.recurrence, run.recurrence)
         edit = new.results()
         moved += new.moved
         done |= {run, new.run}
@@ -67,8 +71,8 @@ def split_steps(graph: Graph) -> Fission:
 class _Split:
     """A run of which some results are wanted, and the run that gives what is needed for them."""
 
-    def __init__(self, run: Run, wanted: Sequence[Looped]):
-        self.old, self.wanted = run, wanted
+    def __init__(self, run: Run, wanted: Sequence[Looped], is_whole: bool = False):
+        self.old, self.wanted, self.is_whole = run, wanted, is_whole
         self.moved: list[str] = []
         r = run.recurrence
         self.carried = self._needed()
@@ -79,6 +83,9 @@ class _Split:
         kept = [t for t in (*self.cut, *(t.of for t, y in self.later.items() if y is None)) if not self._is_slice(t)]
         self.kept = list(dict.fromkeys(kept))
         self.run, self.bodies = self._before()
+
+    def _is_huge(self, t: Tensor) -> bool:
+        return not self.is_whole and self.old.recurrence.is_huge(t)
 
     def _is_slice(self, t: Tensor) -> bool:
         return any(t is s for s in self.old.recurrence.slices)
@@ -108,7 +115,7 @@ class _Split:
         is_worth = any(_is_sum(t) for t in private) or _grows(of, edges)
         if not is_worth or any(isinstance(t, Looped) for t in private) or any(map(self._is_of_rows, edges)):
             return None
-        if any(map(r.is_huge, (*private, *edges))):
+        if any(map(self._is_huge, (*private, *edges))):
             return None
 
         def instead(t: Tensor) -> Tensor | None:
@@ -155,7 +162,7 @@ class _Split:
             below = topological([t])
             is_loop = any(isinstance(i, Looped) for i in below)
             is_sum = t in sliced and t.inputs and any(map(_is_sum, below))
-            if is_sum and not is_loop and not any(r.is_huge(i) for i in below if i in sliced):
+            if is_sum and not is_loop and not any(self._is_huge(i) for i in below if i in sliced):
                 early[t] = Placeholder(t.shape, t.dtype, t.name, t.where)
                 stacks[t] = self._all_steps(t, {s: run.by_placeholder[s] for s in r.slices})
                 self.moved.append(f"before: {t.name}{list(t.shape)} of {r.steps} steps")

@@ -11,6 +11,17 @@ are, and blocks cost what they cost: the recurrence twice, and its inputs and re
           4                       1.1       1.2       1.8
          16            1.2        1.4
         128            1.7        5
+
+From how many steps on was measured on an Intel Xeon beside others, in turns, by one thread and by two; the call alone
+takes about 30 us of what is compared. Forward, and with gradients:
+
+    numbers      128 steps       256         512        1 024        2 048        4 096
+          1     1.0  0.98    1.0  0.97    1.0  0.93    0.89 0.84   0.78 0.72   0.75 0.63
+          2     1.0  1.0     1.0  1.0     1.0  1.0     1.0  1.0    1.0  1.0    0.95 0.88
+          4     1.0  1.0     1.0  1.0     1.1  1.1     1.0  1.1    1.0  1.0    1.1  1.1
+         16     1.0  1.0     1.1  1.1     1.1  1.1     1.2  1.2    1.2  1.2    1.2+ 1.0+
+
+What is saved follows from the steps alone, 12 ns of each but 3 sqrt(T): an estimate would be this number, too.
 """
 
 from __future__ import annotations
@@ -22,9 +33,9 @@ from neoflow.expr.recurrence import Looped, Run
 from neoflow.graph.blocks import Linear
 from neoflow.verdict import Verdict
 
-LEAST_STEPS = 1024
+LEAST_STEPS = 512
 MOST_NUMBERS = 1
-"""Of each tensor that is carried. Both from the table."""
+"""Of each tensor that is carried. Both from the tables."""
 
 
 def count_of(run: Run, form: Linear, led: Sequence[Looped]) -> int | Verdict:

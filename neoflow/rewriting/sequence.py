@@ -26,6 +26,7 @@ from neoflow.graph import (
     run,
 )
 from neoflow.graph.blocks import Blocked, blocked
+from neoflow.graph.chunked import Chunked, chunked
 from neoflow.partition import (
     LOSES,
     ROWS,
@@ -41,6 +42,7 @@ from neoflow.partition import (
     partition,
     strands_of,
 )
+from neoflow.rewriting import chunking
 from neoflow.rewriting.blocking import count_of
 from neoflow.rewriting.forms import computed_by, in_place
 from neoflow.rewriting.layouts import lay_out
@@ -53,12 +55,13 @@ if TYPE_CHECKING:
     from neoflow.rewriting.optimizing import Optimizer
 
 LAYOUTS, LIVING, PREPARED, OPTIMIZE, FORMS = "layouts", "packed parameters", "prepared", "optimize", "forms"
-MAPPING, REWARD, SEGMENTS, BLOCKS = "mapping", "reward", "segments", "blocks"
+MAPPING, REWARD, SEGMENTS, CHUNKS, BLOCKS = "mapping", "reward", "segments", "chunks", "blocks"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
-RECURRENT = (STRANDS, SEGMENTS, BLOCKS, ROWS)
+RECURRENT = (STRANDS, SEGMENTS, CHUNKS, BLOCKS, ROWS)
 OPTIONAL = (MAPPING, *OPTIONAL_REWRITES, LIVING, LAYOUTS, *sorted(RULE_NAMES), REWARD, PREPARED, *RECURRENT)
 """What `NEOFLOW_WITHOUT` may name: recurrences found, passes, their rewrites, parameters that live packed, layouts,
-rules of fusion and their reward, what is prepared, and strands, segments, blocks and rows in place of recurrences."""
+rules of fusion and their reward, what is prepared, and strands, segments, chunks, blocks and rows in place of
+recurrences."""
 
 
 def stages(
@@ -132,18 +135,26 @@ def divided(
     if target.device == "cpu" and STRANDS not in left_out():
         split = partial(strands_of, threads=target.threads, cache_bytes=target.l2_bytes // 2)  # beside its own
     block: Callable[[Graph], Graph] | None = None
-    found = list[Blocked]()
-    if target.device == "cpu" and BLOCKS not in left_out():
+    found, matrices = list[Blocked](), list[Chunked]()
+    without = left_out()
+    if target.device == "cpu" and not {BLOCKS, CHUNKS} <= without:
 
         def block(graph: Graph) -> Graph:
-            found.append(blocked(graph, count_of))
-            return found[-1].graph
+            if CHUNKS not in without:
+                matrices.append(chunked(graph, chunking.length_of))
+                graph = matrices[-1].graph
+            if BLOCKS not in without:
+                found.append(blocked(graph, count_of))
+                graph = found[-1].graph
+            return graph
 
     inner = partial(divide, may_last or (lambda _: True))
     result = compose(graph, partial(divide, may_last), inner, split, block, ROWS not in left_out())
     trace.take(parts)
     if rows := [d for d in result[1].decisions if d.rule == ROWS]:
         trace.run(ROWS, lambda: rows, _rows_summary, lambda found: "\n".join(map(str, found)))
+    if matrices:
+        trace.run(CHUNKS, lambda: matrices[0], lambda c: c.summary, str)
     if found:
         trace.run(BLOCKS, lambda: found[0], lambda b: b.summary, str)
     if split is not None:

@@ -15,6 +15,7 @@ from neoflow.models import find_model
 
 pytestmark = [pytest.mark.torch, pytest.mark.tvm]
 WITH_OPTIONS = (
+    "chunks",
     "foreign",
     "gallery.__main__",
     "gallery.indexed",
