@@ -32,8 +32,10 @@ from neoflow.measure.here import Here
 from neoflow.measure.measurer import Pool
 from neoflow.nn.form import unkept
 from neoflow.partition import KernelCall, flattened, order_calls, prepared_first
+from neoflow.persisting import NONE, Loops, persisting
 from neoflow.recompute import Fitted, Program, bytes_of, fit
 from neoflow.rewriting import (
+    PERSISTENT,
     PREPARED,
     SEGMENTS,
     divided,
@@ -65,6 +67,7 @@ class Compiled:
 
     written: the graph before any pass. modules: where the code of each kernel is. built: kernels that were compiled
     now; cached: kernels that came from the cache. precision: as it was asked for. optimizer: what found faster graphs.
+    loops: on a GPU, those that are one launch each.
     """
 
     written: Graph
@@ -80,6 +83,7 @@ class Compiled:
     trace: Trace
     precision: str = "fp32"
     optimizer: Optimizer | None = None
+    loops: Loops = NONE
 
     def __repr__(self) -> str:
         return f"<Compiled {len(self.graph.nodes)} computes: {len(self.calls)} calls of {len(self.kernels)} kernels>"
@@ -311,10 +315,14 @@ def _compiled(
         lambda p: f"{p.arena_bytes} bytes of temporaries",
         of=f"{len(program.calls)} kernel calls",
     )
+    whole = NONE
+    if machine.device == "gpu" and plan.loops and PERSISTENT not in settings.without:
+        finding = partial(persisting, plan, kernels, machine, settings)
+        whole = trace.run(PERSISTENT, finding, lambda w: w.summary, str, f"{len(plan.calls)} kernel calls")
     cached = sum(1 for m in modules if m.library) - built
     cached = max(0, cached)
     made = (program.calls, plan, kernels, modules, machine, tuned, built, cached)
-    return Compiled(written, graph, *made, trace, precision, optimizer)
+    return Compiled(written, graph, *made, trace, precision, optimizer, whole)
 
 
 def _whole(c: Compiled) -> Compiled:
@@ -371,7 +379,8 @@ def bind(compiled: Compiled) -> Function:
         raise CodegenError(codegen.missing(compiled.target) or "the kernels were not compiled")
     loaded = load(compiled.kernels, compiled.modules, place, config.load())
     otherwise = partial(_plainly, compiled) if _lives_packed(compiled) else None
-    return Function(compiled, loaded, parameter_store(), place, compiled.target.threads, otherwise)
+    whole = compiled.loops.loaded(place)
+    return Function(compiled, loaded, parameter_store(), place, compiled.target.threads, otherwise, whole)
 
 
 def _lives_packed(c: Compiled) -> bool:

@@ -1,0 +1,216 @@
+"""Loops of a plan as one launch each: a *persistent* kernel goes through all turns without coming back.
+
+    for every thread: for turn in turns: for part in parts: part at the thread's own point      every point alone
+    for every block:  for turn in turns: for part in parts: all tasks of part; a barrier        every strand alone
+
+*Points*: whatever the turns write is read at the reader's own point, so a thread needs no other one, and no barrier.
+Strands: equal parts of what is carried that no turn mixes (`partition.strands`), a block each: what a block writes its
+own threads alone read, and a barrier of the block stands between the kernels of a turn. Blocks never wait for each
+other, so all of them need not be on the device at a time.
+
+Source of the form: persistent threads (Gupta, Stuart and Owens, A study of persistent threads style GPU programming,
+2012); weights that stay near a block: Diamos and others, Persistent RNNs, 2016.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from neoflow.architectures import WARP, architecture
+from neoflow.expr import affine
+from neoflow.expr import dtype as dt
+from neoflow.expr.ir import Axis, Expr, Read, postorder, substitute
+from neoflow.loops import costs
+from neoflow.loops.gpu.blocks import USUAL_THREADS, powers
+from neoflow.loops.gpu.map import total
+from neoflow.loops.nest import Nest
+from neoflow.loops.problem import NestProblem
+from neoflow.loops.schedule import KnobValue, Schedule
+from neoflow.loops.template import complete, legal, problem_of
+from neoflow.partition.subgraph import Subgraph
+from neoflow.target import Target
+from neoflow.verdict import Verdict
+
+POINTS, STRANDS = "points", "strands"
+MOST_PARTS = 16
+"""Kernels of a turn: they are one function, whose registers and instructions are those of all."""
+
+
+@dataclass(frozen=True)
+class Motion:
+    """In turn n of its loop a pointer is `step` * ((n + ahead) % period) elements further."""
+
+    step: int
+    period: int
+    ahead: int
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """Where an argument lies in the memory of number `root`: `offset` elements from its beginning in the first turn.
+
+    turns, strands: how it moves with them; None: it does not.
+    """
+
+    root: int
+    offset: int
+    turns: Motion | None = None
+    strands: Motion | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """A kernel of a turn: inputs, then outputs."""
+
+    subgraph: Subgraph
+    schedule: Schedule
+    pointers: tuple[Pointer, ...]
+
+
+@dataclass(frozen=True)
+class Persistent:
+    """A loop as one launch. roots: dtypes of the memory it goes through, of which no two overlap, `strands`: how many
+    there are where it goes in some. threads: of a block."""
+
+    form: str
+    roots: tuple[str, ...]
+    parts: tuple[Part, ...]
+    turns: int
+    strands: int
+    blocks: int
+    threads: int
+
+    @property
+    def reason(self) -> str:
+        """How it goes, in words."""
+        if self.form == POINTS:
+            return f"{self.turns} turns in one launch: each point alone, {self.blocks} blocks of {self.threads} threads"
+        return f"{self.turns} turns in one launch: {self.strands} strands alone, a block of {self.threads} threads each"
+
+
+def persistent(
+    roots: Sequence[str], parts: Sequence[Part], turns: int, strands: int, target: Target
+) -> Persistent | Verdict:
+    """The launch of a loop; or why there is none. roots: dtypes of memory, no two overlap. parts: by the schedules of
+    their own launches. strands: 0 where the loop goes in none."""
+    if target.kind != "cuda":
+        return Verdict(False, "loops in one launch are written in CUDA C++ alone")
+    if len(parts) > MOST_PARTS:
+        return Verdict(False, f"a turn has {len(parts)} kernels, more than {MOST_PARTS}")
+    return _points(roots, parts, turns, target)
+
+
+# --- every point alone
+
+
+def _points(roots: Sequence[str], parts: Sequence[Part], turns: int, target: Target) -> Persistent | Verdict:
+    scheduled = _alike(parts, target)
+    if isinstance(scheduled, Verdict):
+        return scheduled
+    nests = [_nest(p) for p in scheduled]
+    extents = [tuple(a.extent for a in n.axes) for n in nests]
+    if len(set(extents)) > 1:
+        return Verdict(False, f"its kernels have other points: {' and '.join(map(str, dict.fromkeys(extents)))}")
+    mixing = _mixing(scheduled, nests)
+    if mixing is not None:
+        return Verdict(False, mixing)
+    schedule = scheduled[0].schedule
+    count, threads = total(nests[0], int(schedule["lanes"])), int(schedule["threads"])
+    return Persistent(POINTS, tuple(roots), tuple(scheduled), turns, 0, math.ceil(count / threads), threads)
+
+
+def _alike(parts: Sequence[Part], target: Target) -> list[Part] | Verdict:
+    """All parts by schedules in which a thread has the same points; why there are none."""
+    for p in parts:
+        problem = problem_of(p.subgraph)
+        if p.schedule.template != "gpu_map" or not isinstance(problem, NestProblem):
+            return Verdict(False, f"a turn has a kernel by {p.schedule.template}, whose points need others")
+        if p.schedule["turn"] != "no":
+            return Verdict(False, "a kernel of a turn goes through shared memory, where its points need others")
+    ends = [p.subgraph.lying(p.subgraph.outputs[0]).shape[-1:] for p in parts]
+    lanes = math.gcd(*(int(p.schedule["lanes"]) for p in parts), *(n for end in ends for n in end or (1,)))
+    points = min(costs.points(_nest(p).axes) for p in parts) // lanes
+    threads = _threads(points, target)
+    knobs: dict[str, KnobValue] = {
+        "fuse": 0,
+        "turn": "no",
+        "inner": -1,
+        "lanes": lanes,
+        "threads": threads,
+        "vectors": 1,
+    }
+    found: list[Part] = []
+    for p in parts:
+        problem = problem_of(p.subgraph)
+        schedule = complete("gpu_map", problem, target, knobs)
+        verdict = legal(problem, schedule, target)
+        if not verdict.ok:
+            return verdict
+        found.append(replace(p, schedule=schedule))
+    return found
+
+
+def _threads(points: int, target: Target) -> int:
+    """Of a block: as many as usual where the blocks are enough for all processors, else fewer, a warp at least."""
+    enough = [n for n in powers(USUAL_THREADS) if n >= WARP and points // n >= architecture(target).processors]
+    return max(enough, default=WARP)
+
+
+def _nest(part: Part) -> Nest:
+    problem = problem_of(part.subgraph)
+    assert isinstance(problem, NestProblem)
+    return problem.fused(part.schedule)
+
+
+def _mixing(parts: Sequence[Part], nests: Sequence[Nest]) -> str | None:
+    """What a thread would need of others, if anything: everything that turns write has to be read and written at one
+    place of each value for each point."""
+    names = [Axis(n, extent) for n, extent in enumerate(a.extent for a in nests[0].axes)]
+    written = {p.root for part in parts for p in part.pointers[len(part.subgraph.inputs) :]}
+    places: dict[int, tuple[tuple[int, int], Expr]] = {}
+    for part, nest in zip(parts, nests, strict=True):
+        axes: Mapping[Expr, Expr] = dict(zip(nest.axes, names, strict=True))
+        for number, address in _addresses(part.subgraph, nest):
+            pointer = _pointer(part, number)
+            if pointer.root not in written:
+                continue
+            if address is None:
+                return f"{_name(part.subgraph, number)} is read at an index that is data"
+            size = _size(part.subgraph, number)
+            if any(m is not None and m.step % size for m in (pointer.turns, pointer.strands)):
+                return "what turns write overlaps with what other turns write"
+            lying, at = (size, pointer.offset % size), affine.simplify(substitute(address, axes))
+            first, other = places.setdefault(pointer.root, (lying, at))
+            if first != lying or other is not at:
+                return f"{_name(part.subgraph, number)} is read or written at other points than its own"
+    return None
+
+
+def _addresses(subgraph: Subgraph, nest: Nest) -> list[tuple[int, Expr | None]]:
+    """Every access of a kernel: of which of its values, and where; None: at an index that is data."""
+    found: list[tuple[int, Expr | None]] = [(number, address) for number, address, _ in nest.outputs]
+    for _, _, value in nest.outputs:
+        for node in postorder(value):
+            if isinstance(node, Read) and node.slot < len(subgraph.inputs):
+                is_flat = len(node.indices) == 1 and not any(isinstance(e, Read) for e in postorder(node.indices[0]))
+                found.append((node.slot, node.indices[0] if is_flat else None))
+    return found
+
+
+def _pointer(part: Part, number: int) -> Pointer:
+    """Of a value of its subgraph: an input or an output."""
+    count = len(part.subgraph.inputs)
+    return part.pointers[number if number < count else count + part.subgraph.outputs.index(number)]
+
+
+def _size(subgraph: Subgraph, number: int) -> int:
+    """Elements of a value of a subgraph."""
+    value = subgraph.inputs[number] if number < len(subgraph.inputs) else subgraph.lying(number)
+    return math.prod(value.shape)
+
+
+def _name(subgraph: Subgraph, number: int) -> str:
+    value = subgraph.inputs[number] if number < len(subgraph.inputs) else subgraph.lying(number)
+    return f"a value of shape {tuple(value.shape)} of {dt.NUMPY[value.dtype]}"
