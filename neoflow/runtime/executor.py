@@ -203,6 +203,11 @@ class Executor:
         """How often all calls have run."""
         return self._laid.runs - self._ended
 
+    @property
+    def launches(self) -> int:
+        """Of a run, copies among them."""
+        return len(self._laid.layout.launches)
+
     def run(self, is_unchanged: bool = False) -> None:
         """Run all calls; those that are prepared only where they have not run, or the parameters have changed since.
 

@@ -23,7 +23,7 @@ def gpu(monkeypatch):
 
 def launches(function):
     """Of a call."""
-    return len(function._executor._laid.recording._launches)
+    return function._executor.launches
 
 
 def agree(outputs, inputs, seed=0, rtol=1e-4, atol=1e-5):
