@@ -93,7 +93,7 @@ def _found(plan: Plan, loop: Repeated, kernels: Sequence[Kernel], target: Target
     name = plan.calls[loop.first + loop.count - 1].name
     launches = loop.turns * sum(len(plan.kernels[plan.calls[n].kernel].entries) for n in calls)
     places = _Places(plan, loop)
-    refused = _refused(plan, loop, calls) or places.refused
+    refused = _refused(plan, loop, calls)
     if refused is not None:
         return Found(loop, name, launches, Verdict(False, refused), ())
     parts = [
@@ -102,7 +102,9 @@ def _found(plan: Plan, loop: Repeated, kernels: Sequence[Kernel], target: Target
         for k in (kernels[plan.calls[n].kernel],)
     ]
     dtypes = [plan.buffers[n].dtype for n in places.roots]
-    return Found(loop, name, launches, persistent(dtypes, parts, loop.turns, 0, target), tuple(places.roots))
+    return Found(
+        loop, name, launches, persistent(dtypes, parts, loop.turns, places.overlaps, target), tuple(places.roots)
+    )
 
 
 def _refused(plan: Plan, loop: Repeated, calls: range) -> str | None:
@@ -115,7 +117,7 @@ def _refused(plan: Plan, loop: Repeated, calls: range) -> str | None:
 
 class _Places:
     """Where the arguments of a loop's calls lie, as pointers into memory that is apart: temporaries that have the same
-    place one after the other are one. refused: why they cannot be told apart."""
+    place one after the other are one. overlaps: those that have a part of it in common with others, in words."""
 
     def __init__(self, plan: Plan, loop: Repeated):
         self.plan = plan
@@ -124,7 +126,7 @@ class _Places:
         self.base = {b: self._base(b) for b in used}
         self.roots: list[int] = []
         self.number: dict[int, int] = {}
-        self.refused: str | None = None
+        self.overlaps: dict[int, str] = {}
         for root, _ in self.base.values():
             if root not in self.number:
                 self._add(root)
@@ -139,7 +141,8 @@ class _Places:
                 self.number[root] = n
                 return
             if b.offset < o.offset + o.nbytes and o.offset < b.offset + b.nbytes:
-                self.refused = f"{b.name} and {o.name} have a part of their memory in common"
+                words = f"{b.name} and {o.name} have a part of their memory in common"
+                self.overlaps |= {n: words, len(self.roots): words}
         self.number[root] = len(self.roots)
         self.roots.append(root)
 

@@ -1,12 +1,11 @@
 """Loops of a plan as one launch each: a *persistent* kernel goes through all turns without coming back.
 
     for every thread: for turn in turns: for part in parts: part at the thread's own point      every point alone
-    for every block:  for turn in turns: for part in parts: all tasks of part; a barrier        every strand alone
+    for a block:      for turn in turns: for part in parts: all tasks of part; a barrier        little in a turn
 
 *Points*: whatever the turns write is read at the reader's own point, so a thread needs no other one, and no barrier.
-Strands: equal parts of what is carried that no turn mixes (`partition.strands`), a block each: what a block writes its
-own threads alone read, and a barrier of the block stands between the kernels of a turn. Blocks never wait for each
-other, so all of them need not be on the device at a time.
+Where points need others and a turn is little work, a *block* does all of it, whose threads wait for each other after
+each kernel: that takes less than to launch it, by an estimate. No block waits for another one in either form.
 
 Source of the form: persistent threads (Gupta, Stuart and Owens, A study of persistent threads style GPU programming,
 2012); weights that stay near a block: Diamos and others, Persistent RNNs, 2016.
@@ -23,7 +22,9 @@ from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Axis, Expr, Read, postorder, substitute
 from neoflow.loops import costs
-from neoflow.loops.gpu.blocks import USUAL_THREADS, powers
+from neoflow.loops.gpu.blocks import USUAL_THREADS, ceil_power, powers
+from neoflow.loops.gpu.estimate import FORMS, estimate
+from neoflow.loops.gpu.limits import STATIC_BYTES
 from neoflow.loops.gpu.map import total
 from neoflow.loops.nest import Nest
 from neoflow.loops.problem import NestProblem
@@ -33,7 +34,13 @@ from neoflow.partition.subgraph import Subgraph
 from neoflow.target import Target
 from neoflow.verdict import Verdict
 
-POINTS, STRANDS = "points", "strands"
+POINTS, BLOCK = "points", "block"
+PART_SECONDS = 1e-6
+"""Of a kernel within a block: its loads are waited for, then all threads. By order of magnitude, on no GPU yet."""
+BLOCK_BANDWIDTH = 90e9
+"""Bytes a second that a processor reads from the level-2 cache: 64 in each of 1.4e9 cycles."""
+MOST_THREADS = 512
+"""Of a block: each has 128 registers then."""
 MOST_PARTS = 16
 """Kernels of a turn: they are one function, whose registers and instructions are those of all."""
 
@@ -51,13 +58,12 @@ class Motion:
 class Pointer:
     """Where an argument lies in the memory of number `root`: `offset` elements from its beginning in the first turn.
 
-    turns, strands: how it moves with them; None: it does not.
+    turns: how it moves with them; None: it does not.
     """
 
     root: int
     offset: int
     turns: Motion | None = None
-    strands: Motion | None = None
 
 
 @dataclass(frozen=True)
@@ -71,41 +77,49 @@ class Part:
 
 @dataclass(frozen=True)
 class Persistent:
-    """A loop as one launch. roots: dtypes of the memory it goes through, of which no two overlap, `strands`: how many
-    there are where it goes in some. threads: of a block."""
+    """A loop as one launch. roots: dtypes of the memory it goes through; `mixed`: of which of it a thread reads what
+    others have written. threads: of a block."""
 
     form: str
     roots: tuple[str, ...]
     parts: tuple[Part, ...]
     turns: int
-    strands: int
     blocks: int
     threads: int
+    mixed: frozenset[int] = frozenset()
 
     @property
     def reason(self) -> str:
         """How it goes, in words."""
-        if self.form == POINTS:
-            return f"{self.turns} turns in one launch: each point alone, {self.blocks} blocks of {self.threads} threads"
-        return f"{self.turns} turns in one launch: {self.strands} strands alone, a block of {self.threads} threads each"
+        how = "each point alone, " if self.form == POINTS else "a barrier after each kernel, "
+        blocks = f"{self.blocks} blocks" if self.blocks > 1 else "a block"
+        return f"{self.turns} turns in one launch: {how}{blocks} of {self.threads} threads"
 
 
 def persistent(
-    roots: Sequence[str], parts: Sequence[Part], turns: int, strands: int, target: Target
+    roots: Sequence[str], parts: Sequence[Part], turns: int, overlaps: Mapping[int, str], target: Target
 ) -> Persistent | Verdict:
-    """The launch of a loop; or why there is none. roots: dtypes of memory, no two overlap. parts: by the schedules of
-    their own launches. strands: 0 where the loop goes in none."""
+    """The launch of a loop; or why there is none. roots: dtypes of memory. parts: by the schedules of their own
+    launches. overlaps: by number, the memory that lies in that of others for a time, and how this is told."""
     if target.kind != "cuda":
         return Verdict(False, "loops in one launch are written in CUDA C++ alone")
     if len(parts) > MOST_PARTS:
         return Verdict(False, f"a turn has {len(parts)} kernels, more than {MOST_PARTS}")
-    return _points(roots, parts, turns, target)
+    alone = _points(roots, parts, turns, overlaps, target)
+    if isinstance(alone, Persistent):
+        return alone
+    block = _block(roots, parts, turns, overlaps, target)
+    return block if isinstance(block, Persistent) else Verdict(False, f"{alone.reason}; {block.reason}")
 
 
 # --- every point alone
 
 
-def _points(roots: Sequence[str], parts: Sequence[Part], turns: int, target: Target) -> Persistent | Verdict:
+def _points(
+    roots: Sequence[str], parts: Sequence[Part], turns: int, overlaps: Mapping[int, str], target: Target
+) -> Persistent | Verdict:
+    if overlaps:
+        return Verdict(False, next(iter(overlaps.values())))
     scheduled = _alike(parts, target)
     if isinstance(scheduled, Verdict):
         return scheduled
@@ -118,7 +132,7 @@ def _points(roots: Sequence[str], parts: Sequence[Part], turns: int, target: Tar
         return Verdict(False, mixing)
     schedule = scheduled[0].schedule
     count, threads = total(nests[0], int(schedule["lanes"])), int(schedule["threads"])
-    return Persistent(POINTS, tuple(roots), tuple(scheduled), turns, 0, math.ceil(count / threads), threads)
+    return Persistent(POINTS, tuple(roots), tuple(scheduled), turns, math.ceil(count / threads), threads)
 
 
 def _alike(parts: Sequence[Part], target: Target) -> list[Part] | Verdict:
@@ -179,13 +193,92 @@ def _mixing(parts: Sequence[Part], nests: Sequence[Nest]) -> str | None:
             if address is None:
                 return f"{_name(part.subgraph, number)} is read at an index that is data"
             size = _size(part.subgraph, number)
-            if any(m is not None and m.step % size for m in (pointer.turns, pointer.strands)):
+            if pointer.turns is not None and pointer.turns.step % size:
                 return "what turns write overlaps with what other turns write"
             lying, at = (size, pointer.offset % size), affine.simplify(substitute(address, axes))
             first, other = places.setdefault(pointer.root, (lying, at))
             if first != lying or other is not at:
                 return f"{_name(part.subgraph, number)} is read or written at other points than its own"
     return None
+
+
+# --- a block
+
+
+def _block(
+    roots: Sequence[str], parts: Sequence[Part], turns: int, overlaps: Mapping[int, str], target: Target
+) -> Persistent | Verdict:
+    """All of it by one block, whose threads wait for each other after each kernel."""
+    for p in parts:
+        if p.schedule.template not in INSTEAD:
+            return Verdict(False, f"a turn has a kernel by {p.schedule.template}, which is for many blocks")
+    scheduled: list[Part] | Verdict = Verdict(False, "")
+    for threads in _block_threads(parts):
+        scheduled = _by_threads(parts, threads, target)
+        if not isinstance(scheduled, Verdict):
+            break
+    if isinstance(scheduled, Verdict):
+        return scheduled
+    alone = sum(_alone_seconds(p, target) for p in scheduled)
+    launched = sum(estimate(problem_of(p.subgraph), p.schedule, target).seconds for p in parts)
+    if alone > launched:
+        told = f"{alone * 1e6:.1f} us a turn by estimate, its launches {launched * 1e6:.1f}"
+        return Verdict(False, f"by one block it takes {told}")
+    mixed = {p.root for part in parts for p in part.pointers[len(part.subgraph.inputs) :]} | set(overlaps)
+    return Persistent(BLOCK, tuple(roots), tuple(scheduled), turns, 1, threads, frozenset(mixed))
+
+
+INSTEAD = {
+    "gpu_map": "gpu_map",
+    "gpu_reduction": "gpu_reduction",
+    "gpu_contraction": "gpu_reduction",
+    "gpu_rows": "gpu_rows",
+}
+"""By the template of a kernel's own launch, that of its part of a turn: one whose threads may be any number."""
+
+
+def _block_threads(parts: Sequence[Part]) -> list[int]:
+    """Of a block, the best first: as many as a kernel has work for, or fewer where these take too many registers."""
+    wanted = max(_work(p) for p in parts)
+    return [n for n in reversed(powers(MOST_THREADS)) if WARP <= n <= max(WARP, ceil_power(wanted))]
+
+
+def _work(part: Part) -> int:
+    """Points, a warp for each that is reduced."""
+    problem = problem_of(part.subgraph)
+    points = max(math.prod(part.subgraph.lying(o).shape) for o in part.subgraph.outputs)
+    is_reduced = not isinstance(problem, NestProblem) or problem.nest.reduction is not None
+    return points * (WARP if is_reduced else 1)
+
+
+def _by_threads(parts: Sequence[Part], threads: int, target: Target) -> list[Part] | Verdict:
+    """All parts by schedules of so many threads; why there are none."""
+    found: list[Part] = []
+    shared = 0
+    for p in parts:
+        template, problem = INSTEAD[p.schedule.template], problem_of(p.subgraph)
+        knobs: dict[str, KnobValue] = {"threads": threads, **_FIXED.get(template, {})}
+        schedule = complete(template, problem, target, knobs)
+        verdict = legal(problem, schedule, target)
+        if not verdict.ok:
+            return verdict
+        shared += FORMS[template].block(problem, target, schedule).shared_bytes
+        if template == "gpu_rows" and schedule["place"] != "shared":
+            return Verdict(False, "the rows of a kernel do not fit into shared memory")
+        if shared > STATIC_BYTES:
+            return Verdict(False, f"its kernels take {shared} bytes of shared memory, more than {STATIC_BYTES}")
+        found.append(replace(p, schedule=schedule))
+    return found
+
+
+_FIXED: dict[str, dict[str, KnobValue]] = {"gpu_map": {"turn": "no"}, "gpu_reduction": {"splits": 1}}
+
+
+def _alone_seconds(part: Part, target: Target) -> float:
+    """Of a kernel by one block, by estimate."""
+    a, problem = architecture(target), problem_of(part.subgraph)
+    m = FORMS[part.schedule.template].measures(problem, target, part.schedule)
+    return PART_SECONDS + (m.read + m.written) / BLOCK_BANDWIDTH + m.operations * a.processors / (a.flops / 2)
 
 
 def _addresses(subgraph: Subgraph, nest: Nest) -> list[tuple[int, Expr | None]]:

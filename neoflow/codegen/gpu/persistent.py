@@ -6,7 +6,9 @@
     }
 
 The functions are those that TVM prints for the kernels of a turn, but for how they begin: their block is an argument,
-and their pointers may be of the same memory. The kernel's own are apart, so that what no turn writes may be read ahead.
+and their pointers may be of the same memory. The kernel's own are apart, so that what no turn writes may be read ahead;
+but for memory in which a thread reads what others have written: of that a compiler has to think that a barrier changes
+it. A block does the tasks of a kernel one after the other.
 """
 
 from __future__ import annotations
@@ -98,11 +100,16 @@ def _types(loop: Persistent, kernels: dict[tuple[str, str], Lowered], text: str)
 def _kernel(
     loop: Persistent, kernels: dict[tuple[str, str], Lowered], types: Sequence[str], lines: int, symbol: str
 ) -> str:
-    memory = ", ".join(f"{kind}* __restrict__ m{n}" for n, kind in enumerate(types))
+    apart = ("" if n in loop.mixed else " __restrict__" for n in range(len(types)))
+    memory = ", ".join(f"{kind}*{a} m{n}" for n, (kind, a) in enumerate(zip(types, apart, strict=True)))
     calls = []
     for part in loop.parts:
-        given = ", ".join(_address(p, loop.turns, loop.strands) for p in part.pointers)
-        calls.append(f"    {kernels[_key(part)].code.entries[0].symbol}(((int)blockIdx.x), {given});")
+        [entry] = kernels[_key(part)].code.entries
+        given = ", ".join(_address(p, loop.turns) for p in part.pointers)
+        if loop.form == POINTS:
+            calls.append(f"    {entry.symbol}(((int)blockIdx.x), {given});")
+        else:
+            calls += _tasks(entry, f"{entry.symbol}(task, {given});", _is_sharing(kernels[_key(part)]))
     fitting = (n for n in UNROLLS if n * lines <= MOST_LINES and n <= loop.turns)
     unroll = next(fitting, 1) if loop.form == POINTS else 1
     return "\n".join(
@@ -118,11 +125,23 @@ def _kernel(
     )
 
 
-def _address(pointer: Pointer, turns: int, strands: int) -> str:
+def _tasks(entry: Entry, call: str, is_sharing: bool) -> list[str]:
+    """All tasks of a kernel by one block; where they have shared memory they come one after the other."""
+    begin = f"    for (int task = 0; task < {entry.tasks}; ++task) {{"
+    between = ["      __syncthreads();"] * is_sharing
+    return [begin, f"      {call}", *between, "    }", *["    __syncthreads();"] * (not is_sharing)]
+
+
+def _is_sharing(kernel: Lowered) -> bool:
+    """Whether its threads have shared memory."""
+    return kernel.code.entries[0].shared_bytes > 0 or '"shared' in kernel.text()
+
+
+def _address(pointer: Pointer, turns: int) -> str:
     """Where an argument of a turn lies."""
     terms = [f"m{pointer.root}"]
     terms += [f"{pointer.offset}LL"] if pointer.offset else []
-    terms += _moved(pointer.turns, "turn", turns) + _moved(pointer.strands, "strand", strands)
+    terms += _moved(pointer.turns, "turn", turns)
     return " + ".join(terms)
 
 

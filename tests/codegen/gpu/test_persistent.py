@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow import codegen
+from neoflow import codegen, persisting
 from neoflow.codegen.gpu.resources import resources
 from neoflow.loops import persistent as forms
 from neoflow.pipeline import compile_program
@@ -36,6 +36,19 @@ def agree(outputs, inputs, seed=0, rtol=1e-4, atol=1e-5):
         for a, b in zip(f(*feeds.values()), wanted, strict=True):
             np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
     return f
+
+
+def plant(monkeypatch, right, wrong):
+    """Let loops be compiled with a fault in the place of a text of their source."""
+    plain = codegen.lower_persistent
+
+    def planted(loop, target):
+        key, source, code = plain(loop, target)
+        first, kernel = source.rsplit('extern "C"', 1)
+        assert right in kernel
+        return f"{key[:-4]}{abs(hash(wrong)) % 10000:04}", f'{first}extern "C"{kernel.replace(right, wrong)}', code
+
+    monkeypatch.setattr(persisting.codegen, "lower_persistent", planted, raising=False)
 
 
 FUNCTIONS = (nf.tanh, nf.sigmoid, nf.sin, lambda t: t * 0.5)
@@ -131,15 +144,79 @@ def neighbours(steps=6):
     return [nf.scan(step, first, x)[0]], [x, first]
 
 
-def test_points_that_need_others_are_refused(gpu):
+def test_points_that_need_others_are_a_block(gpu):
     f = agree(*neighbours())
-    [found] = f.compiled.loops.found
-    assert not found.is_one and "other points than its own" in found.kernel.reason
-    assert "6 launches" in f.explain("persistent")
+    assert "6 turns in one launch: a barrier after each kernel, a block of 64 threads" in f.explain("persistent")
 
 
 def test_what_would_happen_else_is_found(gpu, monkeypatch):
     monkeypatch.setattr(forms, "_mixing", lambda parts, nests: None)
+    with pytest.raises(Fault, match="race"):
+        agree(*neighbours())
+
+
+def test_where_a_block_takes_longer_turns_are_launches(gpu, monkeypatch):
+    monkeypatch.setattr(forms, "PART_SECONDS", 1.0)
+    f = agree(*neighbours())
+    [found] = f.compiled.loops.found
+    assert "other points than its own; by one block it takes 1000000.0 us a turn" in found.kernel.reason
+    assert launches(f) >= 6 and "6 launches" in f.explain("persistent")
+
+
+def mixing(rng, steps):
+    """A recurrence whose steps multiply by a matrix, read neighbours, and add up what they carry; and its gradients."""
+    rows, width, back = int(rng.integers(1, 5)), int(rng.integers(2, 40)), bool(rng.integers(2))
+    x = nf.placeholder((steps, rows, width), name="x")
+    w = nf.placeholder((width, width), name="w")
+    first = [nf.placeholder((rows, width), name=f"first{n}") for n in range(2)]
+    which = rng.permutation(4)[: int(rng.integers(1, 4))]
+
+    def step(old, row):
+        h, g = old
+        new = row
+        for n in which:
+            if n == 0:
+                new = new + 0.3 * (h @ w)
+            elif n == 1:
+                new = new + nf.pad(h[:, 1:], ((0, 0), (0, 1))) * g
+            elif n == 2:
+                new = new * nf.sigmoid(nf.sum(g, axis=1, keepdims=True))
+            else:
+                new = new + nf.mean(g * h, axis=0)
+        new = nf.tanh(new)
+        return (new, h), nf.sum(new * new, axis=1)
+
+    (last, _), ys = nf.scan(step, tuple(first), x, reverse=back)
+    inputs = [x, w, *first]
+    return [ys, last, *nf.grad(nf.sum(ys) + nf.sum(last), inputs, allow_unused=True)], inputs
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """A block, however long it takes."""
+    monkeypatch.setattr(forms, "_alone_seconds", lambda part, target: 0.0)
+
+
+def check_mixing(seed):
+    rng = np.random.default_rng(seed)
+    f = agree(*mixing(rng, int(rng.integers(1, 7))), seed, rtol=1e-3, atol=1e-4)
+    assert all(found.is_one for found in f.compiled.loops.found), f.explain("persistent")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_recurrences_by_a_block(gpu, always, seed):
+    check_mixing(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3, 103))
+def test_many_recurrences_by_a_block(gpu, always, seed):
+    check_mixing(seed)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of kernels after the one at fault
+def test_a_missing_barrier_is_found(gpu, always, monkeypatch):
+    plant(monkeypatch, "__syncthreads();", ";")
     with pytest.raises(Fault, match="race"):
         agree(*neighbours())
 
@@ -150,16 +227,7 @@ def test_what_would_happen_else_is_found(gpu, monkeypatch):
     [("turn < 5;", "turn < 4;"), ("int turn = 0;", "int turn = 1;"), ("LL * turn", "LL * (turn / 2)")],
 )
 def test_faults_in_the_turns_are_found(gpu, monkeypatch, right, wrong):
-    from neoflow import persisting
-
-    plain = codegen.lower_persistent
-
-    def planted(loop, target):
-        key, source, code = plain(loop, target)
-        assert right in source
-        return f"{key[:-4]}{abs(hash(wrong)) % 10000:04}", source.replace(right, wrong, 1), code
-
-    monkeypatch.setattr(persisting.codegen, "lower_persistent", planted, raising=False)
+    plant(monkeypatch, right, wrong)
     ys, inputs = selective()
     with pytest.raises((AssertionError, Fault)):
         agree([ys], inputs)
