@@ -26,7 +26,8 @@ from neoflow.verdict import Verdict
 
 @dataclass(frozen=True)
 class Found:
-    """A loop of a plan and what it is as one launch, or why it is none. roots: the buffers it goes through."""
+    """A loop of a plan and what it is as one launch, or why it is none. launches: that it would be otherwise; of one in
+    strands, in each. roots: the buffers it goes through."""
 
     loop: Repeated
     name: str
@@ -41,7 +42,8 @@ class Found:
     def __str__(self) -> str:
         answer = self.kernel.reason
         if isinstance(self.kernel, Persistent):
-            return f"loop {self.name}: {answer}, in place of {self.launches}"
+            others = "" if self.loop.is_apart else f", in place of {self.launches}"
+            return f"loop {self.name}: {answer}{others}"
         return f"loop {self.name}: {self.launches} launches: {answer}"
 
 
@@ -52,6 +54,16 @@ class Loops:
 
     found: tuple[Found, ...]
     built: tuple[tuple[Found, str, Module], ...] = ()
+
+    @property
+    def has_lost_strands(self) -> bool:
+        """Whether one goes in strands, which are as many loops, and is no launch."""
+        return any(f.loop.is_apart and not f.is_one for f in self.found)
+
+    @property
+    def has_strands(self) -> bool:
+        """Whether one goes in strands."""
+        return any(f.loop.is_apart for f in self.found)
 
     @property
     def summary(self) -> str:
@@ -91,9 +103,10 @@ def persisting(plan: Plan, kernels: Sequence[Kernel], target: Target, settings: 
 def _found(plan: Plan, loop: Repeated, kernels: Sequence[Kernel], target: Target) -> Found:
     calls = range(loop.first, loop.first + loop.count)
     name = plan.calls[loop.first + loop.count - 1].name
-    launches = loop.turns * sum(len(plan.kernels[plan.calls[n].kernel].entries) for n in calls)
-    places = _Places(plan, loop)
-    refused = _refused(plan, loop, calls)
+    inner = _inner(plan, loop)
+    launches = inner.turns * sum(len(plan.kernels[plan.calls[n].kernel].entries) for n in calls)
+    places = _Places(plan, inner, loop if loop.is_apart else None)
+    refused = _refused(plan, loop, inner, calls)
     if refused is not None:
         return Found(loop, name, launches, Verdict(False, refused), ())
     parts = [
@@ -102,13 +115,19 @@ def _found(plan: Plan, loop: Repeated, kernels: Sequence[Kernel], target: Target
         for k in (kernels[plan.calls[n].kernel],)
     ]
     dtypes = [plan.buffers[n].dtype for n in places.roots]
-    return Found(
-        loop, name, launches, persistent(dtypes, parts, loop.turns, places.overlaps, target), tuple(places.roots)
-    )
+    strands = loop.turns if loop.is_apart else 0
+    made = persistent(dtypes, parts, inner.turns, strands, places.overlaps, target)
+    return Found(loop, name, launches, made, tuple(places.roots))
 
 
-def _refused(plan: Plan, loop: Repeated, calls: range) -> str | None:
-    if any(loop.holds(a) for a in plan.loops if a is not loop):
+def _inner(plan: Plan, loop: Repeated) -> Repeated:
+    """The loop over steps: of one over strands the one inside."""
+    inside = [a for a in plan.loops if a is not loop and loop.holds(a)]
+    return inside[-1] if loop.is_apart and inside else loop
+
+
+def _refused(plan: Plan, loop: Repeated, inner: Repeated, calls: range) -> str | None:
+    if any(loop.holds(a) for a in plan.loops if a is not loop and a is not inner):
         return "there are loops inside"
     if any(plan.kernels[plan.calls[n].kernel].faults for n in calls):
         return "a kernel checks indices that are data"
@@ -119,9 +138,10 @@ class _Places:
     """Where the arguments of a loop's calls lie, as pointers into memory that is apart: temporaries that have the same
     place one after the other are one. overlaps: those that have a part of it in common with others, in words."""
 
-    def __init__(self, plan: Plan, loop: Repeated):
+    def __init__(self, plan: Plan, loop: Repeated, strands: Repeated | None):
         self.plan = plan
         self.moving: Mapping[int, Moving] = {m.buffer: m for m in loop.moving}
+        self.apart: Mapping[int, Moving] = {} if strands is None else {m.buffer: m for m in strands.moving}
         used = [b for c in plan.calls[loop.first : loop.first + loop.count] for b in c.arguments]
         self.base = {b: self._base(b) for b in used}
         self.roots: list[int] = []
@@ -157,6 +177,6 @@ class _Places:
     def pointer(self, number: int) -> Pointer:
         root, at = self.base[number]
         width = dt.itemsize(self.plan.buffers[number].dtype)
-        m = self.moving.get(number)
-        motion = None if m is None else Motion(m.step // width, m.period, m.ahead)
-        return Pointer(self.number[root], at // width, motion)
+        moved = (moving.get(number) for moving in (self.moving, self.apart))
+        motions = (None if m is None else Motion(m.step // width, m.period, m.ahead) for m in moved)
+        return Pointer(self.number[root], at // width, *motions)

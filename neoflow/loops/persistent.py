@@ -5,7 +5,8 @@
 
 *Points*: whatever the turns write is read at the reader's own point, so a thread needs no other one, and no barrier.
 Where points need others and a turn is little work, a *block* does all of it, whose threads wait for each other after
-each kernel: that takes less than to launch it, by an estimate. No block waits for another one in either form.
+each kernel: that takes less than to launch it, by an estimate. Where equal parts of what is carried are not mixed by a
+step (`partition.strands`), a block does all of one. No block waits for another one in either form.
 
 Source of the form: persistent threads (Gupta, Stuart and Owens, A study of persistent threads style GPU programming,
 2012); weights that stay near a block: Diamos and others, Persistent RNNs, 2016.
@@ -23,7 +24,7 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Axis, Expr, Read, postorder, substitute
 from neoflow.loops import costs
 from neoflow.loops.gpu.blocks import USUAL_THREADS, ceil_power, powers
-from neoflow.loops.gpu.estimate import FORMS, estimate
+from neoflow.loops.gpu.estimate import FORMS, LAUNCH_SECONDS, estimate
 from neoflow.loops.gpu.limits import STATIC_BYTES
 from neoflow.loops.gpu.map import total
 from neoflow.loops.nest import Nest
@@ -58,12 +59,13 @@ class Motion:
 class Pointer:
     """Where an argument lies in the memory of number `root`: `offset` elements from its beginning in the first turn.
 
-    turns: how it moves with them; None: it does not.
+    turns, strands: how it moves with them; None: it does not.
     """
 
     root: int
     offset: int
     turns: Motion | None = None
+    strands: Motion | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Part:
 @dataclass(frozen=True)
 class Persistent:
     """A loop as one launch. roots: dtypes of the memory it goes through; `mixed`: of which of it a thread reads what
-    others have written. threads: of a block."""
+    others have written. threads: of a block. strands: how many there are, each a block, where it goes in some."""
 
     form: str
     roots: tuple[str, ...]
@@ -87,28 +89,41 @@ class Persistent:
     blocks: int
     threads: int
     mixed: frozenset[int] = frozenset()
+    strands: int = 0
 
     @property
     def reason(self) -> str:
         """How it goes, in words."""
         how = "each point alone, " if self.form == POINTS else "a barrier after each kernel, "
+        how = f"{self.strands} strands, {how}" if self.strands else how
         blocks = f"{self.blocks} blocks" if self.blocks > 1 else "a block"
         return f"{self.turns} turns in one launch: {how}{blocks} of {self.threads} threads"
 
 
 def persistent(
-    roots: Sequence[str], parts: Sequence[Part], turns: int, overlaps: Mapping[int, str], target: Target
+    roots: Sequence[str],
+    parts: Sequence[Part],
+    turns: int,
+    strands: int,
+    overlaps: Mapping[int, str],
+    target: Target,
 ) -> Persistent | Verdict:
-    """The launch of a loop; or why there is none. roots: dtypes of memory. parts: by the schedules of their own
-    launches. overlaps: by number, the memory that lies in that of others for a time, and how this is told."""
+    """The launch of a loop; or why there is none.
+
+    roots: dtypes of memory. parts: by the schedules of their own launches, of one strand where it goes in some;
+    strands: how many, or 0. overlaps: by number, the memory that lies in that of others for a time, and how this is
+    told.
+    """
     if target.kind != "cuda":
         return Verdict(False, "loops in one launch are written in CUDA C++ alone")
     if len(parts) > MOST_PARTS:
         return Verdict(False, f"a turn has {len(parts)} kernels, more than {MOST_PARTS}")
+    if strands:
+        return _block(roots, parts, turns, strands, overlaps, target)
     alone = _points(roots, parts, turns, overlaps, target)
     if isinstance(alone, Persistent):
         return alone
-    block = _block(roots, parts, turns, overlaps, target)
+    block = _block(roots, parts, turns, 0, overlaps, target)
     return block if isinstance(block, Persistent) else Verdict(False, f"{alone.reason}; {block.reason}")
 
 
@@ -206,9 +221,14 @@ def _mixing(parts: Sequence[Part], nests: Sequence[Nest]) -> str | None:
 
 
 def _block(
-    roots: Sequence[str], parts: Sequence[Part], turns: int, overlaps: Mapping[int, str], target: Target
+    roots: Sequence[str],
+    parts: Sequence[Part],
+    turns: int,
+    strands: int,
+    overlaps: Mapping[int, str],
+    target: Target,
 ) -> Persistent | Verdict:
-    """All of it by one block, whose threads wait for each other after each kernel."""
+    """All of it by one block, or by one for each strand, whose threads wait for each other after each kernel."""
     for p in parts:
         if p.schedule.template not in INSTEAD:
             return Verdict(False, f"a turn has a kernel by {p.schedule.template}, which is for many blocks")
@@ -220,12 +240,13 @@ def _block(
     if isinstance(scheduled, Verdict):
         return scheduled
     alone = sum(_alone_seconds(p, target) for p in scheduled)
-    launched = sum(estimate(problem_of(p.subgraph), p.schedule, target).seconds for p in parts)
+    alone *= math.ceil(strands / architecture(target).processors) if strands else 1
+    launched = sum(_launched_seconds(p, strands, target) for p in parts)
     if alone > launched:
         told = f"{alone * 1e6:.1f} us a turn by estimate, its launches {launched * 1e6:.1f}"
         return Verdict(False, f"by one block it takes {told}")
     mixed = {p.root for part in parts for p in part.pointers[len(part.subgraph.inputs) :]} | set(overlaps)
-    return Persistent(BLOCK, tuple(roots), tuple(scheduled), turns, 1, threads, frozenset(mixed))
+    return Persistent(BLOCK, tuple(roots), tuple(scheduled), turns, max(1, strands), threads, frozenset(mixed), strands)
 
 
 INSTEAD = {
@@ -272,6 +293,17 @@ def _by_threads(parts: Sequence[Part], threads: int, target: Target) -> list[Par
 
 
 _FIXED: dict[str, dict[str, KnobValue]] = {"gpu_map": {"turn": "no"}, "gpu_reduction": {"splits": 1}}
+
+
+def _launched_seconds(part: Part, strands: int, target: Target) -> float:
+    """Of a kernel by launches of its own; of all strands together, the kernel being one strand's."""
+    problem = problem_of(part.subgraph)
+    found = estimate(problem, part.schedule, target)
+    if not strands:
+        return found.seconds
+    a, m = architecture(target), FORMS[part.schedule.template].measures(problem, target, part.schedule)
+    work = max(strands * m.operations / (a.flops / 2), (m.read + strands * m.written) / a.bandwidth)
+    return found.launches * LAUNCH_SECONDS + work
 
 
 def _alone_seconds(part: Part, target: Target) -> float:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from neoflow import config
+from neoflow.architectures import architecture
 from neoflow.errors import ConfigError
 from neoflow.expr.recurrence import runs_of
 from neoflow.graph import (
@@ -35,12 +36,14 @@ from neoflow.partition import (
     Decision,
     Partition,
     Subgraph,
+    blocks_of,
     compose,
     object_for_gpu,
     object_to,
     partition,
     strands_of,
 )
+from neoflow.partition.compose import Split
 from neoflow.rewriting.blocking import count_of
 from neoflow.rewriting.forms import computed_by, in_place
 from neoflow.rewriting.layouts import lay_out
@@ -118,9 +121,11 @@ def divided(
     may_last: Callable[[Subgraph], bool] | None,
     optimizer: Optimizer | None = None,
     may_live: Callable[[Subgraph], bool] | None = None,
+    in_blocks: bool = False,
 ) -> tuple[Graph, Partition]:
     """The rewriting stages of a program, or of each of its parts where there are recurrences: what a body does not
-    change may always be packed once."""
+    change may always be packed once. in_blocks: whether strands of a GPU are blocks of one launch, without which they
+    would be launches."""
     parts: list[Trace] = []
 
     def divide(may: Callable[[Subgraph], bool] | None, part: Graph) -> tuple[Graph, Partition]:
@@ -129,9 +134,11 @@ def divided(
 
     if not runs_of(graph.order):
         return stages(graph, trace, target, precision, algorithms, may_last, optimizer, may_live)
-    split = None
+    split: Split | None = None
     if target.device == "cpu" and STRANDS not in left_out():
         split = partial(strands_of, threads=target.threads, cache_bytes=target.l2_bytes // 2)  # beside its own
+    if in_blocks and target.kind == "cuda" and not left_out() & {STRANDS, PERSISTENT}:
+        split = partial(blocks_of, processors=architecture(target).processors)
     block: Callable[[Graph], Graph] | None = None
     found = list[Blocked]()
     if target.device == "cpu" and BLOCKS not in left_out():

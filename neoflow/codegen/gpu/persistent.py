@@ -105,7 +105,7 @@ def _kernel(
     calls = []
     for part in loop.parts:
         [entry] = kernels[_key(part)].code.entries
-        given = ", ".join(_address(p, loop.turns) for p in part.pointers)
+        given = ", ".join(_address(p, loop) for p in part.pointers)
         if loop.form == POINTS:
             calls.append(f"    {entry.symbol}(((int)blockIdx.x), {given});")
         else:
@@ -137,11 +137,12 @@ def _is_sharing(kernel: Lowered) -> bool:
     return kernel.code.entries[0].shared_bytes > 0 or '"shared' in kernel.text()
 
 
-def _address(pointer: Pointer, turns: int) -> str:
+def _address(pointer: Pointer, loop: Persistent) -> str:
     """Where an argument of a turn lies."""
     terms = [f"m{pointer.root}"]
     terms += [f"{pointer.offset}LL"] if pointer.offset else []
-    terms += _moved(pointer.turns, "turn", turns)
+    terms += _moved(pointer.turns, "turn", loop.turns)
+    terms += _moved(pointer.strands, "((int)blockIdx.x)", loop.strands)
     return " + ".join(terms)
 
 

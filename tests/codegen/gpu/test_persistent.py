@@ -233,12 +233,73 @@ def test_faults_in_the_turns_are_found(gpu, monkeypatch, right, wrong):
         agree([ys], inputs)
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc says what kernels take")
-@pytest.mark.parametrize("architecture", ["sm_75", pytest.param("sm_80", marks=pytest.mark.slow), "sm_90"])
-def test_nvcc_compiles_them_without_spills(architecture):
+def lstm(steps=4, batch=6, size=8):
+    """With its gradients."""
+    x, w = nf.placeholder((steps, batch, size), name="x"), nf.placeholder((2 * size, 4 * size), name="w")
+    start = nf.zeros((batch, size))
+
+    def step(state, row):
+        h, c = state
+        i, f, g, o = nf.split(nf.concat([h, row], axis=1) @ w, 4, axis=1)
+        c = nf.sigmoid(f) * c + nf.sigmoid(i) * nf.tanh(g)
+        h = nf.sigmoid(o) * nf.tanh(c)
+        return (h, c), h
+
+    ys = nf.scan(step, (start, start), x)[1]
+    return [ys, *nf.grad(nf.sum(ys * ys), [x, w])], [x, w]
+
+
+@pytest.mark.parametrize("batch", [6, 130])
+def test_rows_of_a_batch_are_strands(gpu, always, batch):
+    f = agree(*lstm(batch=batch), rtol=1e-3, atol=1e-4)
+    count = {6: 6, 130: 65}[batch]  # of 2 rows, on 108 processors
+    told = f.explain("persistent")
+    assert told.count(f"4 turns in one launch: {count} strands, a barrier after each kernel, {count} blocks") == 2
+    assert f.explain("strands").count(f"{count} parts, each alone") == 2
+
+
+def test_strands_that_do_not_pay_are_no_blocks(gpu, monkeypatch):
+    monkeypatch.setattr(forms, "PART_SECONDS", 1.0)
+    f = agree(*lstm(), rtol=1e-3, atol=1e-4)
+    assert not any(a.is_apart for a in f.plan.loops) and "a turn by estimate" in f.explain("persistent")
+    monkeypatch.setenv("NEOFLOW_WITHOUT", "persistent")
+    assert launches(agree(*lstm(), rtol=1e-3, atol=1e-4)) == launches(f)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(("right", "wrong"), [("__syncthreads();", ";"), ("((int)blockIdx.x)", "0")])
+def test_faults_in_strands_are_found(gpu, always, monkeypatch, right, wrong):
+    plant(monkeypatch, right, wrong)
+    with pytest.raises((Fault, AssertionError)):
+        agree(*lstm(), rtol=1e-3, atol=1e-4)
+
+
+def test_strands_are_launches_in_a_package(gpu, always, tmp_path):
+    outputs, inputs = lstm()
+    feeds = [np.full(t.shape, 0.1, np.float32) for t in inputs]
+    f = nf.compile(outputs, inputs, target="cuda")
+    f.save(tmp_path / "cell")
+    loaded = nf.load(tmp_path / "cell")
+    assert any(a.is_apart for a in f.plan.loops) and not any(a.is_apart for a in loaded.run.plan.loops)
+    for a, b in zip(loaded(*feeds), f(*feeds), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def scans():
+    """A selective scan, by points."""
     ys, inputs = selective(steps=256, batch=8, channels=256, states=16)
-    made = compile_program([ys, *nf.grad(nf.sum(ys * ys), inputs)], inputs, target=f"cuda:{architecture}")
-    assert len(made.loops.found) == 2
+    return [ys, *nf.grad(nf.sum(ys * ys), inputs)], inputs
+
+
+ARCHITECTURES = ["sm_75", pytest.param("sm_80", marks=pytest.mark.slow), pytest.param("sm_90", marks=pytest.mark.slow)]
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc says what kernels take")
+@pytest.mark.parametrize("program", [scans, lambda: lstm(64, 64, 64), neighbours])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_nvcc_compiles_them_without_spills(architecture, program, always):
+    made = compile_program(*program(), target=f"cuda:{architecture}")
+    assert made.loops.found and all(found.is_one for found in made.loops.found)
     for found in made.loops.found:
         for kernel in resources(codegen.persistent_source(found.kernel, made.target), made.target).values():
             assert not kernel.spills and not kernel.stack
