@@ -47,13 +47,16 @@ def strands_of(
     kept: Sequence[Tensor],
     threads: int,
     cache_bytes: int,
-    least_bytes: int = LEAST_BYTES,
-    most_shared: float = MOST_SHARED,
+    least_bytes: int | None = None,
+    most_shared: float | None = None,
 ) -> Strands | Verdict:
     """The strands of a run for so many threads, each with a cache; where there are none, or they do not pay, why.
 
-    kept: the tensors of its body that are asked for of every step. least_bytes, most_shared: see these constants.
+    kept: the tensors of its body that are asked for of every step. least_bytes, most_shared: in the place of these
+    constants.
     """
+    least_bytes = LEAST_BYTES if least_bytes is None else least_bytes
+    most_shared = MOST_SHARED if most_shared is None else most_shared
     r = run.recurrence
     roots = [*r.then, *kept]
     extents = {_extent(t) for t in (*r.carried, *roots)}
