@@ -123,7 +123,8 @@ _libraries: WeakValueDictionary[tuple[int, str], Any] = WeakValueDictionary()
 """Loaded modules by device and by the hash of their content, as long as something uses them."""
 
 
-def _library(place: Device, module: Module) -> Library:
+def library_of(place: Device, module: Module) -> Library:
+    """A module on a device, loaded once."""
     library = _libraries.get((id(place), module.name))
     if library is None:
         library = _libraries[id(place), module.name] = place.load(module.library)
@@ -133,7 +134,7 @@ def _library(place: Device, module: Module) -> Library:
 def load(kernels: Sequence[Kernel], modules: Sequence[Module], place: Device, settings: config.Config) -> list[Loaded]:
     """Kernels, each in its module, on a device. Raises `CodegenError` for one that is to be checked and is wrong."""
     placed = list(zip(kernels, modules, strict=True))
-    loaded = [load_kernel(module.codes[k.key], _library(place, module)) for k, module in placed]
+    loaded = [load_kernel(module.codes[k.key], library_of(place, module)) for k, module in placed]
     if settings.check:
         for found in zip(kernels, modules, loaded, strict=True):
             _check(*found, place, settings)
@@ -160,7 +161,9 @@ def check_again(kernel: Kernel, module: Module, settings: config.Config) -> None
     if target.device == "cpu" and (target.mcpu, target.vector_bytes) != (here.mcpu, here.vector_bytes):
         raise RuntimeFault(f"the code is for {target}, this machine is {here}")
     place = device(target)
-    _check(kernel, module, load_kernel(module.codes[kernel.key], _library(place, module)), place, settings, again=True)
+    _check(
+        kernel, module, load_kernel(module.codes[kernel.key], library_of(place, module)), place, settings, again=True
+    )
 
 
 def _check(

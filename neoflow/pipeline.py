@@ -32,8 +32,10 @@ from neoflow.measure.here import Here
 from neoflow.measure.measurer import Pool
 from neoflow.nn.form import unkept
 from neoflow.partition import KernelCall, flattened, order_calls, prepared_first
+from neoflow.persisting import NONE, Loops, persisting
 from neoflow.recompute import Fitted, Program, bytes_of, fit
 from neoflow.rewriting import (
+    PERSISTENT,
     PREPARED,
     SEGMENTS,
     divided,
@@ -65,6 +67,7 @@ class Compiled:
 
     written: the graph before any pass. modules: where the code of each kernel is. built: kernels that were compiled
     now; cached: kernels that came from the cache. precision: as it was asked for. optimizer: what found faster graphs.
+    loops: on a GPU, those that are one launch each.
     """
 
     written: Graph
@@ -80,6 +83,7 @@ class Compiled:
     trace: Trace
     precision: str = "fp32"
     optimizer: Optimizer | None = None
+    loops: Loops = NONE
 
     def __repr__(self) -> str:
         return f"<Compiled {len(self.graph.nodes)} computes: {len(self.calls)} calls of {len(self.kernels)} kernels>"
@@ -235,10 +239,12 @@ def _compiled(
     given: Mapping[str, Schedule] | None = None,
     optimizer: Optimizer | None = None,
     lives: bool = True,
+    in_blocks: bool = True,
 ) -> Compiled:
     """begun: when the seconds of the limits did (`time.monotonic`). memory: bytes that there are. given: schedules
     of subgraphs, by digest. With either of them nothing is prepared: every call runs all kernels. lives: whether
-    parameters may live packed; with schedules that are given none does."""
+    parameters may live packed; with schedules that are given none does. in_blocks: whether recurrences may go in
+    strands that are blocks of one launch on a GPU."""
     trace, settings = Trace(), config.load()
     written = trace.run(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
@@ -259,7 +265,8 @@ def _compiled(
         find = partial(segmented, source, memory, machine, settings, divide)
         source = trace.run(SEGMENTS, find, lambda s: s.summary, str, f"{len(source.nodes)} computes").graph
     may_live = None if given is not None or not lives else tuning.unmeasured(machine, settings.cache_dir)
-    graph, parts = divided(source, trace, machine, precision, choosing, may_last, optimizer, may_live)
+    in_blocks = in_blocks and given is None and memory is None
+    graph, parts = divided(source, trace, machine, precision, choosing, may_last, optimizer, may_live, in_blocks)
     if limits is not None and limits.seconds is not None:
         limits = replace(limits, seconds=max(tuning.LEAST, limits.seconds - (time.monotonic() - begun)))
     calls, in_place = trace.run(
@@ -311,16 +318,23 @@ def _compiled(
         lambda p: f"{p.arena_bytes} bytes of temporaries",
         of=f"{len(program.calls)} kernel calls",
     )
+    whole = NONE
+    if machine.device == "gpu" and plan.loops and PERSISTENT not in settings.without:
+        finding = partial(persisting, plan, kernels, machine, settings)
+        whole = trace.run(PERSISTENT, finding, lambda w: w.summary, str, f"{len(plan.calls)} kernel calls")
+        if whole.has_lost_strands:
+            asked = (outputs, inputs, updates, machine, precision, limits, measurer, begun)
+            return _compiled(*asked, optimizer=optimizer, lives=lives, in_blocks=False)
     cached = sum(1 for m in modules if m.library) - built
     cached = max(0, cached)
     made = (program.calls, plan, kernels, modules, machine, tuned, built, cached)
-    return Compiled(written, graph, *made, trace, precision, optimizer)
+    return Compiled(written, graph, *made, trace, precision, optimizer, whole)
 
 
 def _whole(c: Compiled) -> Compiled:
     """The same program with all its kernels run at every call, by the schedules they have, on parameters as users know
     them: who has an instance of it in C may read and write these at any time."""
-    if not c.plan.prepared and not _lives_packed(c):
+    if not c.plan.prepared and not _lives_packed(c) and not c.loops.has_strands:
         return c
     schedules = {k.subgraph.digest: k.schedule for k in c.kernels}
     g = c.written
@@ -371,7 +385,8 @@ def bind(compiled: Compiled) -> Function:
         raise CodegenError(codegen.missing(compiled.target) or "the kernels were not compiled")
     loaded = load(compiled.kernels, compiled.modules, place, config.load())
     otherwise = partial(_plainly, compiled) if _lives_packed(compiled) else None
-    return Function(compiled, loaded, parameter_store(), place, compiled.target.threads, otherwise)
+    whole = compiled.loops.loaded(place)
+    return Function(compiled, loaded, parameter_store(), place, compiled.target.threads, otherwise, whole)
 
 
 def _lives_packed(c: Compiled) -> bool:

@@ -101,9 +101,16 @@ class Resident:
         parameters = [store.memory(p, self.place) for p in graph.parameters]
         constants = [constant_memory(self.place, c) for c in graph.constants]
         kernels = load(program, self.place)
-        self._executor = Executor(program.plan, kernels, parameters, constants, self.place, program.target.threads)
+        wholes = program.loops.loaded(self.place)
+        given = (program.plan, kernels, parameters, constants, self.place, program.target.threads)
+        self._executor = Executor(*given, wholes=wholes)
         self._exchange = OnDevice(self._executor, graph.inputs, self.place)
         self._exchange.bind(arrays)
+
+    @property
+    def launches(self) -> int:
+        """Of a run."""
+        return self._executor.launches
 
     def run(self) -> None:
         """All its kernels once; they may still run when this returns."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from benchmarks.gpu import check, kernels, steps, theirs
+from benchmarks.gpu import check, kernels, loops, steps, theirs
 from benchmarks.gpu.rows import Figures, Row
 
 COMMAND = "python -m benchmarks.gpu"
@@ -116,6 +116,22 @@ def stepped(rows: Mapping[str, Row]) -> list[str]:
     return lines
 
 
+def looped(rows: Mapping[str, Row]) -> list[str]:
+    """Piece d."""
+    lines = [line("recurrence, with gradients", "ms", "launches", "turn by turn ms", "launches", "ratio", "")]
+    lines.append("|---|--:|--:|--:|--:|--:|---|")
+    for task in loops.TASKS:
+        row = rows.get(task.key)
+        if row is None or "seconds" not in row.figures:
+            lines.append(line(task.name, *["-"] * 5, missing(task.key, row)))
+            continue
+        found = row.figures
+        cells = [f"{1e3 * found['seconds']:.3f}", f"{found['launches']:.0f}"]
+        cells += [f"{1e3 * found['turns seconds']:.3f}", f"{found['turns launches']:.0f}"]
+        lines.append(line(task.name, *cells, f"{found['turns seconds'] / found['seconds']:.2f}", row.said))
+    return lines
+
+
 def ceilings(rows: Mapping[str, Row]) -> list[str]:
     """What the GPU reaches at most."""
     row = rows.get(kernels.CEILINGS)
@@ -135,5 +151,7 @@ def section(rows: Mapping[str, Row]) -> list[str]:
         measured(rows),
         ["### Training steps"],
         stepped(rows),
+        ["### Loops"],
+        looped(rows),
     )
     return "\n\n".join("\n".join(part) for part in parts).splitlines()

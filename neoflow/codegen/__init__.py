@@ -28,6 +28,7 @@ __all__ = [
     "Runs",
     "build",
     "build_package",
+    "build_persistent",
     "build_team",
     "ceilings",
     "ceilings_module",
@@ -38,7 +39,9 @@ __all__ = [
     "fma_kernel",
     "kernel_key",
     "lower",
+    "lower_persistent",
     "missing",
+    "persistent_source",
     "source",
     "team_key",
 ]
@@ -56,7 +59,16 @@ _OF_CPU = (
     "fma_kernel",
     "team_key",
 )
-_OF_GPU = ("CEILING_THREADS", "ceilings", "ceilings_module", "cubin", "cuda_compilers")
+_OF_GPU = (
+    "CEILING_THREADS",
+    "build_persistent",
+    "ceilings",
+    "ceilings_module",
+    "cubin",
+    "cuda_compilers",
+    "lower_persistent",
+    "persistent_source",
+)
 
 
 def _device(kind: str) -> Any:

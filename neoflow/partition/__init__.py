@@ -15,6 +15,7 @@ it pays: rows in `choose`. Tests: `tests/partition/test_rules.py`, whose laws go
 """
 
 from neoflow.graph.cost import Cost
+from neoflow.partition.blocks import blocks_of
 from neoflow.partition.body import ROWS
 from neoflow.partition.calls import Decision, KernelCall, Partition, View
 from neoflow.partition.carried import carried
@@ -48,6 +49,7 @@ __all__ = [
     "Value",
     "Verdict",
     "View",
+    "blocks_of",
     "can_overwrite",
     "carried",
     "compose",

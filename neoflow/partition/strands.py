@@ -42,11 +42,21 @@ class Strands:
     apart: frozenset[Placeholder]
 
 
-def strands_of(run: Run, kept: Sequence[Tensor], threads: int, cache_bytes: int) -> Strands | Verdict:
+def strands_of(
+    run: Run,
+    kept: Sequence[Tensor],
+    threads: int,
+    cache_bytes: int,
+    least_bytes: int | None = None,
+    most_shared: float | None = None,
+) -> Strands | Verdict:
     """The strands of a run for so many threads, each with a cache; where there are none, or they do not pay, why.
 
-    kept: the tensors of its body that are asked for of every step.
+    kept: the tensors of its body that are asked for of every step. least_bytes, most_shared: in the place of these
+    constants.
     """
+    least_bytes = LEAST_BYTES if least_bytes is None else least_bytes
+    most_shared = MOST_SHARED if most_shared is None else most_shared
     r = run.recurrence
     roots = [*r.then, *kept]
     extents = {_extent(t) for t in (*r.carried, *roots)}
@@ -57,8 +67,8 @@ def strands_of(run: Run, kept: Sequence[Tensor], threads: int, cache_bytes: int)
     order = topological(roots)
     if count == 1:
         return Verdict(False, f"an axis of {extent} places is nothing for {threads} threads")
-    if min((c.nbytes for c in r.carried), default=0) < count * LEAST_BYTES:
-        return Verdict(False, f"each would carry less than {LEAST_BYTES} bytes")
+    if min((c.nbytes for c in r.carried), default=0) < count * least_bytes:
+        return Verdict(False, f"each would carry less than {least_bytes} bytes")
     demands = _demands(r, roots, order, extent)
     if isinstance(demands, Verdict):
         return demands
@@ -66,7 +76,7 @@ def strands_of(run: Run, kept: Sequence[Tensor], threads: int, cache_bytes: int)
     if shared > cache_bytes:
         return Verdict(False, f"all read {shared} bytes in every step, more than the {cache_bytes} of a core's cache")
     own = sum(p.nbytes for p in (*r.carried, *r.slices) if True in demands.get(p, ())) // count
-    if shared > MOST_SHARED * own:
+    if shared > most_shared * own:
         return Verdict(False, f"each would read {shared} bytes that all share for {own} of its own in every step")
     return _built(run, roots, order, demands, extent, count)
 

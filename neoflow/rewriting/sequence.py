@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from neoflow import config
+from neoflow.architectures import architecture
 from neoflow.errors import ConfigError
 from neoflow.expr.recurrence import runs_of
 from neoflow.graph import (
@@ -36,12 +37,14 @@ from neoflow.partition import (
     Decision,
     Partition,
     Subgraph,
+    blocks_of,
     compose,
     object_for_gpu,
     object_to,
     partition,
     strands_of,
 )
+from neoflow.partition.compose import Split
 from neoflow.rewriting import chunking
 from neoflow.rewriting.blocking import count_of
 from neoflow.rewriting.forms import computed_by, in_place
@@ -56,12 +59,13 @@ if TYPE_CHECKING:
 
 LAYOUTS, LIVING, PREPARED, OPTIMIZE, FORMS = "layouts", "packed parameters", "prepared", "optimize", "forms"
 MAPPING, REWARD, SEGMENTS, CHUNKS, BLOCKS = "mapping", "reward", "segments", "chunks", "blocks"
+PERSISTENT = "persistent"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
-RECURRENT = (STRANDS, SEGMENTS, CHUNKS, BLOCKS, ROWS)
+RECURRENT = (STRANDS, SEGMENTS, CHUNKS, BLOCKS, ROWS, PERSISTENT)
 OPTIONAL = (MAPPING, *OPTIONAL_REWRITES, LIVING, LAYOUTS, *sorted(RULE_NAMES), REWARD, PREPARED, *RECURRENT)
 """What `NEOFLOW_WITHOUT` may name: recurrences found, passes, their rewrites, parameters that live packed, layouts,
-rules of fusion and their reward, what is prepared, and strands, segments, chunks, blocks and rows in place of
-recurrences."""
+rules of fusion and their reward, what is prepared, and strands, segments, chunks, blocks, rows in place and persistent
+kernels of recurrences."""
 
 
 def stages(
@@ -120,9 +124,11 @@ def divided(
     may_last: Callable[[Subgraph], bool] | None,
     optimizer: Optimizer | None = None,
     may_live: Callable[[Subgraph], bool] | None = None,
+    in_blocks: bool = False,
 ) -> tuple[Graph, Partition]:
     """The rewriting stages of a program, or of each of its parts where there are recurrences: what a body does not
-    change may always be packed once."""
+    change may always be packed once. in_blocks: whether strands of a GPU are blocks of one launch, without which they
+    would be launches."""
     parts: list[Trace] = []
 
     def divide(may: Callable[[Subgraph], bool] | None, part: Graph) -> tuple[Graph, Partition]:
@@ -131,9 +137,11 @@ def divided(
 
     if not runs_of(graph.order):
         return stages(graph, trace, target, precision, algorithms, may_last, optimizer, may_live)
-    split = None
+    split: Split | None = None
     if target.device == "cpu" and STRANDS not in left_out():
         split = partial(strands_of, threads=target.threads, cache_bytes=target.l2_bytes // 2)  # beside its own
+    if in_blocks and target.kind == "cuda" and not left_out() & {STRANDS, PERSISTENT}:
+        split = partial(blocks_of, processors=architecture(target).processors)
     block: Callable[[Graph], Graph] | None = None
     found, matrices = list[Blocked](), list[Chunked]()
     without = left_out()

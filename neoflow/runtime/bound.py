@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from neoflow.runtime.declared import Declared, Lasting, Lying
 from neoflow.runtime.device import Device, Memory
 from neoflow.runtime.exchange import Exchange
 from neoflow.runtime.executor import Executor, Loaded, OutOfRange
+from neoflow.runtime.layout import Whole
 from neoflow.runtime.plan import Plan
 from neoflow.runtime.store import ParameterStore
 
@@ -45,7 +46,7 @@ class Bound:
 
     inputs, parameters: in the order of the plan's. written: parameters that a call updates, by their ids. constants:
     their memory. exchange: how arrays get to the device, and back. lying: the order of each parameter in the program.
-    returns: calls before which some had to come back from another device or order.
+    returns: calls before which some had to come back from another device or order. wholes: loops that are one launch.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Bound:
         threads: int,
         exchange: Callable[[Executor, Sequence[Declared]], Exchange],
         lying: Sequence[Lying | None] = (),
+        wholes: Mapping[int, Whole] | None = None,
     ):
         self.threads = threads
         self._inputs, self._parameters = tuple(inputs), tuple(parameters)
@@ -69,7 +71,7 @@ class Bound:
         self._lying = tuple(lying) or (None,) * len(self._parameters)
         memory = [store.memory(p, device, lies) for p, lies in zip(parameters, self._lying, strict=True)]
         updated = [n for n, p in zip(plan.parameters, parameters, strict=True) if id(p) in written]
-        self._executor = Executor(plan, kernels, memory, constants, device, threads, updated)
+        self._executor = Executor(plan, kernels, memory, constants, device, threads, updated, wholes)
         self._sharing = store.sharing
         self._use = self._sharing.join(frozenset(map(id, parameters)), written)
         self._seen = -1

@@ -12,7 +12,7 @@ from neoflow import dtype as dt
 from neoflow.code import Code, Fault
 from neoflow.errors import RuntimeFault
 from neoflow.runtime.device import Device, Launch, Library, Memory, Recording, Status
-from neoflow.runtime.layout import Layout, Sweep
+from neoflow.runtime.layout import Layout, Sweep, Whole
 from neoflow.runtime.plan import Call, Plan
 
 
@@ -75,7 +75,7 @@ class OutOfRange(RuntimeFault):
 class Executor:
     """A plan bound to kernels and memory. Not thread-safe by itself: `Function` holds the lock.
 
-    updated: the numbers of the buffers of parameters that the plan changes.
+    updated: the numbers of the buffers of parameters that the plan changes. wholes: see `Layout`.
     """
 
     def __init__(
@@ -87,8 +87,9 @@ class Executor:
         device: Device,
         threads: int,
         updated: Sequence[int] = (),
+        wholes: Mapping[int, Whole] | None = None,
     ):
-        self._updated = updated
+        self._updated, self._wholes = updated, wholes
         self.followers: Sequence[int] = ()
         """streams of other libraries that wait for the runs from now on"""
         self._ended = 0
@@ -104,7 +105,9 @@ class Executor:
     def _lay(self, plan: Plan, kernels: tuple[Loaded, ...], arrays: list[Memory | None], before: int) -> _Laid:
         """The launches of a plan with the addresses of all arrays there are; before: how often others have run."""
         addresses = [k.addresses for k in kernels]
-        layout = Layout(plan, addresses, self.device.copy_function, self.device.loop_function, self._threads)
+        layout = Layout(
+            plan, addresses, self.device.copy_function, self.device.loop_function, self._threads, self._wholes
+        )
         status = self.device.status(len(layout.failing))
         table = self._table(layout, status)
         recording = self.device.record(layout.launches, table, status, self._threads)
@@ -200,6 +203,11 @@ class Executor:
         """How often all calls have run."""
         return self._laid.runs - self._ended
 
+    @property
+    def launches(self) -> int:
+        """Of a run, copies among them."""
+        return len(self._laid.layout.launches)
+
     def run(self, is_unchanged: bool = False) -> None:
         """Run all calls; those that are prepared only where they have not run, or the parameters have changed since.
 
@@ -230,10 +238,12 @@ class Executor:
             self._laid.status.clear()  # a fault is never judged when another exception comes before that
 
     def run_timed(self) -> list[float]:
-        """Seconds of each call, in all turns of a loop, each of which is launched."""
+        """Seconds of each call, in all turns of a loop, each of which is launched; a loop that is one launch on a GPU
+        counts as its first call."""
         laid = self._laid
         if laid.timed is None or laid.apart is None:
-            laid.apart = Layout(laid.plan, [k.addresses for k in laid.kernels], self.device.copy_function)
+            addresses = [k.addresses for k in laid.kernels]
+            laid.apart = Layout(laid.plan, addresses, self.device.copy_function, wholes=self._wholes)
             table = self._table(laid.apart, laid.status)
             laid.timed = self.device.record(laid.apart.launches, table, laid.status, self._threads, timed=True)
         for number, array in enumerate(laid.arrays):

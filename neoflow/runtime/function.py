@@ -22,6 +22,7 @@ from neoflow.runtime.device import Device
 from neoflow.runtime.device.cuda import Cuda
 from neoflow.runtime.exchange import OnHost
 from neoflow.runtime.executor import Loaded, OutOfRange
+from neoflow.runtime.layout import Whole
 from neoflow.runtime.plan import Plan
 from neoflow.runtime.store import ParameterStore
 from neoflow.runtime.transfer import OnDevice, needs
@@ -79,8 +80,10 @@ class Function(Bound):
         device: Device,
         threads: int,
         otherwise: Callable[[], Function] | None = None,
+        wholes: Mapping[int, Whole] | None = None,
     ):
-        """otherwise: makes the same function with no parameter packed, of one that has some."""
+        """otherwise: makes the same function with no parameter packed, of one that has some. wholes: its loops that are
+        one launch."""
         graph, self._otherwise, self._runs_before = compiled.graph, otherwise, 0
         self.compiled, self.inputs, self.parameters = compiled, graph.inputs, tuple(map(plain, graph.parameters))
         lying = [p.layout if isinstance(p, Packed) else None for p in graph.parameters]
@@ -100,6 +103,7 @@ class Function(Bound):
             threads,
             partial(OnDevice, device=device) if isinstance(device, Cuda) else OnHost,
             lying,
+            wholes,
         )
 
     def __call__(self, *arrays: Any) -> list[Any]:

@@ -1,18 +1,21 @@
 """The launches of a plan in order over one table of pointers: loops as one launch where a device has them.
 
 calls of a loop        a launch for each, in every turn
+a loop on a GPU        one launch, where it has a kernel of its own
 a loop on a CPU        one launch, whose tasks are the turns: see `native`
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from neoflow import dtype as dt
+from neoflow.code import Entry
 from neoflow.runtime.device import Launch
 from neoflow.runtime.native import is_native, words_of
 from neoflow.runtime.plan import Plan, Repeated
@@ -30,13 +33,24 @@ class Sweep:
     offsets: np.ndarray
 
 
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """A loop that is one launch: of an entry at an address, with the addresses of these buffers. library: must stay."""
+
+    arguments: tuple[int, ...]
+    entry: Entry
+    address: int
+    library: Any
+
+
 class Layout:
     """The launches of a plan in order, and the table of their pointers.
 
     addresses: of each kernel's entries; copy_function, loop_function: of the functions that copy and that run loops,
-    see `Device`; threads: of those who run it. places: by buffer, where its address goes in the table. sweeps: by
-    buffer that moves while a loop is laid out, where its addresses go. functions: where addresses of functions are in
-    it. failing: the call of each status word; status_places: where the words' addresses go.
+    see `Device`; threads: of those who run it. wholes: loops that are one launch, by their first calls. places: by
+    buffer, where its address goes in the table. sweeps: by buffer that moves while a loop is laid out, where its
+    addresses go. functions: where addresses of functions are in it. failing: the call of each status word;
+    status_places: where the words' addresses go.
     """
 
     def __init__(
@@ -46,6 +60,7 @@ class Layout:
         copy_function: int,
         loop_function: int = 0,
         threads: int = 1,
+        wholes: Mapping[int, Whole] | None = None,
     ):
         self.plan, self._copy_function, self._loop_function = plan, copy_function, loop_function
         self.table: list[int] = []
@@ -59,7 +74,9 @@ class Layout:
         for pair in plan.saves:
             self._copy(*pair)
         for first, end, loop in stretches(plan):
-            if loop is not None and loop_function and is_native(plan, loop, threads):
+            if loop is not None and wholes and loop.first in wholes:
+                self._whole(loop, wholes[loop.first])
+            elif loop is not None and loop_function and is_native(plan, loop, threads):
                 self._native(loop, addresses)
             else:
                 self._calls(turns(plan, first, end), addresses)
@@ -81,6 +98,15 @@ class Layout:
         self.launches.append(
             Launch(self._loop_function, first, loop.turns, loop.is_apart, call=loop.first, arguments=len(found.words))
         )
+
+    def _whole(self, loop: Repeated, whole: Whole) -> None:
+        """One launch of a kernel that goes through all turns."""
+        first, entry = len(self.table), whole.entry
+        for n, number in enumerate(whole.arguments, first):
+            self.places.setdefault(number, []).append(n)
+        self.table += [0] * len(whole.arguments)
+        size = (len(whole.arguments), entry.threads, entry.shared_bytes)
+        self.launches.append(Launch(whole.address, first, entry.tasks, entry.is_parallel, None, loop.first, *size))
 
     def _calls(self, found: Turns, addresses: Sequence[Sequence[int]]) -> None:
         """The launches of all calls in their turns: of each, one word for every array, workspace and status."""

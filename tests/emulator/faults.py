@@ -26,7 +26,7 @@ class NoCompiler(Exception):
     """There is no g++ on this machine."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Fault(Exception):
     """A kernel's fault: what of `KINDS`, whose, at which address and element (where it has one), the line."""
 
