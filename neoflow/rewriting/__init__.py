@@ -3,13 +3,14 @@
 from neoflow.rewriting.asked import ASKED, mapped, optimizer_for, seconds_of
 from neoflow.rewriting.beside import in_turns
 from neoflow.rewriting.segmenting import Segmented, segmented
-from neoflow.rewriting.sequence import OPTIONAL, PREPARED, SEGMENTS, divided, left_out, rewritten, stages
+from neoflow.rewriting.sequence import OPTIONAL, PREPARED, SEGMENTS, TOGETHER, divided, left_out, rewritten, stages
 
 __all__ = [
     "ASKED",
     "OPTIONAL",
     "PREPARED",
     "SEGMENTS",
+    "TOGETHER",
     "Segmented",
     "divided",
     "in_turns",
