@@ -109,15 +109,15 @@ def test_random_programs_keep_their_order_and_their_memory_apart(seed):
 
 
 @pytest.mark.slow
-def test_two_thousand_random_programs_keep_their_order_and_their_memory_apart():
+def test_six_hundred_random_programs_keep_their_order_and_their_memory_apart():
     groups = 0
-    for seed in range(6000, 8000):
+    for seed in range(6000, 6600):
         graph, both = with_updates(seed)
         for parts in both:
             found = check(graph, parts)
             check_memory(graph, parts, *found)
             groups += len(found[0].groups)
-    assert groups > 4000
+    assert groups > 3000
 
 
 def updates_of(count, size=100):
