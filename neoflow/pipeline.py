@@ -31,13 +31,14 @@ from neoflow.measure.fleet import Fleet
 from neoflow.measure.here import Here
 from neoflow.measure.measurer import Pool
 from neoflow.nn.form import unkept
-from neoflow.partition import KernelCall, flattened, order_calls, prepared_first
+from neoflow.partition import Grouped, KernelCall, flattened, order_calls, prepared_first
 from neoflow.persisting import NONE, Loops, persisting
 from neoflow.recompute import Fitted, Program, bytes_of, fit
 from neoflow.rewriting import (
     PERSISTENT,
     PREPARED,
     SEGMENTS,
+    TOGETHER,
     divided,
     in_turns,
     left_out,
@@ -312,6 +313,11 @@ def _compiled(
         program = trace.run(
             "memory", lambda: fit(program, memory, stated(machine)), str, Fitted.to_text, f"{len(calls)} kernel calls"
         ).program
+    elif TOGETHER not in settings.without:
+        text = f"{len(calls)} kernel calls"
+        group = partial(program.grouped, stated(machine), machine.device != "cpu" or machine.threads > 1)
+        found = trace.run(TOGETHER, group, lambda g: g.summary, Grouped.to_text, text)
+        program = replace(program, calls=found.calls, together=found.groups)
     plan = trace.run(
         "plan",
         program.plan,

@@ -135,6 +135,7 @@ def _plan(said: Mapping[str, Any]) -> Plan:
         _ints(said["constants"]),
         _count(said["scratch_bytes"]),
         loops=tuple(map(_loop, said.get("loops", ()))),
+        together=_pairs(said.get("together", ())),
     )
 
 
@@ -186,6 +187,8 @@ def _check(program: Program, contents: Contents) -> None:
             room = buffers[b.base].nbytes
         if b.kind in ("view", "temporary", "scratch") and b.offset + b.nbytes > room:
             raise ValueError(f"{b.name} lies outside of its memory")
+    if any(count < 2 or first + count > len(plan.calls) for first, count in plan.together):
+        raise ValueError(f"{program.name} names calls that are not there")
     _check_loops(program)
     _match(program.inputs, [buffers[n] for n in plan.inputs])
     _match(program.outputs, [buffers[n] for n in plan.outputs])

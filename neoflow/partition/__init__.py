@@ -30,6 +30,7 @@ from neoflow.partition.prepared import MOST as MOST_PREPARED
 from neoflow.partition.prepared import prepared_first
 from neoflow.partition.strands import strands_of
 from neoflow.partition.subgraph import Node, Subgraph, Value
+from neoflow.partition.together import Grouped, grouped
 from neoflow.verdict import Verdict
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "Choice",
     "Cost",
     "Decision",
+    "Grouped",
     "KernelCall",
     "Loop",
     "Node",
@@ -55,6 +57,7 @@ __all__ = [
     "compose",
     "cost_of",
     "flattened",
+    "grouped",
     "is_shared",
     "object_for_gpu",
     "object_to",

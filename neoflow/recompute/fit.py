@@ -9,7 +9,7 @@ from neoflow.code import Code
 from neoflow.errors import ConfigError
 from neoflow.expr.tensor import Parameter, Tensor
 from neoflow.graph import Graph
-from neoflow.partition import KernelCall, Loop, View, cost_of
+from neoflow.partition import Grouped, KernelCall, Loop, View, cost_of, grouped
 from neoflow.recompute.repeat import repeated
 from neoflow.recompute.search import Candidate, candidates
 from neoflow.recompute.steps import Steps, steps_of
@@ -32,10 +32,35 @@ class Program:
     threads: int
     prepared: int = 0
     loops: tuple[Loop, ...] = ()
+    together: tuple[tuple[int, int], ...] = ()
 
     def plan(self) -> Plan:
         return make_plan(
-            self.graph, self.calls, self.in_place, self.views, self.kernels, self.threads, self.prepared, self.loops
+            self.graph,
+            self.calls,
+            self.in_place,
+            self.views,
+            self.kernels,
+            self.threads,
+            self.prepared,
+            self.loops,
+            self.together,
+        )
+
+    def grouped(self, roofs: Roofs, is_shared: bool) -> Grouped:
+        """Its calls with short ones together, by what a machine reaches. is_shared: whether several can do the tasks of
+        a kernel, a GPU or threads."""
+        if not is_shared:
+            return Grouped(self.calls, (), "there is one thread, which waits for nobody")
+        return grouped(
+            self.graph,
+            self.calls,
+            self.in_place,
+            self.views,
+            self.prepared,
+            self.loops,
+            lambda c: cost_of(c.subgraph).seconds(roofs),
+            lambda c: bool(self.kernels[c.subgraph.digest].faults),
         )
 
     def steps(self, roofs: Roofs) -> Steps:

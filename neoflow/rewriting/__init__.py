@@ -3,7 +3,17 @@
 from neoflow.rewriting.asked import ASKED, mapped, optimizer_for, seconds_of
 from neoflow.rewriting.beside import in_turns
 from neoflow.rewriting.segmenting import Segmented, segmented
-from neoflow.rewriting.sequence import OPTIONAL, PERSISTENT, PREPARED, SEGMENTS, divided, left_out, rewritten, stages
+from neoflow.rewriting.sequence import (
+    OPTIONAL,
+    PERSISTENT,
+    PREPARED,
+    SEGMENTS,
+    TOGETHER,
+    divided,
+    left_out,
+    rewritten,
+    stages,
+)
 
 __all__ = [
     "ASKED",
@@ -11,6 +21,7 @@ __all__ = [
     "PERSISTENT",
     "PREPARED",
     "SEGMENTS",
+    "TOGETHER",
     "Segmented",
     "divided",
     "in_turns",

@@ -58,14 +58,14 @@ if TYPE_CHECKING:
     from neoflow.rewriting.optimizing import Optimizer
 
 LAYOUTS, LIVING, PREPARED, OPTIMIZE, FORMS = "layouts", "packed parameters", "prepared", "optimize", "forms"
-MAPPING, REWARD, SEGMENTS, CHUNKS, BLOCKS = "mapping", "reward", "segments", "chunks", "blocks"
-PERSISTENT = "persistent"
+MAPPING, REWARD, TOGETHER = "mapping", "reward", "together"
+SEGMENTS, CHUNKS, BLOCKS, PERSISTENT = "segments", "chunks", "blocks", "persistent"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
 RECURRENT = (STRANDS, SEGMENTS, CHUNKS, BLOCKS, ROWS, PERSISTENT)
-OPTIONAL = (MAPPING, *OPTIONAL_REWRITES, LIVING, LAYOUTS, *sorted(RULE_NAMES), REWARD, PREPARED, *RECURRENT)
+OPTIONAL = (MAPPING, *OPTIONAL_REWRITES, LIVING, LAYOUTS, *sorted(RULE_NAMES), REWARD, PREPARED, TOGETHER, *RECURRENT)
 """What `NEOFLOW_WITHOUT` may name: recurrences found, passes, their rewrites, parameters that live packed, layouts,
-rules of fusion and their reward, what is prepared, and strands, segments, chunks, blocks, rows in place and persistent
-kernels of recurrences."""
+rules of fusion and their reward, what is prepared, short kernels together, and strands, segments, chunks, blocks, rows
+in place and persistent kernels of recurrences."""
 
 
 def stages(

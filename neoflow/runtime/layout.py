@@ -71,6 +71,7 @@ class Layout:
         self.failing: list[int] = []
         self.status_places: list[int] = []
         self._swept: dict[int, list[Sweep]] = {}
+        self._groups = {n: first for first, count in plan.together for n in range(first, first + count)}
         for pair in plan.saves:
             self._copy(*pair)
         for first, end, loop in stretches(plan):
@@ -134,6 +135,7 @@ class Layout:
                     counts[n],
                     entry.threads,
                     entry.shared_bytes,
+                    self._groups.get(n),
                 )
                 self.launches.append(launch)
 

@@ -85,6 +85,7 @@ class Plan:
     prepared: so many calls, the first ones, make what depends on parameters alone that no call changes: what others
     read of it has memory that nothing else uses, so that these need not run again while the parameters stay.
     loops: what runs several times, those inside of others before them.
+    together: groups of calls that need nothing of each other, and run as one launch: the first of each, and how many.
     """
 
     buffers: tuple[Buffer, ...]
@@ -101,6 +102,7 @@ class Plan:
     scratch_bytes: int = 0
     prepared: int = 0
     loops: tuple[Repeated, ...] = ()
+    together: tuple[tuple[int, int], ...] = ()
 
     @property
     def parts(self) -> dict[str, int]:
@@ -138,7 +140,10 @@ class Plan:
             spaces[n], scratch = tuple(found), max(scratch, end)
         calls = tuple(replace(c, workspaces=spaces.get(c.kernel, c.workspaces)) for c in self.calls)
         loops = tuple(self._going_on(a, calls, moving) if a.is_apart else a for a in self.loops)
-        return replace(self, buffers=tuple(buffers), calls=calls, kernels=kernels, scratch_bytes=scratch, loops=loops)
+        apart = {c for c, call in enumerate(calls) if spaces.get(call.kernel)}  # others may be in the same scratch
+        together = tuple((a, n) for a, n in self.together if apart.isdisjoint(range(a, a + n)))
+        changed = replace(self, buffers=tuple(buffers), calls=calls, kernels=kernels, loops=loops, together=together)
+        return replace(changed, scratch_bytes=scratch)
 
     def _side_by_side(self, kernel: int) -> int:
         """How many turns of a loop go through a kernel at a time, at most."""
@@ -178,6 +183,7 @@ class Plan:
             f"calls {a.first} to {a.first + a.count - 1} run {a.turns} times{', side by side' * a.is_apart}"
             for a in self.loops
         ]
+        lines += [f"calls {a} to {a + n - 1} run together" for a, n in self.together]
         lines += [f"copy {self.buffers[a].name} -> {self.buffers[b].name}" for a, b in self.copies]
         return "\n".join(lines)
 

@@ -24,8 +24,9 @@ class _Planner:
         threads: int,
         prepared: int,
         loops: tuple[Loop, ...],
+        together: tuple[tuple[int, int], ...],
     ):
-        self.prepared, self.loops = prepared, loops
+        self.prepared, self.loops, self.together = prepared, loops, together
         self.graph = graph
         self.calls = calls
         self.views = views
@@ -90,6 +91,7 @@ class _Planner:
             tuple(self.of[c] for c in graph.constants),
             prepared=self.prepared,
             loops=tuple(self.repeated(loop) for loop in self.loops),
+            together=self.together,
         )
 
     def apart(self, n: int) -> Loop | None:
@@ -144,11 +146,25 @@ class _Planner:
                     found.add(t)
         return found
 
+    def moments(self) -> list[int]:
+        """When each call runs: those of a group when its first one does."""
+        found = list(range(len(self.calls)))
+        for first, count in self.together:
+            found[first : first + count] = [first] * count
+        return found
+
+    def beside(self, n: int) -> set[Tensor]:
+        """What the calls that run together with call n read and write."""
+        group = next(((a, count) for a, count in self.together if a <= n < a + count), (n, 1))
+        others = (c for m, c in enumerate(self.calls[group[0] : sum(group)], group[0]) if m != n)
+        return {self.base(t) for c in others for t in (*c.inputs, *c.outputs)}
+
     def share_memory(self) -> None:
         """Lifetimes of the temporaries, chained where an output may overwrite a dying input, then offsets."""
         begun: dict[Tensor, int] = {}
         last: dict[Tensor, int] = {}
-        for n, call in enumerate(self.calls):
+        moment = self.moments()
+        for n, call in zip(moment, self.calls, strict=True):
             for t in map(self.base, (*call.inputs, *call.outputs)):  # of a whole, what is written last counts too
                 begun.setdefault(t, n)
                 last[t] = n
@@ -157,8 +173,11 @@ class _Planner:
             last[t] = len(self.calls)
         slots: list[Lifetime] = []
         slot_of: dict[Tensor, int] = {}
-        for n, call in enumerate(self.calls):
-            taken: set[int] = set()
+        taken: set[int] = set()
+        for at, (n, call) in enumerate(zip(moment, self.calls, strict=True)):
+            if n == at:  # of a group the first
+                taken = set()
+            beside = self.beside(at)
             for t in call.outputs:
                 is_part = t in self.views
                 t = self.views[t].base if is_part else t
@@ -170,6 +189,7 @@ class _Planner:
                         s
                         for s in (() if is_part or t in through else donors(call, t, self.views))
                         if s in slot_of and s not in through and last[s] == n and slot_of[s] not in taken
+                        if s not in beside
                     ),
                     None,
                 )
@@ -184,7 +204,9 @@ class _Planner:
         first = len(slots)
         for n, call in enumerate(self.calls):
             loop = self.apart(n)
-            turns, begin, end = (1, n, n) if loop is None else (loop.turns, loop.first, loop.first + loop.count - 1)
+            turns, begin, end = (
+                (1, moment[n], moment[n]) if loop is None else (loop.turns, loop.first, loop.first + loop.count - 1)
+            )
             rooms = [w.room(self.threads, turns) for w in self.kernels[call.subgraph.digest].workspaces]
             spaces.append([nbytes for nbytes, _ in rooms])
             slots += [Lifetime(nbytes, begin, end) for nbytes, _ in rooms]
@@ -220,11 +242,12 @@ def make_plan(
     threads: int,
     prepared: int = 0,
     loops: tuple[Loop, ...] = (),
+    together: tuple[tuple[int, int], ...] = (),
 ) -> Plan:
     """Buffers and calls for a graph divided into kernels, in the order given; `in_place` parameters are overwritten.
 
     kernels: by the digest of its subgraph, how each is called, by at most `threads` threads. prepared: how many of the
     first calls need not run at every call of the program (`partition.prepared_first`). loops: over these calls, see
-    `partition.flattened`.
+    `partition.flattened`. together: see `partition.grouped`.
     """
-    return _Planner(graph, calls, in_place, views, kernels, threads, prepared, loops).run()
+    return _Planner(graph, calls, in_place, views, kernels, threads, prepared, loops, together).run()

@@ -179,7 +179,7 @@ def test_explain_prints_each_stage(run):
         "prepared",
         "schedules",
     ]
-    stages += ["code", "plan"]
+    stages += ["code", "together", "plan"]
     status, out, _ = run("explain", "tiny", "--json")
     content = json.loads(out)
     assert status == 0 and [s["name"] for s in content["stages"]] == stages

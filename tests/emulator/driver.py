@@ -24,7 +24,7 @@ def _bytes(host: int, nbytes: int) -> np.ndarray:
 class EmulatedDriver:
     """See `neoflow.runtime.device.cuda.Driver`. calls: what was asked for, by name; limit: bytes of its memory.
     late_uploads, late_others: they are done as late as they may be, and not as early; of other libraries, all streams
-    are one."""
+    are one. Of the branches of a graph the last one goes first. branched: how many branches graphs had."""
 
     def __init__(
         self,
@@ -43,12 +43,15 @@ class EmulatedDriver:
         self._handles: dict[int, object] = {}
         self._numbers = count(1)
         self._capturing: list[Callable[[], None]] | None = None
+        self._branches: dict[int, list[Callable[[], None]]] = {}
+        self._branch = 0
+        self.branched = 0
         self._clock = 0.0
 
     def _put(self, name: str, action: Callable[[], None]) -> None:
         """Into the stream, or kept by the graph that is made."""
         if self._capturing is not None:
-            self._capturing.append(action)
+            (self._branches[self._branch] if self._branch else self._capturing).append(action)
         else:
             self.calls.append(name)
             self.streams.put(MAIN, action)
@@ -119,12 +122,25 @@ class EmulatedDriver:
         self._capturing = []
 
     def end_graph(self) -> int:
+        assert not self._branches, "a graph ends when its branches are joined"
         actions, self._capturing = self._capturing, None
         self.calls.append("graph")
         return self._handle(actions)
 
+    def branch(self, number: int) -> None:
+        assert self._capturing is not None and number > 0
+        self.branched += number not in self._branches
+        self._branches.setdefault(number, [])
+        self._branch = number
+
+    def join(self) -> None:
+        assert self._capturing is not None
+        for actions in reversed(self._branches.values()):
+            self._capturing += actions
+        self._branches, self._branch = {}, 0
+
     def drop_graph(self) -> None:
-        self._capturing = None
+        self._capturing, self._branches, self._branch = None, {}, 0
 
     def run_graph(self, graph: int) -> None:
         self.calls.append("run")

@@ -222,3 +222,37 @@ def test_a_graph_is_made_in_a_stream_of_its_own(api):
         ("cuStreamDestroy", 21)
     ]
     assert ("cuStreamEndCapture", 21) in api.given
+
+
+def test_branches_of_a_graph_wait_for_what_was_before_them_and_what_follows_for_all_of_them(api):
+    driver = CudaDriver()
+    streams, events = iter((20, 21, 22)), iter((31, 32, 33))
+    api.giving["cuStreamCreate"], api.giving["cuEventCreate"] = lambda: next(streams), lambda: next(events)
+    driver.begin_graph()
+    began = len(api.given)
+    for number in (1, 2, 1):
+        driver.branch(number)
+        driver.copy(1, 2, number)
+    driver.join()
+    driver.copy(1, 2, 5)
+    made = [given for given in api.given[began:] if given[0] not in ("cuStreamCreate", "cuEventCreate")]
+    assert made == [
+        ("cuEventRecord", 31, 20),
+        ("cuStreamWaitEvent", 21, 31, 0),
+        ("cuMemcpyDtoDAsync", 1, 2, 1, 21),
+        ("cuStreamWaitEvent", 22, 31, 0),
+        ("cuMemcpyDtoDAsync", 1, 2, 2, 22),
+        ("cuMemcpyDtoDAsync", 1, 2, 1, 21),
+        ("cuEventRecord", 32, 21),
+        ("cuStreamWaitEvent", 20, 32, 0),
+        ("cuEventRecord", 33, 22),
+        ("cuStreamWaitEvent", 20, 33, 0),
+        ("cuMemcpyDtoDAsync", 1, 2, 5, 20),
+    ]
+    driver.end_graph()
+    ended = [name for name, *_ in api.given].index("cuStreamEndCapture")
+    gone = api.given[ended:]
+    assert all(("cuStreamDestroy", s) in gone for s in (20, 21, 22))
+    assert all(("cuEventDestroy", e) in gone for e in (31, 32, 33))
+    driver.copy(1, 2, 7)
+    assert api.given[-1] == ("cuMemcpyDtoDAsync", 1, 2, 7, 8)

@@ -1,7 +1,7 @@
 ; The thread team: all of a compiled program in one call, by threads that go through it together.
 ;
-; A program is a sequence of regions. A parallel region is one phase of a kernel, its tasks in pieces; each thread has a
-; range of the pieces, takes them one by one, then those that others have not begun, and waits until all are done: for the
+; A program is a sequence of regions. A parallel region is one phase of a kernel, or of several that need nothing of each
+; other, their tasks in pieces; each thread has a range of the pieces, takes them one by one, then those that others have not begun, and waits until all are done: for the
 ; pieces, not for the threads, so that a thread which the system has set aside, and which has begun none, delays nobody.
 ; A serial region is a run of phases that the calling thread does alone.
 ;
@@ -17,8 +17,8 @@
 ;            264 + 64 t   the generation that thread t is inside of, or 0
 ;   program    0 regions      8 how many           16 where the times go, or null: one at the start, one at each region's end
 ;             24 the generation of its last run by the team, or 0     32 how often it has run to its end
-;   region     0 phases       8 how many (serial)  12 pieces (0: serial)   16 status word, or null; a step ends where it is not 0
-;   phase      0 function     8 pointers           16 tasks
+;   region     0 phases       8 how many           12 pieces (0: serial)   16 status word, or null; a step ends where it is not 0
+;   phase      0 function     8 pointers           16 tasks            20 pieces, where its region is parallel
 
 declare i64 @syscall(i64, ...)
 declare i64 @llvm.readcyclecounter()
@@ -177,10 +177,7 @@ out:
 ; A thread's share of a parallel region: pieces of its own range, then of the others'. Gives how many it has done.
 define internal i64 @run_pieces(ptr %team, ptr %region, i64 %number, i64 %pieces, i32 %threads, i32 %thread) {
 entry:
-  %phase = load ptr, ptr %region
-  %tasks.at = getelementptr i8, ptr %phase, i64 16
-  %tasks32 = load i32, ptr %tasks.at
-  %tasks = zext i32 %tasks32 to i64
+  %first = load ptr, ptr %region
   %n = zext i32 %threads to i64
   %own = zext i32 %thread to i64
   br label %victim
@@ -203,7 +200,7 @@ ranges:
   %claim.at = getelementptr i8, ptr %team, i64 %claim.off
   br label %claim
 claim:
-  %mine = phi i64 [ %mine.v, %ranges ], [ %mine, %lost ], [ %mine.more, %take ]
+  %mine = phi i64 [ %mine.v, %ranges ], [ %mine, %lost ], [ %mine.more, %found ]
   %word = load atomic i64, ptr %claim.at acquire, align 8
   %at = lshr i64 %word, 16
   %late = icmp ugt i64 %at, %number
@@ -224,12 +221,29 @@ try:
 lost:
   br label %claim
 take:
-  %p = add i64 %low, %taken
+  %place = add i64 %low, %taken
+  br label %find
+find:
+  %phase = phi ptr [ %first, %take ], [ %phase.next, %further ]
+  %p = phi i64 [ %place, %take ], [ %p.next, %further ]
+  %cut.at = getelementptr i8, ptr %phase, i64 20
+  %cut32 = load i32, ptr %cut.at
+  %cut = zext i32 %cut32 to i64
+  %here = icmp ult i64 %p, %cut
+  br i1 %here, label %found, label %further
+further:
+  %p.next = sub i64 %p, %cut
+  %phase.next = getelementptr i8, ptr %phase, i64 24
+  br label %find
+found:
+  %tasks.at = getelementptr i8, ptr %phase, i64 16
+  %tasks32 = load i32, ptr %tasks.at
+  %tasks = zext i32 %tasks32 to i64
   %p1 = add i64 %p, 1
   %begin.p = mul i64 %p, %tasks
   %end.p = mul i64 %p1, %tasks
-  %begin64 = udiv i64 %begin.p, %pieces
-  %end64 = udiv i64 %end.p, %pieces
+  %begin64 = udiv i64 %begin.p, %cut
+  %end64 = udiv i64 %end.p, %cut
   %begin = trunc i64 %begin64 to i32
   %end = trunc i64 %end64 to i32
   call void @run_tasks(ptr %phase, i32 %thread, i32 %begin, i32 %end)

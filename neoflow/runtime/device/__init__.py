@@ -20,7 +20,8 @@ class Launch:
 
     function: its address. pointers: where in the table its pointers begin, `arguments` of them. tasks, is_parallel,
     threads, shared_bytes: see `neoflow.kernel.Entry`. status: the number of its status word, None where it cannot fail.
-    call: the number of the plan's call that it belongs to, None for a copy.
+    call: the number of the plan's call that it belongs to, None for a copy. group: which it runs together with; of
+    these the launches of a call go one after the other, and those of different calls side by side.
     """
 
     function: int
@@ -32,6 +33,7 @@ class Launch:
     arguments: int = 0
     threads: int = 1
     shared_bytes: int = 0
+    group: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,10 +6,10 @@ import math
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import repeat
+from itertools import groupby, repeat, zip_longest
 
 import ml_dtypes
 import numpy as np
@@ -38,8 +38,8 @@ def empty(shape: tuple[int, ...], dtype: str | np.dtype, alignment: int = 64) ->
 class NativeForm:
     """Launches in the form that the team reads, but for addresses (see `codegen/cpu/team.ll`).
 
-    phases: function, first pointer in the table, tasks. regions: number of the first phase, phases | pieces << 32,
-    number of the status word or -1.
+    phases: function, first pointer in the table, tasks | pieces << 32. regions: number of the first phase, phases |
+    pieces << 32, number of the status word or -1.
     """
 
     phases: np.ndarray
@@ -48,17 +48,18 @@ class NativeForm:
 
 def native_form(launches: Sequence[Launch], threads: int, timed: bool = False) -> NativeForm:
     """Phases in regions: parallel ones in pieces for so many threads. Addresses of functions are taken as they are."""
-    phases = np.array([(a.function, a.pointers, a.tasks) for a in launches], np.int64).reshape(-1, 3)
     groups = _regions(launches, threads, timed)
-    regions, at = np.zeros((len(groups), 3), np.int64), 0
+    phases: list[tuple[int, int, int]] = []
+    regions = np.zeros((len(groups), 3), np.int64)
     for n, group in enumerate(groups):
-        first = group[0]
-        shared = threads > 1 and first.is_parallel
-        pieces = min(first.tasks, PIECES * threads) if shared else 0
+        pieces = [0] * len(group)
+        if threads > 1 and any(a.is_parallel for a in group):
+            most = -(-PIECES * threads // len(group))
+            pieces = [min(a.tasks, most) if a.is_parallel else 1 for a in group]
         word = group[-1].status
-        regions[n] = at, len(group) | pieces << 32, -1 if word is None else word
-        at += len(group)
-    return NativeForm(phases, regions)
+        regions[n] = len(phases), len(group) | sum(pieces) << 32, -1 if word is None else word
+        phases += [(a.function, a.pointers, a.tasks | p << 32) for a, p in zip(group, pieces, strict=True)]
+    return NativeForm(np.array(phases, np.int64).reshape(-1, 3), regions)
 
 
 class CpuRecording:
@@ -103,16 +104,29 @@ def _leave(team: Team, header: np.ndarray, kept: object) -> None:
 
 
 def _regions(launches: Sequence[Launch], threads: int, timed: bool) -> list[list[Launch]]:
-    """Parallel launches alone; others together, until one that can fail. Timed ones are all alone."""
-    groups: list[list[Launch]] = []
-    for launch in launches:
-        shared = threads > 1 and launch.is_parallel
-        joins = groups and not (shared or timed or groups[-1][-1].status is not None)
-        if joins and not (threads > 1 and groups[-1][0].is_parallel):
-            groups[-1].append(launch)
+    """Parallel launches alone, or those of a group that go side by side; others one after the other, until one that can
+    fail. Timed ones are all alone."""
+    found: list[list[Launch]] = []
+    is_open = False
+    for launches_beside in [[a] for a in launches] if timed else _side_by_side(launches):
+        shared = threads > 1 and any(a.is_parallel for a in launches_beside)
+        if is_open and not shared:
+            found[-1] += launches_beside
         else:
-            groups.append([launch])
-    return groups
+            found.append(launches_beside)
+        is_open = not (shared or timed or launches_beside[-1].status is not None)
+    return found
+
+
+def _side_by_side(launches: Sequence[Launch]) -> Iterator[list[Launch]]:
+    """Each launch alone; of a group the first of all its calls, then the second ones."""
+    for group, found in groupby(launches, lambda a: a.group):
+        if group is None:
+            yield from ([a] for a in found)
+            continue
+        by_call = [list(own) for _, own in groupby(found, lambda a: a.call)]
+        for row in zip_longest(*by_call):
+            yield [a for a in row if a is not None]
 
 
 @lru_cache(maxsize=1)

@@ -101,6 +101,13 @@ class Driver(Protocol):
 
     def end_graph(self) -> int: ...
 
+    def branch(self, number: int) -> None:
+        """What is put into the graph from now on goes into its branch of this number, 1 or more; branches wait for what
+        was in the graph before the first of them, and not for each other."""
+
+    def join(self) -> None:
+        """What is put into the graph from now on waits for all branches."""
+
     def drop_graph(self) -> None:
         """What this thread has begun, if it has, is not kept."""
         ...
@@ -272,10 +279,10 @@ class CudaDriver:
         self.synchronize()
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
-        self._do("cuMemcpyDtoDAsync", target, source, nbytes, self._graph or self._stream)
+        self._do("cuMemcpyDtoDAsync", target, source, nbytes, self._current)
 
     def clear(self, target: int, nbytes: int) -> None:
-        self._do("cuMemsetD8Async", target, 0, nbytes, self._graph or self._stream)
+        self._do("cuMemsetD8Async", target, 0, nbytes, self._current)
 
     def load(self, data: bytes) -> int:
         return int(self._do("cuModuleLoadData", data))
@@ -292,17 +299,21 @@ class CudaDriver:
             kind = self._cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._do("cuFuncSetAttribute", handle, kind, shared_bytes)
         values = (tuple(arguments), (ctypes.c_void_p,) * len(arguments))
-        stream = self._graph or self._stream
-        self._do("cuLaunchKernel", handle, blocks, 1, 1, threads, 1, 1, shared_bytes, stream, values, 0)
+        self._do("cuLaunchKernel", handle, blocks, 1, 1, threads, 1, 1, shared_bytes, self._current, values, 0)
 
     @property
     def _graph(self) -> Any:
         """The stream of a graph that this thread makes: what other threads do meanwhile is not in it."""
         return getattr(self._here, "graph", None)
 
+    @property
+    def _current(self) -> Any:
+        """Where launches go: into the stream, or into the graph that this thread makes, or a branch of that."""
+        return getattr(self._here, "branch", None) or self._graph or self._stream
+
     def begin_graph(self) -> None:
         mode = self._cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        self._here.late = []
+        self._here.late, self._here.branches, self._here.begun = [], {}, None
         self._here.graph = self._do("cuStreamCreate", 1)
         self._do("cuStreamBeginCapture", self._graph, mode)
 
@@ -313,8 +324,30 @@ class CudaDriver:
         self.drop_graph()
         return int(ready)
 
+    def branch(self, number: int) -> None:
+        if self._here.begun is None:
+            self._here.begun = self._moment(self._graph)
+        if number not in self._here.branches:
+            stream = self._do("cuStreamCreate", 1)
+            self._here.late.append(("cuStreamDestroy", (stream,)))
+            self._do("cuStreamWaitEvent", stream, self._here.begun, 0)
+            self._here.branches[number] = stream
+        self._here.branch = self._here.branches[number]
+
+    def join(self) -> None:
+        for stream in self._here.branches.values():
+            self._do("cuStreamWaitEvent", self._graph, self._moment(stream), 0)
+        self._here.branches, self._here.begun, self._here.branch = {}, None, None
+
+    def _moment(self, stream: Any) -> Any:
+        """In a stream of the graph that is made; gone with that."""
+        event = self._do("cuEventCreate", _NO_TIMES)
+        self._here.late.append(("cuEventDestroy", (event,)))
+        self._do("cuEventRecord", event, stream)
+        return event
+
     def drop_graph(self) -> None:
-        stream, self._here.graph = self._graph, None
+        stream, self._here.graph, self._here.branch = self._graph, None, None
         if stream is None:
             return
         with suppress(RuntimeFault):

@@ -1,4 +1,5 @@
-"""Launches of a step as one CUDA Graph: captured when they first run, and anew for addresses not seen lately."""
+"""Launches of a step as one CUDA Graph: captured when they first run, and anew for addresses not seen lately.
+Calls of a group are branches of it."""
 
 from __future__ import annotations
 
@@ -19,6 +20,8 @@ COPY = 0
 """Stands for the address of a function that copies."""
 GRAPHS = 8
 """How many graphs a recording keeps: arrays come from few addresses, in turn."""
+BRANCHES = 16
+"""Of a group of calls: so many go side by side, the others after one of them. Chosen."""
 
 
 class CudaRecording:
@@ -69,12 +72,24 @@ class CudaRecording:
             self._clear()
             for n, launch in enumerate(self._launches):
                 self._mark(n)
+                if not self._timed:
+                    self._branch(n)
                 self._put(launch)
             self._mark(len(self._launches))
+            if self._launches and not self._timed and self._launches[-1].group is not None:
+                driver.join()
             return _Graph(driver, driver.end_graph())
         except BaseException:
             driver.drop_graph()
             raise
+
+    def _branch(self, number: int) -> None:
+        """Before the launch of this number: out of the branches of the last group, into the one of its own call."""
+        launch, before = self._launches[number], self._launches[max(0, number - 1)]
+        if before.group is not None and before.group != launch.group:
+            self._driver.join()
+        if launch.group is not None and launch.call is not None:
+            self._driver.branch(1 + (launch.call - launch.group) % BRANCHES)
 
     def _clear(self) -> None:
         if self.status is not None:
