@@ -33,6 +33,17 @@ def reads_across(definition: Definition) -> bool:
 
 
 @remembered
+def moves_across(definition: Definition) -> bool:
+    """Whether it only moves elements, neighbours along the last axis from where others lie between them."""
+    last = len(definition.shape) - 1
+    if not is_view(definition) or definition.shape[-1:] == (1,):
+        return False
+    (read,) = definition.reads
+    varied = [i for i in read.indices if i.free]
+    return any(a.ident == last for i in varied for a in i.free) and all(a.ident != last for a in varied[-1].free)
+
+
+@remembered
 def is_exact(definition: Definition) -> bool:
     """Whether the value has the same bits however it is compiled."""
     return traits.is_exact(definition.body)
