@@ -32,7 +32,7 @@ from neoflow.graph import (
 from neoflow.graph.cost import is_worth, told
 from neoflow.partition.copies import instructions
 from neoflow.partition.cost import cost_of, reward, spent
-from neoflow.partition.facts import is_view, moves_across, reads_across, reads_columns, reduces
+from neoflow.partition.facts import goes_along_all, is_view, moves_across, reads_across, reads_columns, reduces
 from neoflow.partition.graph_facts import Facts
 from neoflow.partition.kernels import Kernels, Merge
 from neoflow.partition.rules import ALONGSIDE, EPILOGUES, INLINING, MOVES, PARTS, ROW_KERNELS, SIBLINGS, VIEWS
@@ -168,6 +168,13 @@ def _lies_packed(facts: Facts, state: Storing, t: Compute) -> str | None:
         slot = next(n for n, i in enumerate(reader.inputs) if i is t)
         if is_contraction(reader.definition) and block_axis(reader.definition, slot) is not None:
             return f"{reader.name} is a contraction that reads it in the order in which it lies"
+    return None
+
+
+def _lies_along(facts: Facts, state: Storing, t: Compute) -> str | None:
+    for reader in facts.readers_of(t) if moves_across(t.definition) else ():
+        if is_contraction(reader.definition) and goes_along_all(reader.definition):
+            return f"{reader.name} goes along it in vectors, and packs nothing"
     return None
 
 
@@ -444,6 +451,7 @@ def _loses(facts: Facts, state: Kernels, merge: Merge) -> str | None:
 OBJECTIONS = (
     Objection(INLINING.name, "a contraction reads it often", _contraction_reads_often),
     Objection(INLINING.name, "it lies packed", _lies_packed),
+    Objection(INLINING.name, "it lies along vectors", _lies_along),
     Objection(INLINING.name, "a reader reads it often", _reader_repeats),
     Objection(INLINING.name, "several readers repeat its work", _readers_repeat),
     Objection(INLINING.name, "several readers read more than it has", _readers_read_more),

@@ -44,6 +44,15 @@ def moves_across(definition: Definition) -> bool:
 
 
 @remembered
+def goes_along_all(definition: Definition) -> bool:
+    """Whether every read is along the last axis: a depthwise convolution whose channels lie last."""
+    last = len(definition.shape) - 1
+    return bool(definition.shape) and all(
+        any(a.ident == last for a in read.indices[-1].free) for read in definition.reads
+    )
+
+
+@remembered
 def is_exact(definition: Definition) -> bool:
     """Whether the value has the same bits however it is compiled."""
     return traits.is_exact(definition.body)

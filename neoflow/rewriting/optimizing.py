@@ -13,6 +13,7 @@ from neoflow.expr.tensor import structural_hash
 from neoflow.graph import Graph
 from neoflow.graph.cost import is_worth
 from neoflow.partition import Partition, Subgraph
+from neoflow.rewriting.channels import CHANNELS, Laid, channels_last
 from neoflow.rewriting.estimates import Estimate
 from neoflow.rewriting.forms import Forms
 from neoflow.rewriting.times import Lookup, Times
@@ -70,12 +71,15 @@ class Optimizer:
         estimate = self.estimate(graph, self.shapes)
         before = estimate.whole(graph)
         self._learn(before)
+        start, lying = self._laid(graph, estimate)
+        self._learn(estimate.near(start))
         for _ in range(ROUNDS):
             left = self._end(SEARCHING) - time.monotonic()
             seconds = None if left == math.inf else max(0.0, left)
-            found = Search(sites, estimate, replace(self.limits, seconds=seconds)).run(graph)
+            found = Search(sites, estimate, replace(self.limits, seconds=seconds)).run(start)
             forms = estimate.chosen(found.graph)
-            found = replace(found, before=estimate.usual(graph), forms=tuple(forms.items()))
+            usual, moves = estimate.usual(graph), (*lying, *found.moves)
+            found = replace(found, written=graph, before=usual, moves=moves, forms=tuple(forms.items()))
             after = estimate.whole(found.graph, forms) if found.is_other else before
             is_sure = self._is_sure(estimate, before, after)
             new = self._learn(dict.fromkeys([*after, *estimate.near(found.graph)]))
@@ -86,6 +90,16 @@ class Optimizer:
         is_sure = self._is_sure(estimate, before, after)
         self.found[key] = found if not found.is_other or is_sure else found.refused(TOO_LITTLE)
         return self.found[key]
+
+    def _laid(self, graph: Graph, estimate: Estimate) -> tuple[Graph, tuple[Laid, ...]]:
+        """The graph as it is, or with the channels of its images last, where that is thought to take less; and how it
+        became that."""
+        may_lie = self.shapes is not None and self.prepares and CHANNELS not in self.without
+        laid = channels_last(graph) if may_lie else graph
+        if laid is graph:
+            return graph, ()
+        self._learn(estimate.whole(laid))
+        return (laid, (Laid(),)) if estimate(laid) < estimate(graph) else (graph, ())
 
     def estimate(self, graph: Graph, forms: Forms | None) -> Estimate:
         """What costs graphs that are equal to one, in such forms."""

@@ -42,6 +42,7 @@ from neoflow.partition import (
     strands_of,
 )
 from neoflow.rewriting.blocking import count_of
+from neoflow.rewriting.channels import CHANNELS
 from neoflow.rewriting.forms import computed_by, in_place
 from neoflow.rewriting.layouts import lay_out
 from neoflow.rewriting.living import live_packed
@@ -56,9 +57,10 @@ LAYOUTS, LIVING, PREPARED, OPTIMIZE, FORMS = "layouts", "packed parameters", "pr
 MAPPING, REWARD, SEGMENTS, BLOCKS = "mapping", "reward", "segments", "blocks"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
 RECURRENT = (STRANDS, SEGMENTS, BLOCKS, ROWS)
-OPTIONAL = (MAPPING, *OPTIONAL_REWRITES, LIVING, LAYOUTS, *sorted(RULE_NAMES), REWARD, PREPARED, *RECURRENT)
+OPTIONAL = (MAPPING, *OPTIONAL_REWRITES, LIVING, LAYOUTS, CHANNELS, *sorted(RULE_NAMES), REWARD, PREPARED, *RECURRENT)
 """What `NEOFLOW_WITHOUT` may name: recurrences found, passes, their rewrites, parameters that live packed, layouts,
-rules of fusion and their reward, what is prepared, and strands, segments, blocks and rows in place of recurrences."""
+channels of images last (where `optimize=` is given), rules of fusion and their reward, what is prepared, and strands,
+segments, blocks and rows in place of recurrences."""
 
 
 def stages(
