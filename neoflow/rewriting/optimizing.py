@@ -13,11 +13,12 @@ from neoflow.expr.tensor import structural_hash
 from neoflow.graph import Graph
 from neoflow.graph.cost import is_worth
 from neoflow.partition import Partition, Subgraph
-from neoflow.rewriting.channels import CHANNELS, Laid, channels_last
+from neoflow.rewriting.channels import CHANNELS, Laid
 from neoflow.rewriting.estimates import Estimate
 from neoflow.rewriting.forms import Forms
 from neoflow.rewriting.times import Lookup, Times
-from neoflow.superopt import Family, Limits, Optimized, Rule, Search, Sites, family, rules_about, standard
+from neoflow.rewriting.unread import UNREAD, Narrowed
+from neoflow.superopt import Family, Limits, Optimized, Replayed, Rule, Search, Sites, family, rules_about, standard
 from neoflow.trace import tick
 
 ABOUT, MEASURING, SEARCHING = 0.2, 0.3, 0.6
@@ -71,14 +72,14 @@ class Optimizer:
         estimate = self.estimate(graph, self.shapes)
         before = estimate.whole(graph)
         self._learn(before)
-        start, lying = self._laid(graph, estimate)
+        start, begun = self._begun(graph, estimate)
         self._learn(estimate.near(start))
         for _ in range(ROUNDS):
             left = self._end(SEARCHING) - time.monotonic()
             seconds = None if left == math.inf else max(0.0, left)
             found = Search(sites, estimate, replace(self.limits, seconds=seconds)).run(start)
             forms = estimate.chosen(found.graph)
-            usual, moves = estimate.usual(graph), (*lying, *found.moves)
+            usual, moves = estimate.usual(graph), (*begun, *found.moves)
             found = replace(found, written=graph, before=usual, moves=moves, forms=tuple(forms.items()))
             after = estimate.whole(found.graph, forms) if found.is_other else before
             is_sure = self._is_sure(estimate, before, after)
@@ -91,15 +92,22 @@ class Optimizer:
         self.found[key] = found if not found.is_other or is_sure else found.refused(TOO_LITTLE)
         return self.found[key]
 
-    def _laid(self, graph: Graph, estimate: Estimate) -> tuple[Graph, tuple[Laid, ...]]:
-        """The graph as it is, or with the channels of its images last, where that is thought to take less; and how it
-        became that."""
-        may_lie = self.shapes is not None and self.prepares and CHANNELS not in self.without
-        laid = channels_last(graph) if may_lie else graph
-        if laid is graph:
-            return graph, ()
-        self._learn(estimate.whole(laid))
-        return (laid, (Laid(),)) if estimate(laid) < estimate(graph) else (graph, ())
+    def _begun(self, graph: Graph, estimate: Estimate) -> tuple[Graph, tuple[Replayed, ...]]:
+        """What a search begins with, and how it became that: the graph after each change of the whole of it that is
+        thought to take less."""
+        moves: list[Replayed] = [] if UNREAD in self.without else [Narrowed()]
+        if self.shapes is not None and self.prepares and CHANNELS not in self.without:
+            moves.append(Laid())
+        taken: list[Replayed] = []
+        for move in moves:
+            after = move.replay(graph)
+            if after is graph:
+                continue
+            self._learn(estimate.whole(after))
+            if estimate(after) < estimate(graph):
+                graph = after
+                taken.append(move)
+        return graph, tuple(taken)
 
     def estimate(self, graph: Graph, forms: Forms | None) -> Estimate:
         """What costs graphs that are equal to one, in such forms."""

@@ -46,6 +46,7 @@ from neoflow.rewriting.channels import CHANNELS
 from neoflow.rewriting.forms import computed_by, in_place
 from neoflow.rewriting.layouts import lay_out
 from neoflow.rewriting.living import live_packed
+from neoflow.rewriting.unread import UNREAD
 from neoflow.target import Target
 from neoflow.trace import Trace
 from neoflow.tuning import Algorithms
@@ -57,10 +58,21 @@ LAYOUTS, LIVING, PREPARED, OPTIMIZE, FORMS = "layouts", "packed parameters", "pr
 MAPPING, REWARD, SEGMENTS, BLOCKS = "mapping", "reward", "segments", "blocks"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
 RECURRENT = (STRANDS, SEGMENTS, BLOCKS, ROWS)
-OPTIONAL = (MAPPING, *OPTIONAL_REWRITES, LIVING, LAYOUTS, CHANNELS, *sorted(RULE_NAMES), REWARD, PREPARED, *RECURRENT)
+OPTIONAL = (
+    MAPPING,
+    *OPTIONAL_REWRITES,
+    LIVING,
+    LAYOUTS,
+    CHANNELS,
+    UNREAD,
+    *sorted(RULE_NAMES),
+    REWARD,
+    PREPARED,
+    *RECURRENT,
+)
 """What `NEOFLOW_WITHOUT` may name: recurrences found, passes, their rewrites, parameters that live packed, layouts,
-channels of images last (where `optimize=` is given), rules of fusion and their reward, what is prepared, and strands,
-segments, blocks and rows in place of recurrences."""
+channels of images last and contractions of what is read alone (both where `optimize=` is given), rules of fusion and
+their reward, what is prepared, and strands, segments, blocks and rows in place of recurrences."""
 
 
 def stages(
