@@ -22,8 +22,6 @@ from neoflow.graph.laid import Order, laid, reordered
 
 CHANNELS = "channels last"
 """The name of this transformation."""
-LEAST_DIMENSIONS = 3
-"""Of an image: its number, channels, and one along which windows go at least."""
 
 
 @dataclass(frozen=True)
@@ -84,23 +82,25 @@ def channels_last(graph: Graph) -> Graph:
 
 def images(graph: Graph) -> dict[Tensor, Order]:
     """The computes of a graph that follow from what it is given and have as many dimensions as what windows of its
-    contractions go through, each with its order."""
-    ranks = {
-        len(form.image.indices)
-        for t in graph.nodes
-        if is_contraction(t.definition) and not isinstance(form := correlation(t.definition), str)
-    }
-    if graph.updates or not ranks:
+    contractions go through, each with its order: what lies before the first window, but for the number of an image,
+    comes last (channels, or groups of them)."""
+    first: dict[int, int] = {}
+    for t in graph.nodes:
+        if is_contraction(t.definition) and not isinstance(form := correlation(t.definition), str):
+            rank, inside = len(form.image.indices), {w.out for w in form.windows}
+            begin = min(d for d, i in enumerate(form.image.indices) if i.free & inside)
+            first[rank] = min(begin, first.get(rank, begin))
+    if graph.updates:
         return {}
     fed: set[Tensor] = set()
-    for t in graph.order:
-        if isinstance(t, Placeholder) or (isinstance(t, Compute) and any(i in fed for i in t.inputs)):
-            fed.add(t)
+    for given in graph.order:
+        if isinstance(given, Placeholder) or (isinstance(given, Compute) and not fed.isdisjoint(given.inputs)):
+            fed.add(given)
     roots, chosen = set(graph.roots), dict[Tensor, Order]()
     for t in graph.nodes:
         rank = len(t.shape)
-        if t in fed and t not in roots and rank in ranks and rank >= LEAST_DIMENSIONS:
-            chosen[t] = last_of(rank, 1)
+        if t in fed and t not in roots and first.get(rank, 0) > 1:
+            chosen[t] = Permuted((0, *range(first[rank], rank), *range(1, first[rank])))
     return chosen
 
 
