@@ -98,7 +98,7 @@ def _unpacked(t: Tensor, layout: Layout) -> Compute:
     return build(shape, read, (t,), t.name)
 
 
-def laid(t: Compute, layouts: Layouts, now: Mapping[Tensor, Tensor]) -> Compute:
+def laid(t: Compute, layouts: Mapping[Tensor, Order], now: Mapping[Tensor, Tensor]) -> Compute:
     """A compute that reads, and perhaps is, what lies otherwise; itself where nothing of it does."""
     inputs = tuple(now[i] for i in t.inputs)
     own, read = layouts.get(t), tuple(layouts.get(i) for i in t.inputs)

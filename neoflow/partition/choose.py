@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from neoflow.architectures import ACCESS_BYTES
+from neoflow.expr import affine
 from neoflow.expr import dtype as dt
+from neoflow.expr.ir import Read
 from neoflow.expr.tensor import Compute, Tensor
 from neoflow.expr.traits import flops, form_axes
 from neoflow.graph import (
@@ -30,7 +32,7 @@ from neoflow.graph import (
 from neoflow.graph.cost import is_worth, told
 from neoflow.partition.copies import instructions
 from neoflow.partition.cost import cost_of, reward, spent
-from neoflow.partition.facts import is_view, reads_across, reads_columns, reduces
+from neoflow.partition.facts import goes_along_all, is_view, moves_across, reads_across, reads_columns, reduces
 from neoflow.partition.graph_facts import Facts
 from neoflow.partition.kernels import Kernels, Merge
 from neoflow.partition.rules import ALONGSIDE, EPILOGUES, INLINING, MOVES, PARTS, ROW_KERNELS, SIBLINGS, VIEWS
@@ -81,6 +83,10 @@ MAX_ROW_BYTES, GPU_ROW_BYTES = 1 << 18, 1 << 16
 pooling and its adjoint once, 1.3 times as fast as in two kernels; of a GPU what its shared memory holds. Rows that are
 no leading dimensions are streams of memory that is written anyway, and stay in that cache with what is read."""
 
+TURNED_BYTES = 1 << 14
+"""Bytes from which what lies across memory is turned by a kernel of its own, rather than read so where it cannot be
+turned: below, the kernel costs as much as it saves."""
+
 MANY = 2
 """So many times `LONGEST` are the most operations of a kernel whose results are all short."""
 
@@ -123,7 +129,7 @@ def object_for_gpu(rule: str, facts: Facts, state: Any, candidate: Any) -> str |
         few = _rows_are_few(facts, state, candidate, GPU_ROWS, GPU_LONG_ROW)
         large = _row_is_large(facts, state, candidate, GPU_ROW_BYTES)
         return few or object_to(rule, facts, state, candidate, (LOSES,)) or large
-    besides = {LOSES}  # what is stated of a CPU
+    besides = {LOSES, UNTURNED}  # what is stated, and measured, of a CPU
     offset = contiguous_offset(candidate.definition) if rule in (VIEWS.name, INLINING.name) else None
     if offset is not None and offset * dt.itemsize(candidate.dtype) % ACCESS_BYTES:
         if rule == VIEWS.name:
@@ -136,6 +142,7 @@ def object_for_gpu(rule: str, facts: Facts, state: Any, candidate: Any) -> str |
 
 LOSES = "it loses"
 """The objection by the reward: named, so that it can be left out."""
+UNTURNED = "it cannot be turned"
 READ_OFTEN = ("a contraction reads it often", "a reader reads it often")
 
 
@@ -161,6 +168,13 @@ def _lies_packed(facts: Facts, state: Storing, t: Compute) -> str | None:
         slot = next(n for n, i in enumerate(reader.inputs) if i is t)
         if is_contraction(reader.definition) and block_axis(reader.definition, slot) is not None:
             return f"{reader.name} is a contraction that reads it in the order in which it lies"
+    return None
+
+
+def _lies_along(facts: Facts, state: Storing, t: Compute) -> str | None:
+    for reader in facts.readers_of(t) if moves_across(t.definition) else ():
+        if is_contraction(reader.definition) and goes_along_all(reader.definition):
+            return f"{reader.name} goes along it in vectors, and packs nothing"
     return None
 
 
@@ -196,6 +210,56 @@ def _forms_read_across(facts: Facts, state: Storing, t: Compute) -> str | None:
     for reader in state.uses(t) if reads_across(t.definition) else ():
         if isinstance(reader, Compute) and _computes_forms(reader):
             return f"{reader.name} would go across memory for each of its points"
+    return None
+
+
+def _cannot_be_turned(facts: Facts, state: Storing, t: Compute) -> str | None:
+    """What a map reads across memory it turns in squares, in registers, unless it reads it under a condition; windows
+    and the epilogues of contractions go across memory for each element. Of tiles of minimal filtering whose channels
+    lie last a join took 545 us beside 98 with 81 of a kernel that turns them, a pooling 2,064 beside 699 with 554 (by a
+    busy machine; squeezenet's)."""
+    if t.nbytes < TURNED_BYTES or contiguous_offset(t.definition) is not None or not moves_across(t.definition):
+        return None
+    return _unturned(facts, state, t)
+
+
+def _unturned(facts: Facts, state: Storing, t: Compute) -> str | None:
+    """Why one that reads t at its own point, or through others that do, could turn no squares of what t reads."""
+    for reader in facts.readers_of(t):
+        if is_contraction(reader.definition):
+            continue
+        if reader.definition.has_reduction:
+            if points(reader.definition) > t.size:
+                return f"{reader.name} goes through windows of it, and would go across memory in each of them"
+            continue
+        if any(_needs_a_condition(r) for r in reader.definition.reads if reader.inputs[r.slot] is t):
+            return f"{reader.name} reads it under a condition, where squares of it cannot be turned in registers"
+        if reader in state.recomputed:
+            if (found := _unturned(facts, state, reader)) is not None:
+                return found
+        elif (source := _rides_along(facts, state, reader)) is not None:
+            return f"{reader.name} rides along in {source.name}, whose tiles would go across memory for it"
+    return None
+
+
+def _needs_a_condition(read: Read) -> bool:
+    """Whether an index may leave the tensor, for which it stands under a condition."""
+    spans = [(affine.bounds(i), n) for i, n in zip(read.indices, read.source.shape, strict=True) if i.dtype == dt.INDEX]
+    return any(low < 0 or high >= extent for (low, high), extent in spans)
+
+
+def _rides_along(facts: Facts, state: Storing, t: Compute) -> Compute | None:
+    """A contraction of the same shape that t alone reads, at its own point, itself or through what is recomputed."""
+    for source in t.inputs:
+        if not isinstance(source, Compute) or source.shape != t.shape or source in facts.roots:
+            continue
+        reads = [r for r in t.definition.reads if t.inputs[r.slot] is source]
+        if len(facts.readers_of(source)) > 1 or not all(reads_at_own_point(r, t.shape) for r in reads):
+            continue
+        if is_contraction(source.definition):
+            return source
+        if not reduces(source) and (found := _rides_along(facts, state, source)) is not None:
+            return found
     return None
 
 
@@ -387,11 +451,13 @@ def _loses(facts: Facts, state: Kernels, merge: Merge) -> str | None:
 OBJECTIONS = (
     Objection(INLINING.name, "a contraction reads it often", _contraction_reads_often),
     Objection(INLINING.name, "it lies packed", _lies_packed),
+    Objection(INLINING.name, "it lies along vectors", _lies_along),
     Objection(INLINING.name, "a reader reads it often", _reader_repeats),
     Objection(INLINING.name, "several readers repeat its work", _readers_repeat),
     Objection(INLINING.name, "several readers read more than it has", _readers_read_more),
     Objection(INLINING.name, "its points differ", _has_forms),
     Objection(INLINING.name, "forms would read across memory", _forms_read_across),
+    Objection(INLINING.name, UNTURNED, _cannot_be_turned),
     Objection(INLINING.name, "it is a part", _is_a_part),
     Objection(INLINING.name, "it takes the place of a contraction", _takes_a_place),
     Objection(INLINING.name, "many nodes", _many_nodes),

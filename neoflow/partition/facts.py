@@ -33,6 +33,26 @@ def reads_across(definition: Definition) -> bool:
 
 
 @remembered
+def moves_across(definition: Definition) -> bool:
+    """Whether it only moves elements, neighbours along the last axis from where others lie between them."""
+    last = len(definition.shape) - 1
+    if not is_view(definition) or definition.shape[-1:] == (1,):
+        return False
+    (read,) = definition.reads
+    varied = [i for i in read.indices if i.free]
+    return any(a.ident == last for i in varied for a in i.free) and all(a.ident != last for a in varied[-1].free)
+
+
+@remembered
+def goes_along_all(definition: Definition) -> bool:
+    """Whether every read is along the last axis: a depthwise convolution whose channels lie last."""
+    last = len(definition.shape) - 1
+    return bool(definition.shape) and all(
+        any(a.ident == last for a in read.indices[-1].free) for read in definition.reads
+    )
+
+
+@remembered
 def is_exact(definition: Definition) -> bool:
     """Whether the value has the same bits however it is compiled."""
     return traits.is_exact(definition.body)

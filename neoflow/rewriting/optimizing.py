@@ -13,10 +13,12 @@ from neoflow.expr.tensor import structural_hash
 from neoflow.graph import Graph
 from neoflow.graph.cost import is_worth
 from neoflow.partition import Partition, Subgraph
+from neoflow.rewriting.channels import CHANNELS, Laid
 from neoflow.rewriting.estimates import Estimate
 from neoflow.rewriting.forms import Forms
 from neoflow.rewriting.times import Lookup, Times
-from neoflow.superopt import Family, Limits, Optimized, Rule, Search, Sites, family, rules_about, standard
+from neoflow.rewriting.unread import UNREAD, Narrowed
+from neoflow.superopt import Family, Limits, Optimized, Replayed, Rule, Search, Sites, family, rules_about, standard
 from neoflow.trace import tick
 
 ABOUT, MEASURING, SEARCHING = 0.2, 0.3, 0.6
@@ -70,12 +72,15 @@ class Optimizer:
         estimate = self.estimate(graph, self.shapes)
         before = estimate.whole(graph)
         self._learn(before)
+        start, begun = self._begun(graph, estimate)
+        self._learn(estimate.near(start))
         for _ in range(ROUNDS):
             left = self._end(SEARCHING) - time.monotonic()
             seconds = None if left == math.inf else max(0.0, left)
-            found = Search(sites, estimate, replace(self.limits, seconds=seconds)).run(graph)
+            found = Search(sites, estimate, replace(self.limits, seconds=seconds)).run(start)
             forms = estimate.chosen(found.graph)
-            found = replace(found, before=estimate.usual(graph), forms=tuple(forms.items()))
+            usual, moves = estimate.usual(graph), (*begun, *found.moves)
+            found = replace(found, written=graph, before=usual, moves=moves, forms=tuple(forms.items()))
             after = estimate.whole(found.graph, forms) if found.is_other else before
             is_sure = self._is_sure(estimate, before, after)
             new = self._learn(dict.fromkeys([*after, *estimate.near(found.graph)]))
@@ -86,6 +91,23 @@ class Optimizer:
         is_sure = self._is_sure(estimate, before, after)
         self.found[key] = found if not found.is_other or is_sure else found.refused(TOO_LITTLE)
         return self.found[key]
+
+    def _begun(self, graph: Graph, estimate: Estimate) -> tuple[Graph, tuple[Replayed, ...]]:
+        """What a search begins with, and how it became that: the graph after each change of the whole of it that is
+        thought to take less."""
+        moves: list[Replayed] = [] if UNREAD in self.without else [Narrowed()]
+        if self.shapes is not None and self.prepares and CHANNELS not in self.without:
+            moves.append(Laid())
+        taken: list[Replayed] = []
+        for move in moves:
+            after = move.replay(graph)
+            if after is graph:
+                continue
+            self._learn(estimate.whole(after))
+            if estimate(after) < estimate(graph):
+                graph = after
+                taken.append(move)
+        return graph, tuple(taken)
 
     def estimate(self, graph: Graph, forms: Forms | None) -> Estimate:
         """What costs graphs that are equal to one, in such forms."""

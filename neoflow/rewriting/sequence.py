@@ -47,9 +47,11 @@ from neoflow.partition import (
 from neoflow.partition.compose import Split
 from neoflow.rewriting import chunking
 from neoflow.rewriting.blocking import count_of
+from neoflow.rewriting.channels import CHANNELS
 from neoflow.rewriting.forms import computed_by, in_place
 from neoflow.rewriting.layouts import lay_out
 from neoflow.rewriting.living import live_packed
+from neoflow.rewriting.unread import UNREAD
 from neoflow.target import Target
 from neoflow.trace import Trace
 from neoflow.tuning import Algorithms
@@ -62,10 +64,18 @@ MAPPING, REWARD, TOGETHER = "mapping", "reward", "together"
 SEGMENTS, CHUNKS, BLOCKS, PERSISTENT = "segments", "chunks", "blocks", "persistent"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
 RECURRENT = (STRANDS, SEGMENTS, CHUNKS, BLOCKS, ROWS, PERSISTENT)
-OPTIONAL = (MAPPING, *OPTIONAL_REWRITES, LIVING, LAYOUTS, *sorted(RULE_NAMES), REWARD, PREPARED, TOGETHER, *RECURRENT)
+LYING = (LIVING, LAYOUTS, CHANNELS, UNREAD)
+OPTIONAL = (
+    *(MAPPING, *OPTIONAL_REWRITES),
+    *LYING,
+    *sorted(RULE_NAMES),
+    *(REWARD, PREPARED, TOGETHER),
+    *RECURRENT,
+)
 """What `NEOFLOW_WITHOUT` may name: recurrences found, passes, their rewrites, parameters that live packed, layouts,
-rules of fusion and their reward, what is prepared, short kernels together, and strands, segments, chunks, blocks, rows
-in place and persistent kernels of recurrences."""
+channels of images last and contractions of what is read alone (both where `optimize=` is given), rules of fusion and
+their reward, what is prepared, short kernels together, and strands, segments, chunks, blocks, rows in place and
+persistent kernels of recurrences."""
 
 
 def stages(

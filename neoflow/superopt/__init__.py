@@ -25,7 +25,7 @@ from neoflow.superopt.prove import Proof, Statement, prove, weakest
 from neoflow.superopt.read import read_rules
 from neoflow.superopt.rewrite import Substitution, rewritten, substitution
 from neoflow.superopt.rule import Rule, Rules, rules_of
-from neoflow.superopt.search import Cost, Limits, Move, Optimized, Search
+from neoflow.superopt.search import Cost, Limits, Move, Optimized, Replayed, Search
 from neoflow.superopt.sites import Sites
 from neoflow.superopt.stored import generated, proved, rules_in, standard
 from neoflow.superopt.term import Application, Term, Variable, apply, variables
@@ -43,6 +43,7 @@ __all__ = [
     "Optimized",
     "Proof",
     "Property",
+    "Replayed",
     "Rule",
     "Rules",
     "Search",

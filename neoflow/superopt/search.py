@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from neoflow.errors import GraphError
 from neoflow.expr.tensor import Compute, Constant, Tensor, structural_hash
@@ -104,6 +105,17 @@ class Move:
         return (s for d in derivations for s in d.steps if isinstance(s.rewrite, Substitution))
 
 
+class Replayed(Protocol):
+    """What was done to a graph: a `Move`, or another change that can be done again."""
+
+    def replay(self, graph: Graph, /) -> Graph:
+        """The same on an equal graph."""
+
+    @property
+    def steps(self) -> Iterable[Step]:
+        """The rules that were applied."""
+
+
 @dataclass(frozen=True)
 class Optimized:
     """The best graph that was found for one, and what it is thought to take. graphs: that were costed; sites: computes
@@ -114,7 +126,7 @@ class Optimized:
     graph: Graph
     before: Cost
     after: Cost
-    moves: tuple[Move, ...]
+    moves: tuple[Replayed, ...]
     graphs: int
     sites: int
     pieces: int
@@ -151,13 +163,15 @@ class Optimized:
             before, after = self.measured
             timed = f", measured {before * 1e6:.4g} to {after * 1e6:.4g} us ({before / after:.2f}x)"
         estimate = f"by the estimate {self.before.seconds * 1e6:.4g} to {self.after.seconds * 1e6:.4g} us ({gain:.2f}x)"
-        formed = f", {len(self.forms)} definitions computed otherwise" if self.forms else ""
+        laid = "".join(f", {move}" for move in self.moves if not tuple(move.steps))
+        formed = f"{laid}, {len(self.forms)} definitions computed otherwise" if self.forms else laid
         return (
             f"{len(self.steps)} rules applied{formed}, {estimate}{timed}, {self.graphs} graphs costed: {self.stopped}"
         )
 
     def __str__(self) -> str:
         lines = [f"before: {self.before}", str(self.written), "", f"after: {self.after}", str(self.graph), ""]
+        lines += [str(move) for move in self.moves if not tuple(move.steps)]
         for n, step in enumerate(self.steps):
             lines += [f"{n}. {step}", f"   {step.rewrite.drawing}"]
         lines += [f"computed by {name}: definition {digest[:8]}" for digest, name in self.forms]

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from neoflow.expr.replace import replaced
-from neoflow.expr.tensor import Compute, Constant, Placeholder, Tensor
+from neoflow.expr.tensor import Compute, Constant, Parameter, Placeholder, Tensor
 from neoflow.graph import Graph, is_move, make_graph
 from neoflow.graph.algorithms import BY_NAME, DIRECT, Algorithm, alternatives, use
 from neoflow.loops import default_schedule
-from neoflow.partition import Subgraph, partition
+from neoflow.partition import KernelCall, Subgraph, partition, prepared_first
 from neoflow.target import Target
 from neoflow.tune.limits import ROUNDING
 from neoflow.tune.records import Records
@@ -57,8 +57,10 @@ class Candidate:
 
     @property
     def kernels(self) -> tuple[Subgraph, ...]:
-        """One for each call."""
-        return tuple(c.subgraph for c in partition(self.graph).calls)
+        """One for each call, but for what follows from parameters that stay: that is computed once for all calls."""
+        cut = partition(self.graph)
+        calls, prepared = prepared_first(self.graph, cut.calls, cut.views)
+        return tuple(c.subgraph for c in calls[prepared:] if isinstance(c, KernelCall))
 
     def seconds(self, cost: Cost) -> float | None:
         """Of all its kernels; None where one is not known."""
@@ -77,12 +79,13 @@ def candidates(graph: Graph, rounding: float = ROUNDING) -> dict[Compute, tuple[
         if node.definition.digest in fitting:
             work[node.definition.digest] += node.size * math.prod(a.extent for a in node.definition.reduction_axes)
     first = {t.definition.digest: t for t in reversed(graph.nodes)}
+    lasting = lasting_of(graph)
     found: dict[Compute, tuple[Candidate, ...]] = {}
     for digest, algorithms in sorted(fitting.items(), key=lambda item: -work[item[0]]):
         t = first[digest]
         allowed = [a for a in algorithms if a.rounding(t.definition) <= rounding]
         if allowed:
-            small = small_graph(t)
+            small = small_graph(t, lasting)
             found[t] = (Candidate(DIRECT, small), *(_candidate(small, digest, a) for a in allowed))
     return found
 
@@ -91,20 +94,38 @@ def _candidate(small: Graph, digest: str, algorithm: Algorithm[Any]) -> Candidat
     return Candidate(algorithm.name, use(small, {digest: algorithm.name})[0])
 
 
-def small_graph(t: Compute) -> Graph:
-    """A contraction over placeholders, with what pads its operands: an algorithm looks through that."""
+def lasting_of(graph: Graph) -> frozenset[Tensor]:
+    """Parameters that no call writes, and what follows from these alone."""
+    changed = {p for p, _ in graph.updates}
+    found: set[Tensor] = set()
+    for t in graph.order:
+        if isinstance(t, Compute):
+            stays = bool(t.inputs) and all(i in found for i in t.inputs)
+        else:
+            stays = isinstance(t, Parameter) and t not in changed
+        if stays:
+            found.add(t)
+    return frozenset(found)
+
+
+def small_graph(t: Compute, lasting: Collection[Tensor] = ()) -> Graph:
+    """A contraction over placeholders, with what pads its operands: an algorithm looks through that. lasting: what
+    stays from call to call, a parameter there."""
     stands: dict[Tensor, Tensor] = {}
 
     def stand_in(tensor: Tensor) -> Tensor | None:
         if tensor is t or tensor in padded or isinstance(tensor, Constant) or tensor in stands.values():
             return None
         if tensor not in stands:
-            stands[tensor] = Placeholder(tensor.shape, tensor.dtype, tensor.name, None)
+            if tensor in lasting:
+                stands[tensor] = Parameter(tensor.shape, tensor.dtype, tensor.name, None, init=None)
+            else:
+                stands[tensor] = Placeholder(tensor.shape, tensor.dtype, tensor.name, None)
         return stands[tensor]
 
     padded = {i for i in t.inputs if isinstance(i, Compute) and is_move(i.definition)}
     (root,) = replaced([t], stand_in)
-    return make_graph([root], [s for s in stands.values() if isinstance(s, Placeholder)])
+    return make_graph([root], [s for s in stands.values() if not isinstance(s, Parameter)])
 
 
 def choose(graph: Graph, cost: Cost, rounding: float = ROUNDING) -> tuple[Choice, ...]:

@@ -56,6 +56,30 @@ def test_what_lies_as_a_contraction_reads_it_is_stored():
     assert "t[64, 64]" not in reasons([compute("s", lambda i, j: nf.sum(X[i, K] * turned[j, K], axis=[K]))])
 
 
+@pytest.mark.parametrize("rows, is_stored", [(128, True), (8, False)])
+def test_what_cannot_be_turned_in_registers_is_turned_by_a_kernel(rows, is_stored):
+    """Tiles whose channels lie last, as minimal filtering leaves them: (rows, 64) in memory, read (64, rows)."""
+    tiles = nf.placeholder((rows, 64), name="tiles")
+    other = nf.placeholder((64, rows), name="other")
+    moved = compute("moved", lambda c, t: tiles[t, c], (64, rows))
+    biased = compute("biased", lambda c, t: nf.relu(moved[c, t] + 1.0), (64, rows))
+    window = nf.axis(3, "window")
+    joined = nf.concat([biased, other], axis=0)
+    pooled = compute("pooled", lambda c, t: nf.max(biased[c, t + window], axis=[window]), (64, rows - 2))
+    weights = nf.placeholder((64, 64), name="w")
+    product_ = compute("p", lambda c, t: nf.sum(weights[c, K] * other[K, t], axis=[K]), (64, rows))
+    rides = compute("rides", lambda c, t: product_[c, t] + moved[c, t], (64, rows))
+    subject = f"moved[64, {rows}]"
+    for root, sentence in (
+        (joined, "reads it under a condition, where squares of it cannot be turned in registers"),
+        (pooled, "pooled goes through windows of it, and would go across memory in each of them"),
+        (rides, "rides rides along in p, whose tiles would go across memory for it"),
+    ):
+        found = reasons([root]).get(subject, "")
+        assert found.endswith(sentence) if is_stored else not found
+    assert subject not in reasons([biased])  # a map turns it
+
+
 def test_what_tensor_cores_multiply_is_converted_where_it_is_loaded():
     """By a GPU alone: a CPU multiplies float32, and packs what was converted once."""
     h, g = (nf.placeholder((64, 64), "float16", name=n) for n in "hg")

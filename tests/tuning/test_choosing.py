@@ -105,3 +105,16 @@ def test_each_is_a_few_kernels_and_every_one_has_a_default_schedule(graph):
             assert len(kernels) <= 7
             assert all(default_schedule(k, TWO).template for k in kernels), t.name
     assert ROUNDING < 256.0
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_what_follows_from_parameters_that_stay_takes_no_time(is_changed):
+    """The taps of minimal filtering are transformed once for all calls in inference, at every step in training."""
+    x, w = nf.placeholder((1, 8, 10, 10), name="x"), nf.parameter((8, 8, 3, 3), name="w")
+    y = nf.nn.functional.conv2d(x, w, padding=1)
+    graph = optimize(make_graph([y], [x], {w: w * 0.5} if is_changed else None))
+    [(direct, *others)] = candidates(graph).values()
+    made = {c.name: [k.nodes[-1].definition.shape for k in c.kernels] for c in others}
+    points, taps = (4, 4), (8, 8)
+    assert ((*points, *taps) in made["winograd 2"]) == is_changed
+    assert len(direct.kernels) == 2  # the padding and the sum
