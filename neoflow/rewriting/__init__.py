@@ -2,6 +2,7 @@
 
 from neoflow.rewriting.asked import ASKED, mapped, optimizer_for, seconds_of
 from neoflow.rewriting.beside import in_turns
+from neoflow.rewriting.flowing import Known, nobody
 from neoflow.rewriting.segmenting import Segmented, segmented
 from neoflow.rewriting.sequence import OPTIONAL, PREPARED, SEGMENTS, divided, left_out, rewritten, stages
 
@@ -10,11 +11,13 @@ __all__ = [
     "OPTIONAL",
     "PREPARED",
     "SEGMENTS",
+    "Known",
     "Segmented",
     "divided",
     "in_turns",
     "left_out",
     "mapped",
+    "nobody",
     "optimizer_for",
     "rewritten",
     "seconds_of",
