@@ -21,6 +21,7 @@ def wanted(monkeypatch):
     """Whatever is legal is thought to pay."""
     monkeypatch.setattr(flowing, "CLEARLY", 30.0)
     monkeypatch.setattr(flowing, "ROOM", 30.0)
+    monkeypatch.setattr(flowing, "_refused", lambda *_: None)
     monkeypatch.setattr(flowing, "LEAST", 0)
 
 
@@ -177,3 +178,14 @@ def test_swept_cycles_know_how_things_lie():
     found = [swept(y.definition, TARGET) for y in (lines, along, across)]
     assert found == sorted(found) and found[2] > 1.5 * found[1]
     assert Layout((1, 2), 0, (), 1).shape((64, 66, 66)) == (66, 66, 64, 1)
+
+
+def test_what_goes_by_rows_stays(monkeypatch):
+    """Batch normalisation in training: the sums over a channel and what reads them are one kernel, a row a channel."""
+    monkeypatch.setattr(flowing, "CLEARLY", 30.0)
+    p = nn.Parameters("rows")
+    x = nf.placeholder((4, 32, 24, 24), name="x")
+    y = nn.conv_norm(p, "a", x, 32, 1)
+    graph = optimize(make_graph([nf.mean(F.conv2d(y, p("w", 32, 32, 1, 1)))], [x]))
+    found = flow(graph, BLOCKED, TARGET, partition, nobody)
+    assert found.graph is graph and "of its kernels go by rows, as these lie" in str(found)
