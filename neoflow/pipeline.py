@@ -39,10 +39,12 @@ from neoflow.rewriting import (
     PREPARED,
     SEGMENTS,
     TOGETHER,
+    Known,
     divided,
     in_turns,
     left_out,
     mapped,
+    nobody,
     optimizer_for,
     rewritten,
     seconds_of,
@@ -227,6 +229,13 @@ def _judge(optimizer: Optimizer, before: Compiled, after: Compiled) -> None:
         optimizer.refuse(f"it could not be timed: {error.message}")
 
 
+def _measured(given: Mapping[str, Schedule] | None, machine: Target, folder: Path) -> Known:
+    """What kernels took, where that is known: those with a schedule that is given are as good as measured."""
+    if given is not None:
+        return lambda kernel: 1.0 if kernel.digest in given else None
+    return tuning.known_seconds(machine, folder) if tuning.has_records(folder) else nobody
+
+
 def _compiled(
     outputs: Sequence[Tensor],
     inputs: Sequence[Tensor],
@@ -267,7 +276,8 @@ def _compiled(
         source = trace.run(SEGMENTS, find, lambda s: s.summary, str, f"{len(source.nodes)} computes").graph
     may_live = None if given is not None or not lives else tuning.unmeasured(machine, settings.cache_dir)
     in_blocks = in_blocks and given is None and memory is None
-    graph, parts = divided(source, trace, machine, precision, choosing, may_last, optimizer, may_live, in_blocks)
+    known = _measured(given, machine, settings.cache_dir)
+    graph, parts = divided(source, trace, machine, precision, choosing, may_last, optimizer, may_live, known, in_blocks)
     if limits is not None and limits.seconds is not None:
         limits = replace(limits, seconds=max(tuning.LEAST, limits.seconds - (time.monotonic() - begun)))
     calls, in_place = trace.run(

@@ -273,6 +273,8 @@ def test_explain_prints_every_stage(tmp_path, monkeypatch):
         "chain",
         "move",
         "sums",
+        "swapping",
+        "blocked",
         "packed",
         "layouts",
         "partition",

@@ -19,7 +19,7 @@ from neoflow.graph.graph import Graph, make_graph, same_graph
 from neoflow.graph.known import Known, evaluate_constants
 from neoflow.graph.laid import Packed, lay, plain
 from neoflow.graph.long import LONGEST, operations
-from neoflow.graph.packing import FEW, Layout, Operand, PackShared, Wish, block_axis, operands, pack_shared
+from neoflow.graph.packing import FEW, Layout, Operand, PackShared, Wish, block_axis, in_blocks, operands, pack_shared
 from neoflow.graph.padding import factors
 from neoflow.graph.passes import CANONICALIZE, HOIST, OPTIONAL_REWRITES, PASSES, canonicalize, optimize
 from neoflow.graph.pieces import Piece, pieces
@@ -58,6 +58,7 @@ __all__ = [
     "evaluate_constants",
     "factors",
     "go_on",
+    "in_blocks",
     "is_contraction",
     "is_move",
     "lay",

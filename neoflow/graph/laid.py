@@ -12,6 +12,7 @@ Source: layout transformation, section 4.3 of NeoFlow.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from neoflow.expr.close import build
@@ -59,16 +60,28 @@ def plain(p: Parameter) -> Parameter:
 
 
 Layouts = Mapping[Tensor, Layout]
+Beside = Mapping[tuple[Compute, int], Layout]
+"""Of slots of computes, the order in which they read a copy of what they read."""
 
 
-def lay(graph: Graph, layouts: Layouts) -> tuple[Graph, dict[Tensor, Tensor]]:
-    """The graph in which these parameters and computes lie so, and what became of each of its tensors."""
+def lay(graph: Graph, layouts: Layouts, beside: Beside = MappingProxyType({})) -> tuple[Graph, dict[Tensor, Tensor]]:
+    """The graph in which these parameters and computes lie so, and what became of each of its tensors. beside: what is
+    read in a copy, one for all that read it in this order."""
     now: dict[Tensor, Tensor] = {}
+    copies: dict[tuple[Tensor, Layout], Compute] = {}
+
+    def copy(t: Tensor, layout: Layout) -> Compute:
+        if (t, layout) not in copies:
+            copies[t, layout] = layout.packed(now[t])
+        return copies[t, layout]
+
     for t in (*graph.order, *(p for p, _ in graph.updates)):
         if t in now:
             continue
         if isinstance(t, Compute):
-            now[t] = laid(t, layouts, now)
+            own = {t.inputs[n]: beside[t, n] for n in range(len(t.inputs)) if (t, n) in beside}
+            there = {**now, **{i: copy(i, layout) for i, layout in own.items()}} if own else now
+            now[t] = laid(t, {**layouts, **own} if own else layouts, there)
         elif isinstance(t, Parameter) and t in layouts:
             now[t] = Packed(t, layouts[t])
         else:

@@ -16,7 +16,7 @@ import numpy as np
 
 from neoflow.expr import affine
 from neoflow.expr.close import build
-from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Slot, rewrite
+from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Slot, postorder, rewrite
 from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Compute, Definition, Tensor
 from neoflow.graph.canonical import MergeEqual
@@ -241,6 +241,15 @@ def block_axis(definition: Definition, slot: int) -> Axis | None:
         if read.slot == slot and (both := blocks & places):
             return both.pop()
     return None
+
+
+@remembered
+def in_blocks(definition: Definition) -> bool:
+    """Whether a definition puts what it reads in another order, in blocks: an index counts these and places in them."""
+    body, last = definition.body, len(definition.shape) - 1
+    if not isinstance(body, Read) or any(isinstance(n, Read) for i in body.indices for n in postorder(i)):
+        return False
+    return any(len(i.free) > 1 and any(a.ident == last for a in i.free) for i in body.indices)
 
 
 def _divided(read: Read, fn: str) -> set[Axis]:

@@ -16,12 +16,13 @@ from neoflow.architectures import ACCESS_BYTES
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Read
-from neoflow.expr.tensor import Compute, Tensor
+from neoflow.expr.tensor import Compute, Parameter, Tensor
 from neoflow.expr.traits import flops, form_axes
 from neoflow.graph import (
     LONGEST,
     block_axis,
     contiguous_offset,
+    in_blocks,
     is_contraction,
     is_move,
     operations,
@@ -168,6 +169,8 @@ def _lies_packed(facts: Facts, state: Storing, t: Compute) -> str | None:
         slot = next(n for n, i in enumerate(reader.inputs) if i is t)
         if is_contraction(reader.definition) and block_axis(reader.definition, slot) is not None:
             return f"{reader.name} is a contraction that reads it in the order in which it lies"
+        if isinstance(t.inputs[0], Parameter) and reduces(reader) and in_blocks(t.definition):
+            return f"{reader.name} is a sum that reads it along its lanes, as it lies"
     return None
 
 

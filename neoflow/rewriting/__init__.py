@@ -2,6 +2,7 @@
 
 from neoflow.rewriting.asked import ASKED, mapped, optimizer_for, seconds_of
 from neoflow.rewriting.beside import in_turns
+from neoflow.rewriting.flowing import Known, nobody
 from neoflow.rewriting.segmenting import Segmented, segmented
 from neoflow.rewriting.sequence import (
     OPTIONAL,
@@ -22,11 +23,13 @@ __all__ = [
     "PREPARED",
     "SEGMENTS",
     "TOGETHER",
+    "Known",
     "Segmented",
     "divided",
     "in_turns",
     "left_out",
     "mapped",
+    "nobody",
     "optimizer_for",
     "rewritten",
     "seconds_of",

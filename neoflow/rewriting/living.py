@@ -145,7 +145,7 @@ def _offered(p: Tensor, readers: Iterable[tuple[Compute, int]], target: Target) 
     """The layouts in which contractions would read a parameter, each where it fits."""
     found: dict[Layout, None] = {}
     for t, slot in readers:
-        kernel = contracting(_kernel(t.definition), target)
+        kernel = contracting(kernel_of(t.definition), target)
         for asked in () if kernel is None else (kernel, in_panels(kernel, target)):
             layout = layout_of(_along_free(asked)) if asked.slot == slot else None
             if layout is not None and layout.fits(p.shape).ok:
@@ -156,7 +156,7 @@ def _offered(p: Tensor, readers: Iterable[tuple[Compute, int]], target: Target) 
 def _as_read(definition: Definition, slot: int, layout: Layout, target: Target) -> Layout:
     """A layout whose inner dimensions are in the order in which a kernel sums over them once it packs nothing."""
     read = tuple(layout if n == slot else None for n in range(len(definition.slots)))
-    kernel = contracting(_kernel(_definition(definition, None, read)), target)
+    kernel = contracting(kernel_of(laid_definition(definition, None, read)), target)
     order = () if kernel is None or kernel.slot == slot else dict(kernel.summed).get(slot, ())
     first = len(layout.outer) + 1
     inner = [layout.inner[d - first] for d in order if first <= d < first + len(layout.inner)]
@@ -172,7 +172,7 @@ def _along_free(asked: Contracting) -> Contracting:
 
 
 @remembered
-def _kernel(definition: Definition) -> Subgraph:
+def kernel_of(definition: Definition) -> Subgraph:
     """A compute of this definition as a kernel of its own."""
     inputs = tuple(Placeholder(s.shape, s.dtype, f"x{n}", None) for n, s in enumerate(definition.slots))
     t = Compute(definition, inputs, "y")
@@ -234,13 +234,13 @@ def _cost(
     at = {n: things[n].layouts[label] for n, label in zip(those, labels, strict=True)}
     lies = tuple(None if n is None else at[n] for n in read)
     mine = None if own is None else at[own]
-    cycles = _cycles(definition, mine, lies, target)
+    cycles = cycles_of(definition, mine, lies, target)
     if mine is None and not any(lies) and count >= FEW:  # `layouts` packs it once for them all
         for slot, n in enumerate(read):
             for layout in () if n is None else things[n].layouts[1:]:
                 beside = tuple(layout if k == slot else None for k in range(len(read)))
                 moved = 2 * _nbytes(definition.slots[slot]) / BYTES_A_CYCLE
-                cycles = min(cycles, _cycles(definition, None, beside, target) + moved / count)
+                cycles = min(cycles, cycles_of(definition, None, beside, target) + moved / count)
     return count * cycles
 
 
@@ -249,9 +249,9 @@ def _nbytes(slot: Slot) -> int:
 
 
 @remembered
-def _cycles(definition: Definition, own: Layout | None, read: tuple[Layout | None, ...], target: Target) -> float:
+def cycles_of(definition: Definition, own: Layout | None, read: tuple[Layout | None, ...], target: Target) -> float:
     """Estimated cycles of a contraction that reads and writes in these orders."""
-    kernel = contracting(_kernel(_definition(definition, own, read)), target)
+    kernel = contracting(kernel_of(laid_definition(definition, own, read)), target)
     if kernel is None:
         return math.inf
     jumps = 0.0
@@ -261,7 +261,7 @@ def _cycles(definition: Definition, own: Layout | None, read: tuple[Layout | Non
     return kernel.cycles + jumps
 
 
-def _definition(definition: Definition, own: Layout | None, read: tuple[Layout | None, ...]) -> Definition:
+def laid_definition(definition: Definition, own: Layout | None, read: tuple[Layout | None, ...]) -> Definition:
     """A definition that reads and writes in these orders."""
     inputs: list[Tensor] = [Placeholder(s.shape, s.dtype, f"x{n}", None) for n, s in enumerate(definition.slots)]
     t = Compute(definition, tuple(inputs), "y")

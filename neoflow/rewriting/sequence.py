@@ -48,6 +48,8 @@ from neoflow.partition.compose import Split
 from neoflow.rewriting import chunking
 from neoflow.rewriting.blocking import count_of
 from neoflow.rewriting.channels import CHANNELS
+from neoflow.rewriting.flowing import BLOCKED, SWAPPED, flow
+from neoflow.rewriting.flowing import Known as Measured
 from neoflow.rewriting.forms import computed_by, in_place
 from neoflow.rewriting.layouts import lay_out
 from neoflow.rewriting.living import live_packed
@@ -64,7 +66,7 @@ MAPPING, REWARD, TOGETHER = "mapping", "reward", "together"
 SEGMENTS, CHUNKS, BLOCKS, PERSISTENT = "segments", "chunks", "blocks", "persistent"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
 RECURRENT = (STRANDS, SEGMENTS, CHUNKS, BLOCKS, ROWS, PERSISTENT)
-LYING = (LIVING, LAYOUTS, CHANNELS, UNREAD)
+LYING = (SWAPPED, BLOCKED, LIVING, LAYOUTS, CHANNELS, UNREAD)
 OPTIONAL = (
     *(MAPPING, *OPTIONAL_REWRITES),
     *LYING,
@@ -72,10 +74,10 @@ OPTIONAL = (
     *(REWARD, PREPARED, TOGETHER),
     *RECURRENT,
 )
-"""What `NEOFLOW_WITHOUT` may name: recurrences found, passes, their rewrites, parameters that live packed, layouts,
-channels of images last and contractions of what is read alone (both where `optimize=` is given), rules of fusion and
-their reward, what is prepared, short kernels together, and strands, segments, chunks, blocks, rows in place and
-persistent kernels of recurrences."""
+"""What `NEOFLOW_WITHOUT` may name: recurrences found, passes, their rewrites, activations that lie with dimensions
+swapped or in blocks, parameters that live packed, layouts, channels of images last and contractions of what is read
+alone (both where `optimize=` is given), rules of fusion and their reward, what is prepared, short kernels together, and
+strands, segments, chunks, blocks, rows in place and persistent kernels of recurrences."""
 
 
 def stages(
@@ -87,12 +89,14 @@ def stages(
     may_last: Callable[[Subgraph], bool] | None = None,
     optimizer: Optimizer | None = None,
     may_live: Callable[[Subgraph], bool] | None = None,
+    known: Measured | None = None,
 ) -> tuple[Graph, Partition]:
     """The rewriting stages: from the graph as written to its division into kernels, for a CPU unless said otherwise.
 
     algorithms: chooses what contractions are computed by; None: directly. may_last: which kernels may read parameters
     that are packed once for all calls, see `layouts.lay_out`. optimizer: finds a faster equal graph. may_live: which
-    kernels may become others because parameters live packed, see `living`; None: none live so.
+    kernels may become others because parameters live packed, see `living`; None: none live so. known: seconds of
+    kernels that were measured, see `flowing`; None: activations lie as they are written.
     """
     choose: Choice = object_to if target is None or target.device == "cpu" else object_for_gpu
     without = left_out()
@@ -108,6 +112,10 @@ def stages(
         graph = trace.run("algorithms", choosing, lambda a: a.summary, str, size_of(graph), is_asked_for=True).graph
     divide = partial(partition, without=without & RULE_NAMES, choose=choose)
     cut: Partition | None = None
+    for kind in (SWAPPED, BLOCKED):
+        if target is not None and target.device == "cpu" and known is not None and kind not in without:
+            flowing = partial(flow, graph, kind, target, divide, known)
+            graph = trace.run(kind, flowing, lambda found: found.summary, str, size_of(graph)).graph
     if target is not None and target.device == "cpu" and LIVING not in without and may_live is not None:
         living = partial(live_packed, graph, target, divide, may_live)
         graph = trace.run(LIVING, living, lambda found: found.summary, str, size_of(graph)).graph
@@ -134,6 +142,7 @@ def divided(
     may_last: Callable[[Subgraph], bool] | None,
     optimizer: Optimizer | None = None,
     may_live: Callable[[Subgraph], bool] | None = None,
+    known: Measured | None = None,
     in_blocks: bool = False,
 ) -> tuple[Graph, Partition]:
     """The rewriting stages of a program, or of each of its parts where there are recurrences: what a body does not
@@ -146,7 +155,7 @@ def divided(
         return stages(part, parts[-1], target, precision, algorithms, may, optimizer)
 
     if not runs_of(graph.order):
-        return stages(graph, trace, target, precision, algorithms, may_last, optimizer, may_live)
+        return stages(graph, trace, target, precision, algorithms, may_last, optimizer, may_live, known)
     split: Split | None = None
     if target.device == "cpu" and STRANDS not in left_out():
         split = partial(strands_of, threads=target.threads, cache_bytes=target.l2_bytes // 2)  # beside its own

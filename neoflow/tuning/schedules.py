@@ -161,6 +161,11 @@ def unmeasured(target: Target, folder: Path) -> Callable[[Subgraph], bool]:
     return lambda kernel: kept.best(kernel, target) is None
 
 
+def has_records(folder: Path) -> bool:
+    """Whether anything was measured."""
+    return (folder / FILE).exists()
+
+
 def known_seconds(target: Target, folder: Path) -> choosing.Cost:
     """What kernels took by their best schedules, of those that were measured on such a target."""
     if not (folder / FILE).exists():
