@@ -36,6 +36,7 @@ from neoflow.recompute import Fitted, Program, bytes_of, fit
 from neoflow.rewriting import (
     PREPARED,
     SEGMENTS,
+    attended,
     divided,
     in_turns,
     left_out,
@@ -244,6 +245,7 @@ def _compiled(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
     )
     source = mapped(written, trace, settings, machine, precision)
+    source = attended(source, trace, machine, precision, memory)
     choosing = None
     if tuning.knows_algorithms(machine, limits, settings.cache_dir):
         choosing = partial(

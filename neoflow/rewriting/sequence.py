@@ -53,12 +53,13 @@ if TYPE_CHECKING:
     from neoflow.rewriting.optimizing import Optimizer
 
 LAYOUTS, LIVING, PREPARED, OPTIMIZE, FORMS = "layouts", "packed parameters", "prepared", "optimize", "forms"
-MAPPING, REWARD, SEGMENTS, BLOCKS = "mapping", "reward", "segments", "blocks"
+MAPPING, REWARD, SEGMENTS, BLOCKS, ATTENTION = "mapping", "reward", "segments", "blocks", "attention"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
 RECURRENT = (STRANDS, SEGMENTS, BLOCKS, ROWS)
-OPTIONAL = (MAPPING, *OPTIONAL_REWRITES, LIVING, LAYOUTS, *sorted(RULE_NAMES), REWARD, PREPARED, *RECURRENT)
-"""What `NEOFLOW_WITHOUT` may name: recurrences found, passes, their rewrites, parameters that live packed, layouts,
-rules of fusion and their reward, what is prepared, and strands, segments, blocks and rows in place of recurrences."""
+OPTIONAL = (MAPPING, ATTENTION, *OPTIONAL_REWRITES, LIVING, LAYOUTS, *sorted(RULE_NAMES), REWARD, PREPARED, *RECURRENT)
+"""What `NEOFLOW_WITHOUT` may name: recurrences found, attention in blocks, passes, their rewrites, parameters that
+live packed, layouts, rules of fusion and their reward, what is prepared, and strands, segments, blocks and rows in
+place of recurrences."""
 
 
 def stages(
