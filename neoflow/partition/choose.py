@@ -69,9 +69,10 @@ grows with it. The most that six models of `models/` have, so that their kernels
 
 MAX_OUTPUTS = 4
 """Tensors a kernel writes. More streams are not slow by themselves: in kernels of 8 to 32, chains of 16 and 32 results
-took 0.40 to 1.09 of the time, mostly 0.75 to 0.98. But where kernels share little, the reward says the same of both, to 0.01 %, and they are no
-faster: without the limit sru_rnntc, of 32 calls instead of 47, took 1.02 times as long and nasrnn 1.03 (one thread,
-processor time; two threads: sru_rnntc 1.06; busy Xeon). By the reward, saving a tenth, chains become kernels of 5."""
+took 0.40 to 1.09 of the time, mostly 0.75 to 0.98. But where kernels share little, the reward says the same of both, to
+0.01 %, and they are no faster: without the limit sru_rnntc, of 32 calls instead of 47, took 1.02 times as long and
+nasrnn 1.03 (one thread, processor time; an early form by the reward, two threads: sru_rnntc 1.06; busy Xeon). By the
+reward, saving a tenth, chains become kernels of 5."""
 
 MIN_ROW = 32
 """Elements of a row from which a row kernel pays: a few vectors, beside which their rest and the loop cost little."""
