@@ -40,6 +40,7 @@ from neoflow.rewriting import (
     SEGMENTS,
     TOGETHER,
     Known,
+    attended,
     divided,
     in_turns,
     left_out,
@@ -260,6 +261,7 @@ def _compiled(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
     )
     source = mapped(written, trace, settings, machine, precision)
+    source = attended(source, trace, machine, precision, memory)
     choosing = None
     if tuning.knows_algorithms(machine, limits, settings.cache_dir):
         choosing = partial(

@@ -125,10 +125,10 @@ def moved(nbytes: int) -> float:
 
 
 def added_within(shape: tuple[int, ...], rows: int) -> float:
-    """Seconds that it takes to begin and end a sum within each row of what is at hand, `rows` dimensions of them, and
-    of a kernel that adds these."""
+    """Seconds that it takes to begin and end a sum within each row of what is at hand, `rows` dimensions of them, to
+    go through that row by row, and of a kernel that adds these."""
     count = math.prod(shape[:rows])
-    return STATED.start + moved(2 * dt.itemsize("float32") * count) + 2 * NEST * count / STATED.gflops / 1e9
+    return STATED.start + moved(2 * dt.itemsize("float32") * count) + 2 * (NEST + LOOP) * count / STATED.gflops / 1e9
 
 
 def copied(nbytes: int) -> float:

@@ -52,9 +52,12 @@ class SumWithin(Rewrite):
             return Verdict(False, f"{other.name} reads what follows from {x.name} in any case")
         if (first := _reduced(editor, x)) is not None:
             return Verdict(False, f"{x.name} is made along with {first.name}, not sample by sample")
-        before, after = moved(x.nbytes), added_within(x.shape, kept)
+        together = _along(editor, t, x, kept)
+        before, after = moved(x.nbytes) / together, added_within(x.shape, kept)
         if not is_worth(before, after):
-            return Verdict(False, f"a sum for each of its samples takes {told(before, after)} for reading {x.name}")
+            others = f", together with {together - 1} other sums" if together > 1 else ""
+            what = f"a sum for each of its samples takes {told(before, after)} for reading {x.name}"
+            return Verdict(False, what + others)
         return Verdict(True, f"{x.name} is not read again: {told(before, after)}")
 
     def apply(self, editor: Editor, match: Match) -> Edit:
@@ -140,16 +143,29 @@ def _kept(editor: Editor, t: Compute, x: Tensor) -> int:
 def _reads_anyhow(editor: Editor, t: Compute, x: Compute, kept: int) -> Compute | None:
     """Another sum to the same shape, of what is computed from x in place, that cannot ride along as t does: a variance,
     which reads x when the mean is known. Then one pass of them all is the least."""
+    for reader, source in _sums(editor, x):
+        if reader.shape == t.shape and reader is not t:
+            needs = editor.depends(reader, t) or editor.depends(t, reader)
+            if needs or _kept(editor, reader, source) != kept:
+                return reader
+    return None
+
+
+def _along(editor: Editor, t: Compute, x: Compute, kept: int) -> int:
+    """How many sums to the same shape, t among them, read what is computed from x in place: without sums within they
+    are one kernel, and read it once."""
+    return len({r for r, source in _sums(editor, x) if r.shape == t.shape and _kept(editor, r, source) == kept} | {t})
+
+
+def _sums(editor: Editor, x: Compute) -> Iterator[tuple[Compute, Compute]]:
+    """The sums of what is computed from x in place, each with what it reads of that."""
     seen, stack = {x}, [x]
     while stack:
         source = stack.pop()
         for reader in editor.each_reader(source):
-            if _adds(reader) and reader.shape == t.shape and reader is not t:
-                needs = editor.depends(reader, t) or editor.depends(t, reader)
-                if needs or _kept(editor, reader, source) != kept:
-                    return reader
+            if _adds(reader):
+                yield reader, source
             is_in_place = reader.shape == x.shape and not isinstance(reader.definition.body, Binder)
             if is_in_place and reader not in seen and not _is_stored(editor, reader):
                 seen.add(reader)
                 stack.append(reader)
-    return None

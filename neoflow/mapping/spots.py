@@ -7,11 +7,11 @@ From the outputs back to the inputs; what is left of a part that stands in anoth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from neoflow.expr.replace import replaced
 from neoflow.expr.tensor import Compute, Constant, Tensor, topological
-from neoflow.mapping.cell import Pattern, Signs, signs_of
+from neoflow.mapping.cell import Filled, Pattern, Signs, signs_of
 from neoflow.mapping.outside import ANY, DEPTHS, Outside, may_be, outside
 from neoflow.mapping.unify import Looked, Unifier
 from neoflow.verdict import Verdict
@@ -20,12 +20,14 @@ MOST = 500
 """Tensors and patterns of a graph that are compared in full: the time to compile stays small."""
 FAR = 12
 """Tensors between the last and the first of a pattern, as users cut it."""
+Make = Callable[[Tensor, Filled], Tensor | None]
+"""A tensor that is a pattern, and what is in its holes -> what to compute in its place, None for itself."""
 
 
 def placed(
-    roots: Sequence[Tensor], patterns: Sequence[Pattern], looked: Looked
+    roots: Sequence[Tensor], patterns: Sequence[Pattern], looked: Looked, make: Make | None = None
 ) -> tuple[list[Tensor], tuple[Verdict, ...]]:
-    """The roots with the implementations of what is found; what that was."""
+    """The roots with the implementations of what is found; what that was. make: other implementations."""
     edit: dict[Tensor, Tensor] = {}
     verdicts: list[Verdict] = []
     plain = [p for p in patterns if not p.cell_input]
@@ -43,7 +45,7 @@ def placed(
             continue
         for p in candidates:
             left -= 1
-            other = _instead(t, p, looked, seen) if left >= 0 else None
+            other = _instead(t, p, looked, seen, make) if left >= 0 else None
             if other is not None and other is not t:
                 verdicts.append(Verdict(True, f"{t.name}{list(t.shape)}: {p.name}, implemented"))
                 edit[t] = other
@@ -54,16 +56,19 @@ def placed(
     return (replaced(roots, edit.get) if edit else list(roots)), tuple(verdicts)
 
 
-def _instead(t: Tensor, pattern: Pattern, looked: Looked, seen: Outside) -> Tensor | None:
+def _instead(t: Tensor, pattern: Pattern, looked: Looked, seen: Outside, make: Make | None) -> Tensor | None:
     """The implementation of what a tensor is, which may be itself; None where it is no such pattern."""
     known = pattern.told(t.shape)
     if known is None:
         return None
     for sizes in pattern.sizes(known, _extents(t)):
-        done = pattern.implemented
+        done = pattern.implemented if make is None else None
         if done is not None and done.bound(sizes, {}, [t], looked, seen) is not None:
             return t
         bound = pattern.bound(sizes, {}, [t], looked, seen)
+        if bound is not None and make is not None:
+            other = make(t, bound)
+            return t if other is None else other
         if bound is not None:
             (other,) = pattern.results(pattern.op_type, bound)
             return t if _is_same(t, other) else other

@@ -10,9 +10,12 @@ from dataclasses import dataclass
 
 from neoflow.expr.ir import Expr
 from neoflow.expr.tensor import Compute, Tensor
+from neoflow.graph.cost import Cost
 from neoflow.partition.calls import KernelCall, put_together
+from neoflow.partition.cost import cost_of
 from neoflow.partition.facts import reduces
 from neoflow.partition.storage import Storage
+from neoflow.partition.subgraph import Subgraph
 from neoflow.partition.turned import Turn, Turns, followed
 
 
@@ -66,6 +69,7 @@ class Kernels:
         """Sets of numbers, as bits: those that became this kernel; of each that must run before it, at least one."""
         self._merged: dict[Merge, Kernel] = {}
         self._calls: dict[Kernel, KernelCall] = {}
+        self._costs: dict[Subgraph, Cost] = {}
         self._rows: dict[tuple[FindRows, Kernel, Kernel], Rows] = {}
         self._strangers: set[tuple[FindRows, Kernel, Kernel]] = set()
         self._made: dict[Kernel, tuple[Tensor, ...]] = {}
@@ -150,6 +154,13 @@ class Kernels:
         if kernel not in self._calls:
             self._calls[kernel] = assemble(self.storage, kernel)
         return self._calls[kernel]
+
+    def cost(self, kernel: Kernel) -> Cost:
+        """See `cost_of`; found once for equal kernels, as the steps and layers of a model have."""
+        subgraph = self.call(kernel).subgraph
+        if subgraph not in self._costs:
+            self._costs[subgraph] = cost_of(subgraph)
+        return self._costs[subgraph]
 
     def calls(self) -> list[KernelCall]:
         return [self.call(kernel) for kernel in self.kernels.values()]

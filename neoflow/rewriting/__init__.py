@@ -1,6 +1,6 @@
 """The graph of a program made fast: its passes, what its contractions are computed by, layouts, and its kernels."""
 
-from neoflow.rewriting.asked import ASKED, mapped, optimizer_for, seconds_of
+from neoflow.rewriting.asked import ASKED, attended, mapped, optimizer_for, seconds_of
 from neoflow.rewriting.beside import in_turns
 from neoflow.rewriting.flowing import Known, nobody
 from neoflow.rewriting.segmenting import Segmented, segmented
@@ -25,6 +25,7 @@ __all__ = [
     "TOGETHER",
     "Known",
     "Segmented",
+    "attended",
     "divided",
     "in_turns",
     "left_out",

@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING
 
 from neoflow import config
 from neoflow.errors import ConfigError, shown
+from neoflow.expr.ir import Apply
+from neoflow.expr.recurrence import LARGE as LARGE_STEPS
+from neoflow.expr.tensor import Compute
 from neoflow.graph import Graph
 from neoflow.mapping.chains import may_recur
+from neoflow.nn.attention import LARGE
 from neoflow.partition import RULES, Subgraph, object_for_gpu, object_to, partition
-from neoflow.rewriting.sequence import LAYOUTS, MAPPING, left_out, size_of
+from neoflow.rewriting.sequence import ATTENTION, LAYOUTS, MAPPING, left_out, size_of
 from neoflow.rewriting.times import Lookup, Times
 from neoflow.target import Target
 from neoflow.trace import Trace
@@ -85,3 +89,22 @@ def mapped(graph: Graph, trace: Trace, settings: config.Config, target: Target, 
 
     choosing = partial(chosen, graph, target, precision, is_asked_for)
     return trace.run(MAPPING, choosing, lambda m: m.summary, str, size_of(graph), is_asked_for=is_asked_for).graph
+
+
+def attended(graph: Graph, trace: Trace, target: Target, precision: str, memory: int | None) -> Graph:
+    """The graph with attention in blocks of keys where its scores are so large that this may pay. memory: bytes that
+    there are, if anybody said so. Raises `ConfigError`."""
+    least = LARGE if memory is None else LARGE_STEPS  # what a step has of less is kept of all steps for a gradient
+    may_pay = target.device == "cpu" or memory is not None  # on a GPU loops were not measured yet
+    if not may_pay or ATTENTION in left_out() or not _has_weights(graph, least):
+        return graph
+    from neoflow.rewriting.attending import in_blocks
+
+    blocking = partial(in_blocks, graph, target, precision, least, memory)
+    return trace.run(ATTENTION, blocking, lambda a: a.summary, str, size_of(graph)).graph
+
+
+def _has_weights(graph: Graph, least: int) -> bool:
+    """Whether anything so large is an exponential, as the weights of attention are."""
+    large = (t for t in graph.nodes if isinstance(t, Compute) and t.nbytes >= least)
+    return any(isinstance(e, Apply) and e.fn == "exp" for t in large for e in t.definition.nodes)

@@ -62,22 +62,22 @@ if TYPE_CHECKING:
     from neoflow.rewriting.optimizing import Optimizer
 
 LAYOUTS, LIVING, PREPARED, OPTIMIZE, FORMS = "layouts", "packed parameters", "prepared", "optimize", "forms"
-MAPPING, REWARD, TOGETHER = "mapping", "reward", "together"
+MAPPING, ATTENTION, REWARD, TOGETHER = "mapping", "attention", "reward", "together"
 SEGMENTS, CHUNKS, BLOCKS, PERSISTENT = "segments", "chunks", "blocks", "persistent"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
 RECURRENT = (STRANDS, SEGMENTS, CHUNKS, BLOCKS, ROWS, PERSISTENT)
 LYING = (SWAPPED, BLOCKED, LIVING, LAYOUTS, CHANNELS, UNREAD)
 OPTIONAL = (
-    *(MAPPING, *OPTIONAL_REWRITES),
+    *(MAPPING, ATTENTION, *OPTIONAL_REWRITES),
     *LYING,
     *sorted(RULE_NAMES),
     *(REWARD, PREPARED, TOGETHER),
     *RECURRENT,
 )
-"""What `NEOFLOW_WITHOUT` may name: recurrences found, passes, their rewrites, activations that lie with dimensions
-swapped or in blocks, parameters that live packed, layouts, channels of images last and contractions of what is read
-alone (both where `optimize=` is given), rules of fusion and their reward, what is prepared, short kernels together, and
-strands, segments, chunks, blocks, rows in place and persistent kernels of recurrences."""
+"""What `NEOFLOW_WITHOUT` may name: recurrences found, attention in blocks, passes, their rewrites, activations that lie
+with dimensions swapped or in blocks, parameters that live packed, layouts, channels of images last and contractions
+of what is read alone (both where `optimize=` is given), rules of fusion and their reward, what is prepared, short
+kernels together, and strands, segments, chunks, blocks, rows in place and persistent kernels of recurrences."""
 
 
 def stages(

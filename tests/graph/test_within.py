@@ -9,7 +9,7 @@ from neoflow.graph.within import SumWithin
 from neoflow.partition import cost_of, partition
 
 ALONE = Pass("alone", (SumWithin(),))
-BATCH, CHANNELS, SPACE = 16, 30, 400
+BATCH, CHANNELS, SPACE = 16, 30, 1600
 
 
 def normalized(shape=(BATCH, CHANNELS, SPACE), dtype="float32"):

@@ -1,11 +1,13 @@
 """What only moves elements within rows is written with them; what moves others has a kernel of its own."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import neoflow as nf
 from neoflow.graph import make_graph, optimize
-from neoflow.partition import object_for_gpu, partition
+from neoflow.partition import LOSES, object_for_gpu, object_to, partition
 from tests.partition.test_fuse import run
 
 B, C, P = 2, 16, 6
@@ -75,7 +77,7 @@ def test_other_rows_short_ones_and_contractions_stay_apart():
     assert reasons(parts) == ["a row has 16 elements: loops across rows are faster", too_few]
     _, parts = divided(*program((1, 2, P, P)))
     assert reasons(parts)[0] == "threads would share 2 rows of 64 elements"
-    _, parts = divided(*program((1, 8, 256, 256)))
+    _, parts = divided(*program((1, 8, 256, 256)), choose=partial(object_to, besides=(LOSES,)))
     assert "what lies between the nodes exceeds 262144 bytes a row" in reasons(parts)[0]
     w, k = nf.placeholder((C, C), name="w"), nf.axis(C, "k")
     x = nf.placeholder((B, C, P, P), name="x")

@@ -103,3 +103,19 @@ def test_what_loses_is_refused():
     none, together = refused(33, besides=(LOSES,))
     assert not none and apart < together
     assert not refused(48)[0]
+
+
+def normed(rows, width):
+    """Of each row two tensors lie between a sum and what follows from it."""
+    x, k = nf.placeholder((rows, width), name="x"), nf.axis(width, "k")
+    e = nf.compute((rows, width), lambda i, j: nf.exp(x[i, j]), name="e")
+    total = nf.compute((rows,), lambda i: nf.sum(e[i, k], axis=[k]), name="total")
+    return [e, nf.compute((rows, width), lambda i, j: e[i, j] / total[i], name="y")]
+
+
+def test_large_rows_have_to_save_surely():
+    width = 1 << 16  # two such rows are half a megabyte
+    few = divided(normed(64, width), partial(object_to, besides=(LOSES,)), ())
+    assert any("exceeds 262144 bytes a row" in d.verdict.reason for d in few.decisions)
+    together = divided(normed(64, width), object_to, ())
+    assert len(together.calls) < len(few.calls) and objective(together, STATED) < objective(few, STATED)

@@ -168,6 +168,6 @@ def test_passes_can_be_left_out(monkeypatch):
     assert "epilogues" not in {d.rule for d in stages(graph, Trace(), TARGET)[1].decisions}
     monkeypatch.setenv("NEOFLOW_WITHOUT", "laying")
     with pytest.raises(
-        nf.ConfigError, match="NEOFLOW_WITHOUT: there is no transformation 'laying' to leave out; there are mapping, p"
+        nf.ConfigError, match="NEOFLOW_WITHOUT: there is no transformation 'laying' to leave out; there are mapping, a"
     ):
         run()

@@ -7,7 +7,7 @@ from neoflow.expr.products import matmul
 from neoflow.expr.shape.rearrange import swapaxes
 from neoflow.expr.tensor import Tensor
 from neoflow.mapping.catalogue import softmax
-from neoflow.mapping.cell import Pattern
+from neoflow.mapping.cell import Cell, Pattern
 from neoflow.nn import functional as F
 
 HIDDEN = -1e30
@@ -92,4 +92,29 @@ def _patterns(batch: str) -> tuple[Pattern, ...]:
     )
 
 
+def _covered(way: Cell, is_seen: bool) -> Cell:
+    """Where a mask is not true, or where it is, scores are any number."""
+
+    def seen(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, hidden: float) -> tuple[Tensor]:
+        return (matmul(way(dsl.select(mask, _scores(q, k, scale), hidden))[0], v),)
+
+    def unseen(q: Tensor, k: Tensor, v: Tensor, unseen: Tensor, scale: float, hidden: float) -> tuple[Tensor]:
+        return (matmul(way(dsl.select(unseen, hidden, _scores(q, k, scale)))[0], v),)
+
+    return seen if is_seen else unseen
+
+
+def _any_mask(batch: str) -> tuple[Pattern, ...]:
+    """The same of a mask for all scores, which may be the same for some of them: whoever takes its place tells."""
+    plain, _, add = _patterns(batch)
+    scale, numbers = {"scale": 0.5}, {"scale": 0.5, "hidden": HIDDEN}
+    found = [plain, Pattern(add.name, {**add.holes, "mask": f"{batch}ST"}, added, {}, masked, scale, add.forms)]
+    for name in ("mask", "unseen"):
+        *forms, cell = (_covered(w, name == "mask") for w in (softmax.constant, softmax.shifted, softmax.naive))
+        holes = {**plain.holes, name: f"{batch}ST?"}
+        found.append(Pattern(f"attention with {name} scores", holes, cell, {}, cell, numbers, tuple(forms)))
+    return tuple(found)
+
+
 PATTERNS = tuple(p for batch in ("", "B", "BH") for p in _patterns(batch))
+ANY_MASK = tuple(p for batch in ("", "B", "BH") for p in _any_mask(batch))
