@@ -199,7 +199,7 @@ class _Judge:
         left = np.flatnonzero(said == LEFT).tolist()
         for begin in range(0, len(left), AT_ONCE):
             wave = [some[n] for n in left[begin : begin + AT_ONCE]]
-            new = [c for c in wave if not self.pruner.follows(c)]
+            new = [c for c in wave if not self.pruner.follows(c, 0)]
             if processes > 1:
                 shared(partial(self._ask, new), range(len(new)), processes, until)
                 self._answers.read()
