@@ -6,6 +6,8 @@ as a kernel, but for those that lie in memory as what they read does.
 
 Measured with linear attention, 2 heads of 64, on a core of an Intel Xeon beside others: a step takes 0.9 us where
 states stay in the cache, 3.6 us and more where each is kept; 0.03 to 0.06 us where a state has 16 to 256 numbers.
+Time in chunks over time step by step, forward and with gradients, of 2048 steps (`python -m benchmarks.chunks`, one
+thread): 0.17 and 0.17 without a decay, 0.11 and 0.24 with one of each head, 0.64 and 0.62 with one of each channel.
 """
 
 from __future__ import annotations
