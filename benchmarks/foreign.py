@@ -30,9 +30,8 @@ from neoflow import codegen
 from neoflow.codegen.cpu.peak import CHAINS
 from neoflow.contest.contenders import Contender
 from neoflow.contest.process import Worker, wait_until_quiet
-from neoflow.devices import device
+from neoflow.devices import device, resolve_target
 from neoflow.models import build_model, find_peer
-from neoflow.pipeline import resolve_target
 from neoflow.report.machine import examine
 from neoflow.runtime.device import Launch
 from neoflow.train.step import RATE, reset, train_step

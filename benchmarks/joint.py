@@ -22,10 +22,10 @@ import neoflow as nf
 from benchmarks.results import write
 from neoflow import tuning
 from neoflow.config import load as settings
-from neoflow.devices import device
+from neoflow.devices import device, resolve_target
 from neoflow.graph import canonicalize, make_graph
 from neoflow.nn import functional as F
-from neoflow.pipeline import bind, compile_program, measured_within, optimizer_of, resolve_target
+from neoflow.pipeline import bind, compile_program, measured_within, optimizer_of
 from neoflow.report.machine import processor
 from neoflow.rewriting import in_turns
 from neoflow.rewriting.optimizing import Optimizer, own_rules

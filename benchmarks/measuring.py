@@ -20,13 +20,13 @@ import numpy as np
 
 import neoflow as nf
 from benchmarks.results import write
+from neoflow.devices import resolve_target
 from neoflow.expr.tensor import Placeholder, Tensor, topological
 from neoflow.graph import make_graph
 from neoflow.loops import Schedule, default_schedule, problem_of
 from neoflow.loops.space import space
 from neoflow.measure import Measurer
 from neoflow.partition import Subgraph
-from neoflow.pipeline import resolve_target
 from neoflow.report.machine import examine
 from neoflow.rewriting import stages
 from neoflow.target import Target

@@ -5,17 +5,17 @@ from __future__ import annotations
 from functools import lru_cache
 
 from neoflow import codegen, config
-from neoflow.architectures import runs_on
+from neoflow.architectures import GPU_KINDS, NEWEST, gpu_target, runs_on
 from neoflow.code import Code
 from neoflow.codegen.keys import request_key
-from neoflow.errors import RuntimeFault
+from neoflow.errors import ConfigError, RuntimeFault
 from neoflow.runtime.cache import KernelCache
 from neoflow.runtime.device import Device
 from neoflow.runtime.device.cpu import CPU, Cpu
 from neoflow.runtime.device.cuda import Cuda, this_gpu
 from neoflow.runtime.device.library import Library
 from neoflow.runtime.store import STORE, ParameterStore
-from neoflow.target import Target
+from neoflow.target import Target, cpu_target
 
 
 @lru_cache(maxsize=4)
@@ -64,3 +64,24 @@ def parameter_store() -> ParameterStore:
     """Where parameters live, at first on the CPU."""
     cpu()
     return STORE
+
+
+def resolve_target(target: str) -> Target:
+    """The target of a name: "cpu", this machine; "cuda" or "nvptx", its GPU or, where there is none, the newest
+    architecture; "cuda:sm_80", that architecture. Raises `ConfigError` for any other."""
+    kind, colon, name = target.partition(":")
+    if target == "cpu":
+        return cpu_target(config.load().threads)
+    if kind in GPU_KINDS and bool(name) == bool(colon):
+        return gpu_target(kind, name or _architecture_here())
+    raise ConfigError(
+        f"there is no target {target!r}; there are cpu, {', '.join(GPU_KINDS)} and cuda:sm_80 and the like"
+    )
+
+
+def _architecture_here() -> str:
+    """Of this machine's GPU; the newest one where there is none."""
+    try:
+        return gpu().driver.gpu.architecture
+    except RuntimeFault:
+        return NEWEST

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from neoflow import codegen, config, devices, tuning
-from neoflow.architectures import GPU_KINDS, NEWEST, gpu_target, has_tf32
+from neoflow.architectures import has_tf32
 from neoflow.building import find_kernels, load, usual_schedule
 from neoflow.caller import caller
 from neoflow.devices import device, parameter_store
@@ -55,7 +55,7 @@ from neoflow.runtime.function import Elsewhere, Function
 from neoflow.runtime.plan import Plan
 from neoflow.runtime.records import Module
 from neoflow.runtime.store import ParameterStore
-from neoflow.target import Target, cpu_target
+from neoflow.target import Target
 from neoflow.trace import Trace, shown
 from neoflow.tune import Limits
 from neoflow.tune.roofs import stated
@@ -115,27 +115,6 @@ class Compiled:
         )
 
 
-def resolve_target(target: str) -> Target:
-    """The target of a name: "cpu", this machine; "cuda" or "nvptx", its GPU or, where there is none, the newest
-    architecture; "cuda:sm_80", that architecture. Raises `ConfigError` for any other."""
-    kind, colon, name = target.partition(":")
-    if target == "cpu":
-        return cpu_target(config.load().threads)
-    if kind in GPU_KINDS and bool(name) == bool(colon):
-        return gpu_target(kind, name or _architecture_here())
-    raise ConfigError(
-        f"there is no target {target!r}; there are cpu, {', '.join(GPU_KINDS)} and cuda:sm_80 and the like"
-    )
-
-
-def _architecture_here() -> str:
-    """Of this machine's GPU; the newest one where there is none."""
-    try:
-        return devices.gpu().driver.gpu.architecture
-    except RuntimeFault:
-        return NEWEST
-
-
 PRECISIONS = ("fp32", *MIXED)
 """fp32: as the program is written."""
 
@@ -144,7 +123,7 @@ def check_precision(precision: str, target: str | None) -> str:
     """The precision, if this target has it, or any (None). Raises `ConfigError`."""
     if precision not in PRECISIONS:
         raise ConfigError(f"precision {precision!r} is none of {', '.join(PRECISIONS)}")
-    if precision == TF32 and target is not None and not has_tf32(resolve_target(target)):
+    if precision == TF32 and target is not None and not has_tf32(devices.resolve_target(target)):
         others = ", ".join(p for p in PRECISIONS if p != TF32)
         raise ConfigError(
             f"precision 'tf32' is one of NVIDIA's tensor cores, sm_80 and newer, which target {target!r} "
@@ -171,7 +150,7 @@ def compile_program(
     `measure.fleet`. memory, optimize: see `compile`; rules: proved ones besides those that come along; seed: of the
     order in which they are tried. optimizer: what has found a graph already, which is taken."""
     pool: Callable[[Target], Pool] = Here if fleet is None else partial(Fleet, address=fleet)
-    machine, limits = resolve_target(target), tuning.limits_of(tune)
+    machine, limits = devices.resolve_target(target), tuning.limits_of(tune)
     limit = None if memory is None else bytes_of(memory)
     check_precision(precision, target)
     begun = time.monotonic()

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 import neoflow as nf
+from neoflow.devices import resolve_target
 from neoflow.measure.roofs import measure_roofs
 from neoflow.models import build_model
-from neoflow.pipeline import compile_program, resolve_target
+from neoflow.pipeline import compile_program
 from neoflow.report.kernels import kernel_work
 from neoflow.train.step import reset, sgd_updates
 

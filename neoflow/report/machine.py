@@ -15,10 +15,10 @@ import psutil
 import neoflow as nf
 from neoflow import codegen, config
 from neoflow.architectures import NEWEST, gpu_target
+from neoflow.devices import resolve_target
 from neoflow.errors import NeoflowError
 from neoflow.machine import available_cores
 from neoflow.measure.roofs import bandwidth_gb_s, fma_gflops
-from neoflow.pipeline import resolve_target
 from neoflow.report.gpu import GpuReport, examine_gpu
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from neoflow.devices import resolve_target
 from neoflow.graph import make_graph
 from neoflow.models import build_model
-from neoflow.pipeline import compile_program, optimizer_of, resolve_target
+from neoflow.pipeline import compile_program, optimizer_of
 from neoflow.rewriting import divided
 from neoflow.superopt import Optimized, rules_in
 from neoflow.trace import Trace

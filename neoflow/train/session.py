@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 import neoflow as nf
-from neoflow import data, devices, pipeline
+from neoflow import data, devices
 from neoflow.errors import ConfigError
 from neoflow.models import build_model
 from neoflow.nn import optim
@@ -78,7 +78,7 @@ def run_session(
     device is not here.
     """
     begun = psutil.Process().create_time()
-    devices.device(pipeline.resolve_target(target))
+    devices.device(devices.resolve_target(target))
     if resume and checkpoint is None:
         raise ConfigError("--resume needs --checkpoint FOLDER, where the checkpoints are")
     if epochs < 1 or not lr > 0:

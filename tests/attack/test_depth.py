@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow import pipeline, rewriting
+from neoflow import devices, rewriting
 from neoflow.codegen.rounding import error_bounds
 from neoflow.expr.guards import guarded_reads
 from neoflow.graph import Graph, make_graph
@@ -278,7 +278,7 @@ def test_work_is_linear(make):
         y, x = make(n)
         _, divided = rewriting.stages(make_graph([y], [x]), Trace())
         for s in divided.subgraphs:
-            default_schedule(s, pipeline.resolve_target("cpu"))
+            default_schedule(s, devices.resolve_target("cpu"))
 
     few, many = calls(lambda: stages(250)), calls(lambda: stages(1_000))
     assert 1_000 < many < 5 * few

@@ -9,8 +9,8 @@ import neoflow as nf
 from neoflow import pipeline
 from neoflow.graph import make_graph, optimize
 from neoflow.partition import partition
-from neoflow.partition.choose import MAX_COPIES, MAX_INSTRUCTIONS, MAX_NODES
 from neoflow.partition.copies import instructions
+from neoflow.partition.inlined import MAX_COPIES, MAX_INSTRUCTIONS, MAX_NODES
 from tests.attack.recurrences import PROGRAMS
 
 pytestmark = pytest.mark.tvm

@@ -12,8 +12,9 @@ import numpy as np
 
 import neoflow as nf
 from neoflow import codegen
+from neoflow.devices import resolve_target
 from neoflow.nn import functional as F
-from neoflow.pipeline import compile_program, resolve_target
+from neoflow.pipeline import compile_program
 from tests.codegen.kernels import loaded
 from tests.strategies import random_program
 

@@ -12,11 +12,11 @@ import psutil
 import ray
 from ray.cluster_utils import Cluster
 
+from neoflow.devices import resolve_target
 from neoflow.loops import default_schedule, problem_of
 from neoflow.loops.space import space
 from neoflow.measure import Measurer
 from neoflow.measure.fleet import Fleet
-from neoflow.pipeline import resolve_target
 from tests.measure.test_measurer import product
 
 MARK = os.environ["FLEET_RUN"]

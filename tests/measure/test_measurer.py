@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import neoflow as nf
+from neoflow.devices import resolve_target
 from neoflow.graph import make_graph
 from neoflow.loops import default_schedule, problem_of
 from neoflow.loops.space import space
 from neoflow.measure import Measurer
 from neoflow.measure.here import Here
-from neoflow.pipeline import resolve_target
 from neoflow.rewriting import stages
 from neoflow.trace import Trace
 from neoflow.tune.trial import OUTCOMES

@@ -7,7 +7,7 @@ import pytest
 import neoflow as nf
 from neoflow.expr.tensor import Placeholder, topological
 from neoflow.graph import make_graph
-from neoflow.partition import choose, partition
+from neoflow.partition import choose, inlined, partition
 from neoflow.partition.choose import OBJECTIONS, object_for_gpu, object_to
 from neoflow.partition.rules import EPILOGUES, INLINING, ROW_KERNELS, SIBLINGS
 
@@ -173,8 +173,8 @@ def test_what_many_kernels_would_compute_is_stored():
         a = compute("a", lambda i, j: X[i, j] + 1.0)
         return [compute(f"z{n}", lambda i, n=n: a[i, n], (8,)) for n in range(count)]
 
-    assert "a[8, 64]" not in reasons(readers(choose.MAX_COPIES))
-    sentence = reasons(readers(choose.MAX_COPIES + 1))["a[8, 64]"]
+    assert "a[8, 64]" not in reasons(readers(inlined.MAX_COPIES))
+    sentence = reasons(readers(inlined.MAX_COPIES + 1))["a[8, 64]"]
     assert sentence == "9 kernels would compute it at 9 points altogether"
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow import codegen, pipeline
+from neoflow import codegen, devices, pipeline
 from neoflow.architectures import ARCHITECTURES, GPU_KINDS, gpu_target, runs_on
 from neoflow.codegen.gpu import compile, compilers
 from neoflow.runtime.device.cuda import DeviceArray
@@ -169,7 +169,7 @@ def test_without_libdevice_ptx_is_not_built(monkeypatch):
 
     monkeypatch.setattr(compile, "libdevice", absent)
     assert codegen.missing(gpu_target("nvptx", "sm_80")) == "PTX needs libdevice"
-    assert codegen.missing(pipeline.resolve_target("cpu")) is None
+    assert codegen.missing(devices.resolve_target("cpu")) is None
 
 
 def test_copies_go_both_ways(gpu):
@@ -190,7 +190,7 @@ def test_code_for_another_architecture_is_refused(gpu):
         nf.RuntimeFault, match=r"the code is for cuda\(sm_90\), the GPU .* sm_80: compile for target='cuda'"
     ):
         f(np.zeros(3, np.float32))
-    assert pipeline.resolve_target("cuda").mcpu == gpu.driver.gpu.architecture
+    assert devices.resolve_target("cuda").mcpu == gpu.driver.gpu.architecture
     taken = {("cuda", "sm_80"), ("cuda", "sm_86"), ("nvptx", "sm_75"), ("nvptx", "sm_80"), ("nvptx", "sm_86")}
     every = [(kind, name) for kind in GPU_KINDS for name in ARCHITECTURES]
     assert {(kind, name) for kind, name in every if runs_on(gpu_target(kind, name), "sm_86")} == taken

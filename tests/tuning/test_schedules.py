@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 import neoflow as nf
 from neoflow import config, tuning
 from neoflow.cli import app
+from neoflow.devices import resolve_target
 from neoflow.graph import make_graph, optimize
 from neoflow.loops import default_schedule
-from neoflow.pipeline import compile_program, resolve_target
+from neoflow.pipeline import compile_program
 from neoflow.trace import listening
 from neoflow.tune import Trial
 from neoflow.tuning.choosing import candidates
