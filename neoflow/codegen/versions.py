@@ -65,7 +65,8 @@ OWN: dict[str, tuple[str, ...]] = {
     ),
     "gpu_reduction": (*_GPU_REDUCTION, *_GPU_TEAM),
     "gpu_map": (
-        *("loops/map.py", "loops/residues.py", "loops/gpu/map.py", "loops/gpu/turn.py", "loops/gpu/blocks.py"),
+        *("loops/map.py", "loops/residues.py", "loops/cuts.py"),
+        *("loops/gpu/map.py", "loops/gpu/turn.py", "loops/gpu/blocks.py"),
         *("codegen/gpu/map.py", "codegen/gpu/turn.py", *_GPU_TEAM),
     ),
     "gpu_scatter": (

@@ -12,6 +12,7 @@ import itertools
 from dataclasses import replace
 
 from neoflow.expr import affine
+from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Apply, Axis, Expr, Select, postorder
 from neoflow.loops import costs
 from neoflow.loops.nest import Nest, fresh
@@ -76,7 +77,7 @@ def _ends(nest: Nest) -> dict[Axis, list[int]]:
     found: dict[Axis, set[int]] = {a: set() for a in nest.axes}
     conditions = {n.cond for _, _, value in nest.outputs for n in postorder(value) if isinstance(n, Select)}
     for node in {n for c in conditions for n in postorder(c)}:
-        if isinstance(node, Apply) and node.fn in ("lt", "le", "gt", "ge") and len(node.free) == 1:
+        if isinstance(node, Apply) and node.fn in ("lt", "le", "gt", "ge") and _is_of_one_axis(node):
             (axis,) = node.free
             end = _change(node, axis) if axis in found else None
             if end is not None:
@@ -87,6 +88,10 @@ def _ends(nest: Nest) -> dict[Axis, list[int]]:
         close = {b for a, b in itertools.pairwise(ends[last]) if b - a < LEAST_LAST}
         ends[last] = [n for n in ends[last] if n not in close]
     return ends
+
+
+def _is_of_one_axis(comparison: Apply) -> bool:
+    return len(comparison.free) == 1 and all(a.dtype == dt.INDEX for a in comparison.args)
 
 
 def _change(condition: Apply, axis: Axis) -> int | None:

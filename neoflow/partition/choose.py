@@ -233,17 +233,13 @@ def _row_is_large(facts: Facts, state: Kernels, merge: Merge, most: int = MAX_RO
     return f"what lies between the nodes exceeds {most} bytes a row" if between > most else None
 
 
-def _large_row_saves_little(facts: Facts, state: Kernels, merge: Merge) -> str | None:
-    """The same where its reward is known: whether what lies between the nodes of a row leaves the cache for little."""
-    if (large := _row_is_large(facts, state, merge)) is None:
-        return None
-    two, one = _compared(state, merge)
-    return None if is_worth(two, one) else f"{large}, and one kernel would take {told(two, one)}"
-
-
 def _loses(facts: Facts, state: Kernels, merge: Merge) -> str | None:
-    """Whether one kernel surely takes more work, or more memory, than it saves of the two: R of section 5.1."""
+    """Whether one kernel surely takes more work, or more memory, than it saves of the two: R of section 5.1. Where what
+    lies between the nodes of a row leaves the cache, whether it does not surely take less."""
     two, one = _compared(state, merge)
+    large = _row_is_large(facts, state, merge)
+    if large is not None and not is_worth(two, one):
+        return f"{large}, and one kernel would take {told(two, one)}"
     return None if two >= one or not is_worth(one, two) else f"one kernel would take {told(two, one)}"
 
 
@@ -270,14 +266,12 @@ OBJECTIONS = (
     Objection(ROW_KERNELS.name, "rows are long", _rows_are_long),
     Objection(ROW_KERNELS.name, "rows are few", _rows_are_few),
     Objection(ROW_KERNELS.name, "sums are many", _sums_are_many),
-    Objection(ROW_KERNELS.name, LOSES, _large_row_saves_little),
     Objection(ROW_KERNELS.name, LOSES, _loses),
     Objection(MOVES.name, "a contraction has its own loops", _has_its_own_loops),
     Objection(MOVES.name, "a row is short", _row_is_short),
     Objection(MOVES.name, LARGE_ROW, _row_is_large),
     Objection(MOVES.name, "rows are long", _rows_are_long),
     Objection(MOVES.name, "rows are few", _moved_rows_are_few),
-    Objection(MOVES.name, LOSES, _large_row_saves_little),
     Objection(MOVES.name, LOSES, _loses),
     Objection(ALONGSIDE.name, "a contraction has its own loops", _has_its_own_loops),
     Objection(ALONGSIDE.name, "a row is a column", _row_is_a_column),
@@ -287,6 +281,5 @@ OBJECTIONS = (
     Objection(ALONGSIDE.name, "rows are long", _rows_are_long),
     Objection(ALONGSIDE.name, "rows are few", _rows_are_few),
     Objection(ALONGSIDE.name, "sums are many", _sums_are_many),
-    Objection(ALONGSIDE.name, LOSES, _large_row_saves_little),
     Objection(ALONGSIDE.name, LOSES, _loses),
 )

@@ -50,10 +50,18 @@ class Streams:
                 action, self._given[stream][at] = self._given[stream][at], _nothing
                 self._done[stream] = at + 1
                 action()
+        except BaseException:
+            self._forget()
+            raise
         finally:
             self._busy.remove(stream)
         while self._later and not self._busy:
             self._later.pop(0)()
+
+    def _forget(self) -> None:
+        """What comes after a fault is never done: a GPU's context ends with it."""
+        for given, done in zip(self._given, self._done, strict=True):
+            given[done:] = [_nothing] * (len(given) - done)
 
     def finish(self) -> None:
         """Do all of the main stream; of the others what that waits for."""

@@ -30,6 +30,6 @@ def test_a_flag_leaves_them_out(monkeypatch):
     assert graph.digest == optimize(make_graph([y], [x]), {"hoist"}).digest
     monkeypatch.setenv("NEOFLOW_WITHOUT", "poetry")
     with pytest.raises(
-        nf.ConfigError, match="no transformation 'poetry' to leave out; there are mapping, pad guards, "
+        nf.ConfigError, match="no transformation 'poetry' to leave out; there are mapping, attention, pad guards, "
     ):
         rewriting.stages(make_graph([y], [x]), Trace())

@@ -1,6 +1,6 @@
 """What speaks against a legal fusion: every objection with its sentence, beside what it does not concern."""
 
-from functools import reduce
+from functools import partial, reduce
 
 import pytest
 
@@ -8,7 +8,7 @@ import neoflow as nf
 from neoflow.expr.tensor import Placeholder, topological
 from neoflow.graph import make_graph
 from neoflow.partition import choose, inlined, partition
-from neoflow.partition.choose import OBJECTIONS, object_for_gpu, object_to
+from neoflow.partition.choose import LOSES, OBJECTIONS, object_for_gpu, object_to
 from neoflow.partition.rules import EPILOGUES, INLINING, ROW_KERNELS, SIBLINGS
 
 X, Y = nf.placeholder((8, 64), name="x"), nf.placeholder((8, 64), name="y")
@@ -257,9 +257,12 @@ def test_rows_lie_along_memory():
     ],
 )
 def test_rows_are_neither_short_nor_large(width, sentence):
+    """Where there is no reward: with it, a large row that saves enough is one kernel."""
     x = nf.placeholder((8, width), name="x")
-    found = reasons([softmax(x, (8, width))], ROW_KERNELS)
-    assert found.get(f"e[8, {width}] with the kernel of top") == sentence
+    for without in ((), (LOSES,)):
+        found = reasons([softmax(x, (8, width))], ROW_KERNELS, object_to=partial(object_to, besides=without))
+        is_large = sentence is not None and "exceeds" in sentence
+        assert found.get(f"e[8, {width}] with the kernel of top") == (None if is_large and not without else sentence)
 
 
 def test_a_row_of_a_gpu_fits_its_shared_memory():
