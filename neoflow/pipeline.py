@@ -304,7 +304,7 @@ def _compiled(
         program = trace.run(
             "memory", lambda: fit(program, memory, stated(machine)), str, Fitted.to_text, f"{len(calls)} kernel calls"
         ).program
-    elif TOGETHER not in settings.without:
+    elif TOGETHER in settings.asked:
         text = f"{len(calls)} kernel calls"
         group = partial(program.grouped, stated(machine), machine.device != "cpu" or machine.threads > 1)
         found = trace.run(TOGETHER, group, lambda g: g.summary, Grouped.to_text, text)

@@ -282,7 +282,6 @@ def test_explain_prints_every_stage(tmp_path, monkeypatch):
         "prepared",
         "schedules",
         "code",
-        "together",
         "plan",
     ]
     assert stages == expected

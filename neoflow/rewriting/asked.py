@@ -20,7 +20,7 @@ from neoflow.graph import Graph
 from neoflow.mapping.chains import may_recur
 from neoflow.nn.attention import LARGE
 from neoflow.partition import RULES, Subgraph, object_for_gpu, object_to, partition
-from neoflow.rewriting.sequence import ATTENTION, LAYOUTS, MAPPING, left_out, size_of
+from neoflow.rewriting.sequence import ATTENTION, LAYOUTS, MAPPING, TOGETHER, left_out, size_of
 from neoflow.rewriting.times import Lookup, Times
 from neoflow.target import Target
 from neoflow.trace import Trace
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from neoflow.rewriting.optimizing import Optimizer
     from neoflow.superopt import Rule
 
-ASKED = (MAPPING,)
+ASKED = (MAPPING, TOGETHER)
 """What `NEOFLOW_WITH` may name."""
 
 
@@ -79,7 +79,7 @@ def mapped(graph: Graph, trace: Trace, settings: config.Config, target: Target, 
     asked for, other patterns too. Raises `ConfigError`."""
     if unknown := sorted(settings.asked.difference(ASKED)):
         raise ConfigError(
-            f"NEOFLOW_WITH: there is no transformation {unknown[0]!r} to ask for; there is {', '.join(ASKED)}"
+            f"NEOFLOW_WITH: there is no transformation {unknown[0]!r} to ask for; there are {', '.join(ASKED)}"
         )
     is_asked_for = MAPPING in settings.asked
     may_pay = target.device == "cpu" and may_recur(graph.order)  # on a GPU loops were not measured yet

@@ -71,13 +71,13 @@ OPTIONAL = (
     *(MAPPING, ATTENTION, *OPTIONAL_REWRITES),
     *LYING,
     *sorted(RULE_NAMES),
-    *(REWARD, PREPARED, TOGETHER),
+    *(REWARD, PREPARED),
     *RECURRENT,
 )
 """What `NEOFLOW_WITHOUT` may name: recurrences found, attention in blocks, passes, their rewrites, activations that lie
 with dimensions swapped or in blocks, parameters that live packed, layouts, channels of images last and contractions
-of what is read alone (both where `optimize=` is given), rules of fusion and their reward, what is prepared, short
-kernels together, and strands, segments, chunks, blocks, rows in place and persistent kernels of recurrences."""
+of what is read alone (both where `optimize=` is given), rules of fusion and their reward, what is prepared, and
+strands, segments, chunks, blocks, rows in place and persistent kernels of recurrences."""
 
 
 def stages(

@@ -181,7 +181,7 @@ def test_explain_prints_each_stage(run):
         "prepared",
         "schedules",
     ]
-    stages += ["code", "together", "plan"]
+    stages += ["code", "plan"]
     status, out, _ = run("explain", "tiny", "--json")
     content = json.loads(out)
     assert status == 0 and [s["name"] for s in content["stages"]] == stages

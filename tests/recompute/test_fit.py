@@ -104,8 +104,7 @@ def test_losses_are_the_same_to_the_bit(layers, rate):
 
 
 @pytest.mark.tvm
-def test_the_price_is_said(monkeypatch):
-    monkeypatch.setenv("NEOFLOW_WITHOUT", "together")  # which takes some memory more, and is not done under a limit
+def test_the_price_is_said():
     loss, x, _, updates = chain(10)
     whole = nf.compile([loss], x, updates)
     step = nf.compile([loss], x, updates, memory=whole.plan.nbytes - 1)

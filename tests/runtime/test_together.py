@@ -68,9 +68,9 @@ def updates(sizes=SIZES):
     return given, parameters, [total], step
 
 
-def results(without="", target="cpu", steps=3):
+def results(asked="together", target="cpu", steps=3):
     """Of some steps: what they gave, the parameters, and the function."""
-    os.environ["NEOFLOW_WITHOUT"] = without
+    os.environ["NEOFLOW_WITH"] = asked
     given, parameters, outputs, step = updates()
     f = nf.compile(outputs, given, step, target=target)
     rng = np.random.default_rng(5)
@@ -82,7 +82,7 @@ def results(without="", target="cpu", steps=3):
 
 @pytest.fixture(autouse=True)
 def _without(monkeypatch):
-    monkeypatch.setenv("NEOFLOW_WITHOUT", "")
+    monkeypatch.setenv("NEOFLOW_WITH", "together")
 
 
 def same(one, other):
@@ -91,7 +91,7 @@ def same(one, other):
 
 @pytest.mark.tvm
 def test_a_step_gives_the_same_bits_with_and_without():
-    with_groups, without = results(), results("together")
+    with_groups, without = results(), results("")
     assert same(with_groups, without)
     assert with_groups[2].plan.together and "run together" in with_groups[2].explain("together") + str(
         with_groups[2].plan
@@ -112,8 +112,8 @@ def same_bits(seed, monkeypatch):
     program = random_program(seed, jumps=False)
     roots, inputs = program.with_gradients(), list(program.feeds)
     told = []
-    for without in ("", "together"):
-        monkeypatch.setenv("NEOFLOW_WITHOUT", without)
+    for asked in ("together", ""):
+        monkeypatch.setenv("NEOFLOW_WITH", asked)
         f = nf.compile(roots, inputs)
         told.append([a.copy() for a in f(*(program.feeds[t] for t in inputs))])
     assert all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in zip(*told, strict=True)), seed
@@ -178,7 +178,7 @@ def test_a_package_has_its_groups(tmp_path):
 def test_on_a_gpu_the_calls_of_a_group_are_branches(monkeypatch):
     """Those of the emulator go in the wrong order."""
     gpu = emulated(monkeypatch)
-    found, without = results(target="cuda"), results("together", target="cuda")
+    found, without = results(target="cuda"), results("", target="cuda")
     count = sum(min(n, BRANCHES) for _, n in found[2].plan.together)
     assert same(found, without) and gpu.driver.branched == count > 1
     found[2].profile(*(np.ones(n, np.float32) for n in SIZES), runs=1)
