@@ -34,8 +34,12 @@ TITLES = {"train": "Training steps", "infer": "Inference at batch 1"}
 Perform = Callable[[Task, Hall, Setting], Cell]
 
 
-def publish(cells: tables.Cells, command: str) -> None:
-    """Replace the section of RESULTS.md, and the plots."""
+def publish(cells: tables.Cells, command: str, tune: float = 0.0) -> None:
+    """Replace the section of RESULTS.md, and the plots: that of default schedules, or of those that were searched for,
+    which has the rows that were measured alone."""
+    name, title = "models", "Every model beside four peers"
+    if tune:
+        name, title = "models-tuned", f"{title}, after {tune:g} seconds of tuning each"
     there = [c for c in cells.values() if c is not None]
     versions = dict.fromkeys(f"{k.split('-')[0]} {v}" for c in there for k, v in c.versions.items() if k != "inductor")
     found = (sorted({getattr(c, name) for c in there}) for name in ("date", "revision"))
@@ -44,15 +48,17 @@ def publish(cells: tables.Cells, command: str) -> None:
     how = f"{processor()}, {', '.join(versions)}; measured {dates} (sources {revisions}), other work took at most "
     how += f"{busy:.1%} of the machine; `{command}`"
     lines = [*tables.summary(cells), ""]
-    for mode, title in TITLES.items():
-        path = FIGURES / f"models-{mode}.svg"
-        path.write_text(
-            figures.drawn(f"{title}: neoflow's speed over each peer's", [c for c in there if c.mode == mode])
-        )
-        lines += [f"{title}, milliseconds:", "", *tables.table(cells, mode), ""]
-        lines += [f"![{title}: how many times faster than each peer](figures/{path.name})", ""]
+    for mode, of in TITLES.items():
+        shown = [c for c in there if c.mode == mode]
+        if tune and not shown:
+            continue
+        path = FIGURES / f"{name}-{mode}.svg"
+        path.write_text(figures.drawn(f"{of}: neoflow's speed over each peer's", shown))
+        rows = {task: c for task, c in cells.items() if c is not None} if tune else cells
+        lines += [f"{of}, milliseconds:", "", *tables.table(rows, mode), ""]
+        lines += [f"![{of}: how many times faster than each peer](figures/{path.name})", ""]
     lines += [*tables.notes(cells), *tables.short(cells)]
-    write("models", "Every model beside four peers", how, lines)
+    write(name, title, how, lines)
 
 
 def main(arguments: Sequence[str] | None = None, perform: Perform = measure) -> int:
@@ -101,7 +107,7 @@ def main(arguments: Sequence[str] | None = None, perform: Perform = measure) -> 
     if not options.prepare:
         print("\n".join([*tables.summary(cells), *tables.notes(cells)]))
     if options.write:
-        publish(cells, " ".join(["python -m benchmarks.models", *sys.argv[1:]]))
+        publish(cells, " ".join(["python -m benchmarks.models", *sys.argv[1:]]), options.tune)
     return 0
 
 
