@@ -91,6 +91,7 @@ def search(kind: str, name: str, seconds: float, small: bool = False) -> Found:
     parts = list(compiled.optimizer.found.values())
     used = Counter(s.rewrite.name for part in parts for s in part.steps)
     used.update(name for part in parts for _, name in part.forms)
+    used.update(str(move) for part in parts for move in part.moves if not tuple(move.steps))
     before, after = sum(p.before.seconds for p in parts), sum(p.after.seconds for p in parts)
     measured = next((p.measured for p in parts if p.measured is not None), None)
     stopped, graphs = "; ".join(dict.fromkeys(p.stopped for p in parts)), sum(p.graphs for p in parts)
