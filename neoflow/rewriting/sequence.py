@@ -112,8 +112,10 @@ def stages(
         graph = trace.run("algorithms", choosing, lambda a: a.summary, str, size_of(graph), is_asked_for=True).graph
     divide = partial(partition, without=without & RULE_NAMES, choose=choose)
     cut: Partition | None = None
+    asked = config.load().asked
     for kind in (SWAPPED, BLOCKED):
-        if target is not None and target.device == "cpu" and known is not None and kind not in without:
+        may_pay = kind in asked or not (graph.updates or kind in without)  # in a step that trains none was ever taken
+        if target is not None and target.device == "cpu" and known is not None and may_pay:
             flowing = partial(flow, graph, kind, target, divide, known)
             graph = trace.run(kind, flowing, lambda found: found.summary, str, size_of(graph)).graph
     if target is not None and target.device == "cpu" and LIVING not in without and may_live is not None:

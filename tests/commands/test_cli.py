@@ -172,8 +172,6 @@ def test_explain_prints_each_stage(run):
         "chain sums",
         "move offsets",
         "sums within",
-        "swapping",
-        "blocked activations",
         "packed parameters",
         "layouts",
         "partition",
