@@ -116,5 +116,5 @@ def test_the_pattern_of_a_user_counts():
 def test_what_there_is_not(monkeypatch):
     x = nf.placeholder((2,))
     monkeypatch.setenv("NEOFLOW_WITH", "magic")
-    with pytest.raises(nf.ConfigError, match="no transformation 'magic' to ask for; there is mapping"):
+    with pytest.raises(nf.ConfigError, match="no transformation 'magic' to ask for; there are mapping, together, "):
         nf.compile([x + 1.0], [x])
