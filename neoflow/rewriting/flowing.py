@@ -38,8 +38,8 @@ from neoflow.loops.nest import input_reads, is_data_dependent, stride
 from neoflow.loops.problem import NestProblem
 from neoflow.partition import Partition, Subgraph, cost_of
 from neoflow.partition.calls import Call
-from neoflow.rewriting.joint import Factor, choose
-from neoflow.rewriting.living import BYTES_A_CYCLE, cycles_of, kernel_of, laid_definition
+from neoflow.rewriting.joint import Factor, choose, cost_with, margin
+from neoflow.rewriting.living import BYTES_A_CYCLE, Living, cycles_of, kernel_of, laid_definition
 from neoflow.roofs import STATED
 from neoflow.target import Target
 from neoflow.trace import tick
@@ -85,16 +85,10 @@ def nobody(_: Subgraph) -> None:
 
 
 @dataclass(frozen=True)
-class Flowing:
-    """A graph with activations that lie otherwise. before, after: estimated cycles of the kernels that read or write
-    them; is_exact: of the choice. said: of each stream that might, how it lies, or why as it is. kind: of layouts."""
+class Flowing(Living):
+    """A graph with activations that lie otherwise; said: of each stream that might. kind: of layouts."""
 
-    graph: Graph
-    kind: str
-    said: tuple[tuple[str, Verdict], ...] = ()
-    before: float = 0.0
-    after: float = 0.0
-    is_exact: bool = True
+    kind: str = BLOCKED
 
     @property
     def summary(self) -> str:
@@ -107,10 +101,6 @@ class Flowing:
             return f"none of {len(self.said)} streams of activations {what.replace('lie', 'lies')}"
         gain = f"{self.before / 1e6:.2f} to {self.after / 1e6:.2f} million cycles"
         return f"{count} of {len(self.said)} streams of activations {what}: their kernels from {gain}, estimated"
-
-    def __str__(self) -> str:
-        how = "the least of all choices" if self.is_exact else "found by going round, there were too many choices"
-        return "\n".join([how, *(f"{name}: {v.reason}" for name, v in self.said)]) if self.said else self.summary
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,40 +122,40 @@ def flow(graph: Graph, kind: str, target: Target, cut: Callable[[Graph], Partiti
     readers = _readers(graph)
     streams = [s for s in _streams(graph, kind, readers, target) if len(s.layouts) > 1]
     if not streams:
-        return Flowing(given, kind)
+        return Flowing(given, kind=kind)
     home: dict[Tensor, int] = {t: n for n, s in enumerate(streams) for t in s.members}
     changed = frozenset(p for p, _ in graph.updates)
     factors = _factors(graph, streams, home, changed, target)
     clearly = min(STEP, CLEARLY) if changed and CLEARLY < 1 else CLEARLY
     plain = {f: f.cost((0,) * len(f.things)) for f in factors}
     shares = [sum(cost / len(f.things) for f, cost in plain.items() if n in f.things) for n in range(len(streams))]
-    margins = [Factor((n,), partial(_if_otherwise, (1 - clearly) * share)) for n, share in enumerate(shares)]
+    margins = [margin(n, (1 - clearly) * share) for n, share in enumerate(shares)]
     chosen = choose([len(s.layouts) for s in streams], [*factors, *margins])
     labels, said = list(chosen.labels), list[tuple[str, Verdict]]()
     for n, (stream, label) in enumerate(zip(streams, labels, strict=True)):
         layout, rest = stream.layouts[label], len(stream.members) - 1
         if layout is None:
             offered = " or ".join(str(x) for x in stream.layouts[1:])
-            least = min(_with(factors, n, labels, k) for k in range(1, len(stream.layouts)))
-            now = _with(factors, n, labels, 0)
+            least = min(cost_with(factors, n, labels, k) for k in range(1, len(stream.layouts)))
+            now = cost_with(factors, n, labels, 0)
             verdict = Verdict(False, f"its kernels would take {least:.0f} cycles, not {now:.0f}, as {offered}")
         else:
-            now, then = _with(factors, n, labels, 0), _with(factors, n, labels, label)
+            now, then = cost_with(factors, n, labels, 0), cost_with(factors, n, labels, label)
             verdict = Verdict(True, f"lies as {layout}, with {rest} more: {now:.0f} to {then:.0f} cycles")
         said.append((stream.name, verdict))
     layouts: dict[Tensor, Layout] = {}
     for s, n in zip(streams, labels, strict=True):
         layouts.update({t: x for t in s.members if (x := s.layouts[n]) is not None})
     if not layouts:
-        return Flowing(given, kind, tuple(said), is_exact=chosen.is_exact)
+        return Flowing(given, tuple(said), kind=kind, is_exact=chosen.is_exact)
     laid_out, _ = lay(graph, layouts, _beside(graph, layouts, changed, target))
     before = sum(plain.values())
     after = sum(f.cost(tuple(labels[n] for n in f.things)) for f in factors)
     refused = _refused(cut(given), cut(laid_out), (before - after) / CLOCK / target.threads, changed, known)
     if refused is not None:
         said = [(name, Verdict(False, f"{v.reason}; {refused}") if v.ok else v) for name, v in said]
-        return Flowing(given, kind, tuple(said), is_exact=chosen.is_exact)
-    return Flowing(laid_out, kind, tuple(said), before, after, chosen.is_exact)
+        return Flowing(given, tuple(said), kind=kind, is_exact=chosen.is_exact)
+    return Flowing(laid_out, tuple(said), before, after, chosen.is_exact, kind)
 
 
 def _refused(usual: Partition, other: Partition, gain: float, changed: Collection[Tensor], known: Known) -> str | None:
@@ -450,13 +440,3 @@ def swept(definition: Definition, target: Target) -> float:
                 each += SHUFFLED if abs(step) > 1 else ALIGNED if whole else LOADED
     vectors = points(definition) / extent * math.ceil(extent / lanes)
     return max(vectors * each, memory) + vectors * apart
-
-
-def _if_otherwise(cost: float, labels: tuple[int, ...]) -> float:
-    return cost if labels[0] else 0.0
-
-
-def _with(factors: Sequence[Factor], n: int, labels: Sequence[int], label: int) -> float:
-    """What costs with a stream when it has this label, and the others theirs."""
-    at = [*labels[:n], label, *labels[n + 1 :]]
-    return sum(f.cost(tuple(at[m] for m in f.things)) for f in factors if n in f.things)

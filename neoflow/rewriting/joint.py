@@ -63,6 +63,17 @@ def choose(counts: Sequence[int], factors: Sequence[Factor]) -> Chosen:
     return Chosen(tuple(labels[v] for v in range(len(counts))), _sum(factors, labels), not left)
 
 
+def margin(thing: int, cost: float) -> Factor:
+    """What it costs a thing to have any label but its first: what that has to save."""
+    return Factor((thing,), lambda labels: cost if labels[0] else 0.0)
+
+
+def cost_with(factors: Sequence[Factor], thing: int, labels: Sequence[int], label: int) -> float:
+    """What costs with a thing when it has this label, and the others theirs."""
+    at = [*labels[:thing], label, *labels[thing + 1 :]]
+    return sum(f.cost(tuple(at[n] for n in f.things)) for f in factors if thing in f.things)
+
+
 def _near(v: int, factors: Sequence[Factor]) -> tuple[int, ...]:
     """What costs together with a thing."""
     return tuple(sorted({n for f in factors if v in f.things for n in f.things} - {v}))

@@ -26,7 +26,7 @@ from neoflow.graph.laid import kin, laid, lay
 from neoflow.loops import costs
 from neoflow.partition import KernelCall, Partition, Subgraph
 from neoflow.partition.calls import Call, put_together
-from neoflow.rewriting.joint import Factor, choose
+from neoflow.rewriting.joint import Factor, choose, cost_with, margin
 from neoflow.rewriting.layouts import Contracting, contracting, in_panels, layout_of
 from neoflow.target import Target
 from neoflow.trace import tick
@@ -110,12 +110,14 @@ def live_packed(
     if not things:
         return Living(graph, tuple(said.values()))
     factors = _factors(graph, things, target)
-    chosen = choose([len(t.layouts) for t in things], [*factors, *_margins(factors, len(things))])
+    plain = [0] * len(things)
+    margins = [margin(n, (1 - CLEARLY) * cost_with(factors, n, plain, 0)) for n in range(len(things))]
+    chosen = choose([len(t.layouts) for t in things], [*factors, *margins])
     taken, calls = [], tuple[Call, ...]()
     for n, (thing, label) in enumerate(zip(things, chosen.labels, strict=True)):
         layout, head = thing.layouts[label], next(iter(p for p, _ in graph.updates if p in thing.members))
         touched = frozenset(t for t in graph.nodes if is_contraction(t.definition) and _touches(t, thing))
-        now, then = (_with(factors, n, chosen.labels, k) for k in (0, label))
+        now, then = (cost_with(factors, n, chosen.labels, k) for k in (0, label))
         if layout is None:
             verdict = Verdict(False, f"its kernels take no less in {' or '.join(map(str, thing.layouts[1:]))}")
         elif not _may(touched, calls := calls or cut(graph).calls, may):
@@ -202,22 +204,6 @@ def _factors(graph: Graph, things: Sequence[_Thing], target: Target) -> list[Fac
         those = tuple(sorted({n for n in (own, *read) if n is not None}))
         found.append(Factor(those, partial(_cost, things, those, definition, own, read, count, target)))
     return found
-
-
-def _margins(factors: Sequence[Factor], count: int) -> list[Factor]:
-    """For each thing, what it costs to lie otherwise at all: what it has to save."""
-    saved = [(1 - CLEARLY) * _with(factors, n, [0] * count, 0) for n in range(count)]
-    return [Factor((n,), partial(_if_otherwise, most)) for n, most in enumerate(saved)]
-
-
-def _if_otherwise(cost: float, labels: tuple[int, ...]) -> float:
-    return cost if labels[0] else 0.0
-
-
-def _with(factors: Sequence[Factor], n: int, labels: Sequence[int], label: int) -> float:
-    """What costs with a thing when it has this label, and the others theirs."""
-    all_labels = [*labels[:n], label, *labels[n + 1 :]]
-    return sum(f.cost(tuple(all_labels[m] for m in f.things)) for f in factors if n in f.things)
 
 
 def _cost(
