@@ -12,8 +12,8 @@ from tvm import tirx
 from neoflow.codegen.cpu.tiling import Rows, RowTiles
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.blocks import Loop, in_blocks, merged, under
-from neoflow.codegen.tir.frame import Frame, Strip, points
-from neoflow.codegen.tir.phases import Phase, Phases, Scratch
+from neoflow.codegen.tir.frame import Frame, Strip
+from neoflow.codegen.tir.phases import Phase, Phases, Scratch, phase_over
 from neoflow.codegen.tir.reducers import Reducer, State
 from neoflow.expr.ir import Axis
 from neoflow.loops.reduction import ascending, further, terms_of
@@ -123,15 +123,14 @@ class _Lowering:
             return emit.when(env[row_blocks] < emit.integer(row_groups), columns(beside), columns(row_tail))
 
         dimensions = [*extra, *other, row_blocks, blocks]
-        total = math.prod(a.extent for a in dimensions)
-        return Phase(total, lambda t: points(dimensions, t, task), self.parallel)
+        return phase_over(dimensions, task, self.frame.target.threads, self.parallel)
 
     def _outputs_in_tiles(self, extra: list[Axis], body: PlacesBody) -> Phase:
         """Tasks over tiles of neighbouring outputs."""
         if self.rows == 1:
             dimensions = [*extra, *self.outputs]
-            total = math.prod(a.extent for a in dimensions)
-            return Phase(total, lambda t: points(dimensions, t, lambda env: body(env, [env], False)), self.parallel)
+            threads = self.frame.target.threads
+            return phase_over(dimensions, lambda env: body(env, [env], False), threads, self.parallel)
         tiles = RowTiles(Rows(self.outputs, *row_box(self.outputs, self.rows)))
         dimensions = [*extra, tiles.axis]
 
@@ -141,8 +140,7 @@ class _Lowering:
 
             return tiles.each(env[tiles.axis], tile)
 
-        total = math.prod(a.extent for a in dimensions)
-        return Phase(total, lambda t: points(dimensions, t, task), self.parallel)
+        return phase_over(dimensions, task, self.frame.target.threads, self.parallel)
 
     def _reduce(self, env: Env, places: list[Env], masked: bool, finish: Finish, split_axis: Axis) -> list:
         part = env.get(split_axis, emit.integer(0))
