@@ -1,5 +1,6 @@
 """Reductions over windows: of outputs that read one side alike many are computed together, and addresses go up."""
 
+import numpy as np
 import pytest
 
 import neoflow as nf
@@ -75,3 +76,27 @@ def test_reads_that_go_down(columns):
     for terms in (False, True):
         schedule = complete("reduction", problem_of(subgraph_of(roots, inputs)), TARGET, {"terms": terms})
         check(roots, inputs, schedule, scale=4.0)
+
+
+@pytest.mark.parametrize("form", ["x", "x * y", "x * x", "x * scale", "exp(x) * y"])
+@pytest.mark.parametrize("columns", [7, 17, 35])
+def test_no_sum_takes_what_lies_behind_its_row(form, columns):
+    """Where the last vector of a row ends, its lanes are of the next one: there of infinities and NaN."""
+    x, y = nf.placeholder((4, columns), name="x"), nf.placeholder((4, columns), name="y")
+    scale, j = nf.placeholder((4,), name="scale"), nf.axis(columns)
+    bodies = {
+        "x": lambda i: x[i, j],
+        "x * y": lambda i: x[i, j] * y[i, j],
+        "x * x": lambda i: x[i, j] * x[i, j],
+        "x * scale": lambda i: x[i, j] * scale[i],
+        "exp(x) * y": lambda i: nf.exp(x[i, j]) * y[i, j],
+    }
+    roots = [nf.compute((4,), lambda i: nf.sum(bodies[form](i), axis=[j]))]
+    inputs = [t for t in (x, y, scale) if t.name in form]
+    rng = np.random.default_rng(columns)
+    feeds = {t: rng.standard_normal(t.shape).astype(np.float32) for t in inputs}
+    for array in feeds.values():
+        array[1], array[3] = np.inf, np.nan
+    for lane in ("output", "reduced"):
+        schedule = complete("reduction", problem_of(subgraph_of(roots, inputs)), TARGET, {"lane": lane})
+        check(roots, inputs, schedule, feeds, scale=16.0)

@@ -45,7 +45,7 @@ def _cut(frame: Frame, schedule: Schedule) -> Phase:
             break
         common.append(axis)
     is_parallel = bool(schedule["parallel"])
-    if not common or is_parallel and math.prod(a.extent for a in common) < TASKS_A_THREAD * frame.target.threads:
+    if not common or (is_parallel and math.prod(a.extent for a in common) < TASKS_A_THREAD * frame.target.threads):
         return _one_after_the_other([p for n in pieces for p in _phases(frame, Region(n), schedule)])
 
     def at(env: Env) -> list:

@@ -39,6 +39,7 @@ class _Lowering:
         assert reduction is not None
         fetched = {**frame.further, **(further(frame.nest, schedule) if schedule["fetch"] else {})}
         self.frame = replace(frame, is_aligned=True, further=fetched)
+        self.alike = replace(self.frame, further={})
         self.outputs, self.reduced = frame.nest.axes, reduction.axes
         self.lanes, self.unroll = int(schedule["lanes"]), int(schedule["unroll"])
         self.rows = int(schedule["tile_rows"])
@@ -230,7 +231,8 @@ class _Lowering:
             out: list = []
             for n, (number, place) in itertools.product(range(count), enumerate(own)):
                 at = {**env, **place, self.lane_axis: base + emit.integer(n * self.lanes)}
-                ev = self.frame.evaluator(at, self.lane_axis, self.lanes, mask=mask)
+                frame = self.frame if number == 0 else self.alike  # which all read nearly the same
+                ev = frame.evaluator(at, self.lane_axis, self.lanes, mask=mask)
                 out += self.reducer.accumulate(to, number * self.unroll + n, ev, mask)
             return out
 

@@ -54,9 +54,7 @@ def phase_over(
     return Phase(total, task, is_parallel, is_streamed, lambda: nested(list(axes), {}, body))
 
 
-def _tasks_and_loops(
-    axes: Sequence[Axis], least: int
-) -> tuple[list[Axis], list[Axis], Callable[[Env], Env]]:
+def _tasks_and_loops(axes: Sequence[Axis], least: int) -> tuple[list[Axis], list[Axis], Callable[[Env], Env]]:
     """The axes of tasks, at least so many where there are, and those of loops inside; and where the axes are by these.
 
     An axis is cut in two where its divisors allow that.
