@@ -1,11 +1,16 @@
 """Reductions over windows: of outputs that read one side alike many are computed together, and addresses go up."""
 
+import math
+
 import numpy as np
 import pytest
 
 import neoflow as nf
+from neoflow import codegen
+from neoflow.codegen.tir.phases import TASKS_A_THREAD
 from neoflow.loops import complete, default_schedule, problem_of
 from neoflow.loops.reduction import ascending
+from neoflow.target import Target
 from tests.codegen.kernels import TARGET, check, subgraph_of
 
 pytestmark = pytest.mark.tvm
@@ -100,3 +105,19 @@ def test_no_sum_takes_what_lies_behind_its_row(form, columns):
     for lane in ("output", "reduced"):
         schedule = complete("reduction", problem_of(subgraph_of(roots, inputs)), TARGET, {"lane": lane})
         check(roots, inputs, schedule, feeds, scale=16.0)
+
+
+@pytest.mark.parametrize("shape", [(7, 9, 13, 3), (400, 5, 2, 11), (3, 512, 1, 7), (129, 3, 3, 16), (2, 2, 2, 2)])
+def test_short_rows_are_loops_inside_of_tasks(shape):
+    """Of every shape each output is written once, by enough tasks where there are so many."""
+    x = nf.placeholder((*shape, 2), name="x")
+    k = nf.axis(2)
+    y = nf.compute(shape, lambda a, b, c, d: nf.sum(x[a, b, c, d, k] * 2.0, axis=[k]))
+    target = Target("cpu", TARGET.mcpu, 2, TARGET.vector_bytes, TARGET.l2_bytes, TARGET.fma_units)
+    knobs = {"lane": "output", "fuse": 0, "tile_rows": 1, "parallel": True}
+    subgraph = subgraph_of([y], [x])
+    schedule = complete("reduction", problem_of(subgraph), target, knobs)
+    check([y], [x], schedule, target=target)
+    (entry,) = codegen.lower(subgraph, schedule, target, "k").code.entries
+    rows = math.prod(shape[:3])
+    assert min(rows, 2 * TASKS_A_THREAD) <= entry.tasks <= rows

@@ -11,7 +11,7 @@ from tvm import tirx
 from neoflow.codegen.cpu.transpose import turned_block
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Frame, Strip, nested
-from neoflow.codegen.tir.phases import TASKS_A_THREAD, Phase, Phases, phase_over
+from neoflow.codegen.tir.phases import TASKS_A_THREAD, Phase, Phases, phase_of, phase_over
 from neoflow.expr.ir import Axis, Expr, Read
 from neoflow.loops.cuts import cuts, piece
 from neoflow.loops.map import rows_of, turned_reads, written_out
@@ -89,7 +89,7 @@ def _phases(frame: Frame, region: Region, schedule: Schedule, is_rest: bool = Fa
         return (Phase(1, lambda _: frame.write({})),)
     if not region.has_last:
         left = [a for a in nest.axes if a not in frame.outer]
-        return (phase_over(left, frame.write, frame.target.threads, bool(schedule["parallel"])),)
+        return (phase_of(left, frame.write, bool(schedule["parallel"])),)
     if is_rest:
         few = {"inner": -1, "turn": False, "chunks": 1, "parts": 1, "vectors": 1, "stream": False}
         schedule = schedule_of("map", {**dict(schedule.knobs), **few})
@@ -127,12 +127,15 @@ class _Lowering:
         self.chunks = _Parts(self.strip.blocks, int(schedule["chunks"]))
         self.parts = _Parts(1 if self.inner is None else self.inner.extent, int(schedule["parts"]))
         self.chunk_axis, self.part_axis = Axis(-1, self.chunks.count, "chunk"), Axis(-2, self.parts.count, "part")
+        self.is_cut = bool(schedule["cut"])
         self.rows = [a for a in rows_of(frame.nest, inner) if a not in frame.outer]
 
     def phases(self) -> Phases:
         dimensions = [*self.rows, self.part_axis, self.chunk_axis]
-        threads = self.frame.target.threads
-        return Phases((phase_over(dimensions, self._task, threads, self.is_parallel, self.frame.is_streamed),))
+        threads, streamed = self.frame.target.threads, self.frame.is_streamed
+        if not self.is_cut:  # rows of masks that differ from each to the next are slower as loops
+            return Phases((phase_of(dimensions, self._task, self.is_parallel, streamed),))
+        return Phases((phase_over(dimensions, self._task, threads, self.is_parallel, streamed),))
 
     def _task(self, env: Env) -> list:
         first, count = self.chunks.range(env[self.chunk_axis])

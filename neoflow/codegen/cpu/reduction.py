@@ -13,7 +13,7 @@ from neoflow.codegen.cpu.tiling import Rows, RowTiles
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.blocks import Loop, in_blocks, merged, under
 from neoflow.codegen.tir.frame import Frame, Strip
-from neoflow.codegen.tir.phases import Phase, Phases, Scratch, phase_over
+from neoflow.codegen.tir.phases import Phase, Phases, Scratch, phase_of, phase_over
 from neoflow.codegen.tir.reducers import Reducer, State
 from neoflow.expr.ir import Axis
 from neoflow.loops.reduction import ascending, further, terms_of
@@ -124,14 +124,13 @@ class _Lowering:
             return emit.when(env[row_blocks] < emit.integer(row_groups), columns(beside), columns(row_tail))
 
         dimensions = [*extra, *other, row_blocks, blocks]
-        return phase_over(dimensions, task, self.frame.target.threads, self.parallel)
+        return self._phase(dimensions, task)
 
     def _outputs_in_tiles(self, extra: list[Axis], body: PlacesBody) -> Phase:
         """Tasks over tiles of neighbouring outputs."""
         if self.rows == 1:
             dimensions = [*extra, *self.outputs]
-            threads = self.frame.target.threads
-            return phase_over(dimensions, lambda env: body(env, [env], False), threads, self.parallel)
+            return self._phase(dimensions, lambda env: body(env, [env], False))
         tiles = RowTiles(Rows(self.outputs, *row_box(self.outputs, self.rows)))
         dimensions = [*extra, tiles.axis]
 
@@ -141,7 +140,14 @@ class _Lowering:
 
             return tiles.each(env[tiles.axis], tile)
 
-        return phase_over(dimensions, task, self.frame.target.threads, self.parallel)
+        return self._phase(dimensions, task)
+
+    def _phase(self, axes: list[Axis], task: Callable[[Env], list]) -> Phase:
+        """Loops inside of tasks where it is a sum: the vectors of a maximum over windows are more than registers when
+        LLVM writes such a loop out."""
+        if self.frame.nest.reduction is not None and self.frame.nest.reduction.op == "sum":
+            return phase_over(axes, task, self.frame.target.threads, self.parallel)
+        return phase_of(axes, task, self.parallel)
 
     def _reduce(self, env: Env, places: list[Env], masked: bool, finish: Finish, split_axis: Axis) -> list:
         part = env.get(split_axis, emit.integer(0))

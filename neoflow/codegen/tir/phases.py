@@ -37,6 +37,12 @@ class Phase:
         return self.loops() if self.loops is not None else emit.loop(self.tasks, self.body, "task")
 
 
+def phase_of(axes: Sequence[Axis], body: Callable[[Env], list], is_parallel: bool, is_streamed: bool = False) -> Phase:
+    """`body` at every point of the axes' product, each a task."""
+    total = math.prod(a.extent for a in axes)
+    return Phase(total, lambda number: points(axes, number, body), is_parallel, is_streamed)
+
+
 def phase_over(
     axes: Sequence[Axis], body: Callable[[Env], list], threads: int, is_parallel: bool, is_streamed: bool = False
 ) -> Phase:
