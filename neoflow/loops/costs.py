@@ -62,6 +62,10 @@ planes of 112 x 112 was 1.1 times as slow as without."""
 FETCHED_TERMS = 8
 """Terms after which what is fetched is read, down columns. Fitted."""
 
+LEAST_PIECES, PIECE_BYTES = 4, 1 << 16
+"""Pieces that the terms of an output lie in, and bytes of one at most, where the next one is fetched: behind the last
+one something else is."""
+
 STREAMED_BYTES = 1 << 25
 """Bytes that a kernel writes from which they are stored past the caches: no core's last one keeps them until they are
 read, and a line that is stored in the usual way is fetched from memory first. Measured on Zen 4: 1.4 times as fast from

@@ -257,10 +257,12 @@ def _usual_terms(p: NestProblem, target: Target, k: Chosen) -> bool:
 
 def further(nest: Nest, k: Chosen) -> dict[int, int]:
     """By the number of an input, how many elements further what is fetched lies: some terms later, of what is read side
-    by side along the lanes and far apart from term to term."""
+    by side along the lanes and far apart from term to term; or where the terms of one output go on elsewhere."""
     axes = reduced(nest).axes
     axis = lane_axis(nest, k)
-    if k["lane"] != "output" or k["terms"] or not axes or axis is None or int(k["lanes"]) == 1:
+    if k["lane"] == "reduced":
+        return _pieces_ahead(nest)
+    if k["terms"] or not axes or axis is None or int(k["lanes"]) == 1:
         return {}
     found: dict[int, int] = {}
     reads = dict.fromkeys(input_reads(reduced(nest).body))
@@ -272,15 +274,34 @@ def further(nest: Nest, k: Chosen) -> dict[int, int]:
     return found
 
 
+def _pieces_ahead(nest: Nest) -> dict[int, int]:
+    """The same of terms that lie in pieces far apart, as a channel of the planes of a batch: the piece after this one,
+    which a core does not foresee."""
+    axes, found = reduced(nest).axes, dict[int, int]()
+    for read in input_reads(reduced(nest).body):
+        if is_data_dependent(read) or read.slot in found or not axes or stride(read.indices[0], axes[-1]) != 1:
+            continue
+        steps = [stride(read.indices[0], a) or 0 for a in axes]
+        reach = [abs(step) * (a.extent - 1) for step, a in zip(steps, axes, strict=True)]
+        ends = [n for n in range(len(axes) - 1) if steps[n] >= 2 * (1 + sum(reach[n + 1 :]))]
+        bytes_of = dt.itemsize(read.dtype) * (1 + sum(reach[ends[-1] + 1 :])) if ends else 0
+        if ends and axes[ends[-1]].extent >= costs.LEAST_PIECES and bytes_of <= costs.PIECE_BYTES:
+            found[read.slot] = steps[ends[-1]]
+    return found
+
+
 def _fetch(p: NestProblem, _: Target, k: Chosen) -> Range:
-    return flags(bool(further(p.fused(k), k)), "no read goes side by side along the lanes and apart from term to term")
+    reason = "no read goes side by side along the lanes and apart from term to term, or on in a piece far away"
+    return flags(bool(further(p.fused(k), k)), reason)
 
 
 def _usual_fetch(p: NestProblem, target: Target, k: Chosen) -> bool:
-    """Of long sums of what lies in no core's own cache: pages are left too soon for a core to see where it goes on."""
+    """Of long sums of what lies in no core's own cache: pages are left too soon for a core to see where it goes on. In
+    a row it is the row that fetches."""
     nest = p.fused(k)
     axes, read = reduced(nest).axes, nbytes(input_reads(reduced(nest).body))
-    is_far = bool(axes) and axes[-1].extent >= costs.LONG_SUM and read > target.l2_bytes * target.threads
+    is_long = p.apart is None if k["lane"] == "reduced" else bool(axes) and axes[-1].extent >= costs.LONG_SUM
+    is_far = is_long and read > target.l2_bytes * target.threads
     return is_far and bool(further(nest, k))
 
 

@@ -12,6 +12,7 @@ from neoflow.partition import partition
 from neoflow.runtime.device.cpu import empty
 from neoflow.target import cpu_target
 from tests.codegen.kernels import TARGET, check, loaded, subgraph_of
+from tests.codegen.test_windows import weights_gradient
 
 pytestmark = pytest.mark.tvm
 
@@ -49,3 +50,20 @@ def test_rows(shape, fetch):
     wanted = nf.evaluate(list(outputs), dict(zip(inputs, arrays, strict=True)), dtype="float64")
     for got, exact in zip(found, wanted, strict=True):
         np.testing.assert_allclose(got, exact, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("tile_rows", [1, 9])
+@pytest.mark.parametrize(("batch", "channels", "size"), [(5, 3, 7), (4, 2, 19)])
+def test_pieces(batch, channels, size, tile_rows):
+    roots, inputs = weights_gradient(batch, channels, size, size, 3)
+    knobs = {"lane": "reduced", "fetch": True, "tile_rows": tile_rows}
+    schedule = complete("reduction", problem_of(subgraph_of(roots, inputs)), TARGET, knobs)
+    assert check(roots, inputs, schedule, scale=4.0)["fetch"]
+
+
+def test_pieces_are_fetched_where_no_cache_has_them():
+    def default(*sizes):
+        schedule = default_schedule(subgraph_of(*weights_gradient(*sizes, sizes[-1], 3)), TARGET)
+        return schedule["lane"] == "reduced" and schedule["fetch"]
+
+    assert default(64, 512, 14) and not default(8, 16, 14) and not default(2, 1 << 14, 14)

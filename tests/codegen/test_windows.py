@@ -1,10 +1,16 @@
 """Reductions over windows: of outputs that read one side alike many are computed together, and addresses go up."""
 
+import math
+
+import numpy as np
 import pytest
 
 import neoflow as nf
+from neoflow import codegen
+from neoflow.codegen.tir.phases import TASKS_A_THREAD
 from neoflow.loops import complete, default_schedule, problem_of
 from neoflow.loops.reduction import ascending
+from neoflow.target import Target
 from tests.codegen.kernels import TARGET, check, subgraph_of
 
 pytestmark = pytest.mark.tvm
@@ -75,3 +81,43 @@ def test_reads_that_go_down(columns):
     for terms in (False, True):
         schedule = complete("reduction", problem_of(subgraph_of(roots, inputs)), TARGET, {"terms": terms})
         check(roots, inputs, schedule, scale=4.0)
+
+
+@pytest.mark.parametrize("form", ["x", "x * y", "x * x", "x * scale", "exp(x) * y"])
+@pytest.mark.parametrize("columns", [7, 17, 35])
+def test_no_sum_takes_what_lies_behind_its_row(form, columns):
+    """Where the last vector of a row ends, its lanes are of the next one: there of infinities and NaN."""
+    x, y = nf.placeholder((4, columns), name="x"), nf.placeholder((4, columns), name="y")
+    scale, j = nf.placeholder((4,), name="scale"), nf.axis(columns)
+    bodies = {
+        "x": lambda i: x[i, j],
+        "x * y": lambda i: x[i, j] * y[i, j],
+        "x * x": lambda i: x[i, j] * x[i, j],
+        "x * scale": lambda i: x[i, j] * scale[i],
+        "exp(x) * y": lambda i: nf.exp(x[i, j]) * y[i, j],
+    }
+    roots = [nf.compute((4,), lambda i: nf.sum(bodies[form](i), axis=[j]))]
+    inputs = [t for t in (x, y, scale) if t.name in form]
+    rng = np.random.default_rng(columns)
+    feeds = {t: rng.standard_normal(t.shape).astype(np.float32) for t in inputs}
+    for array in feeds.values():
+        array[1], array[3] = np.inf, np.nan
+    for lane in ("output", "reduced"):
+        schedule = complete("reduction", problem_of(subgraph_of(roots, inputs)), TARGET, {"lane": lane})
+        check(roots, inputs, schedule, feeds, scale=16.0)
+
+
+@pytest.mark.parametrize("shape", [(7, 9, 13, 3), (400, 5, 2, 11), (3, 512, 1, 7), (129, 3, 3, 16), (2, 2, 2, 2)])
+def test_short_rows_are_loops_inside_of_tasks(shape):
+    """Of every shape each output is written once, by enough tasks where there are so many."""
+    x = nf.placeholder((*shape, 2), name="x")
+    k = nf.axis(2)
+    y = nf.compute(shape, lambda a, b, c, d: nf.sum(x[a, b, c, d, k] * 2.0, axis=[k]))
+    target = Target("cpu", TARGET.mcpu, 2, TARGET.vector_bytes, TARGET.l2_bytes, TARGET.fma_units)
+    knobs = {"lane": "output", "fuse": 0, "tile_rows": 1, "parallel": True}
+    subgraph = subgraph_of([y], [x])
+    schedule = complete("reduction", problem_of(subgraph), target, knobs)
+    check([y], [x], schedule, target=target)
+    (entry,) = codegen.lower(subgraph, schedule, target, "k").code.entries
+    rows = math.prod(shape[:3])
+    assert min(rows, 2 * TASKS_A_THREAD) <= entry.tasks <= rows

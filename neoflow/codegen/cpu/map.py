@@ -10,8 +10,8 @@ from tvm import tirx
 
 from neoflow.codegen.cpu.transpose import turned_block
 from neoflow.codegen.tir import emit
-from neoflow.codegen.tir.frame import Frame, Strip, nested, points
-from neoflow.codegen.tir.phases import Phase, Phases
+from neoflow.codegen.tir.frame import Frame, Strip, nested
+from neoflow.codegen.tir.phases import TASKS_A_THREAD, Phase, Phases, phase_of, phase_over
 from neoflow.expr.ir import Axis, Expr, Read
 from neoflow.loops.cuts import cuts, piece
 from neoflow.loops.map import rows_of, turned_reads, written_out
@@ -27,11 +27,37 @@ def lower_map(frame: Frame, schedule: Schedule) -> Phases:
     """One phase, and others for points that are left at the ends of axes written out by their remainders."""
     whole = frame.nest
     if schedule["cut"]:
-        pieces = [piece(whole, bounds) for bounds in cuts(whole)]
-        return Phases((_one_after_the_other([p for n in pieces for p in _phases(frame, Region(n), schedule)]),))
+        return Phases((_cut(frame, schedule),))
     regions = split(whole) if schedule["residues"] else (Region(whole),)
     phases = [phase for n, region in enumerate(regions) for phase in _phases(frame, region, schedule, is_rest=n > 0)]
     return Phases(tuple(phases))
+
+
+def _cut(frame: Frame, schedule: Schedule) -> Phase:
+    """All pieces of a map: one after the other at each point of the axes before those that are cut, where these are
+    tasks enough, or each with tasks of its own."""
+    whole, boxes = frame.nest, cuts(frame.nest)
+    pieces = [piece(whole, bounds) for bounds in boxes]
+    is_apart = [n == schedule["inner"] or bool(int(schedule["unroll"]) >> n & 1) for n in range(len(whole.axes))]
+    common = list[Axis]()
+    for n, axis in enumerate(whole.axes[:-1]):
+        if is_apart[n] or any(bounds[n] != (0, axis.extent) for bounds in boxes):
+            break
+        common.append(axis)
+    is_parallel = bool(schedule["parallel"])
+    if not common or (is_parallel and math.prod(a.extent for a in common) < TASKS_A_THREAD * frame.target.threads):
+        return _one_after_the_other([p for n in pieces for p in _phases(frame, Region(n), schedule)])
+
+    def at(env: Env) -> list:
+        out: list = []
+        for n in pieces:
+            own = {new: env[axis] for axis, new in zip(common, n.axes, strict=False)}
+            inside = replace(frame, nest=n, outer={**frame.outer, **own})
+            out += [s for p in _phases(inside, Region(n), schedule) for s in p.serial()]
+        return out
+
+    streamed = bool(schedule["stream"])
+    return phase_over(common, at, frame.target.threads, is_parallel, streamed)
 
 
 def _one_after_the_other(phases: list[Phase]) -> Phase:
@@ -45,8 +71,11 @@ def _one_after_the_other(phases: list[Phase]) -> Phase:
             body = emit.when(number < emit.integer(end), phase.body(number - emit.integer(begin)), body)
         return body
 
+    def loops() -> list:
+        return [s for p in phases for s in p.serial()]
+
     first = phases[0]
-    return Phase(sum(p.tasks for p in phases), task, first.is_parallel, first.is_streamed)
+    return Phase(sum(p.tasks for p in phases), task, first.is_parallel, first.is_streamed, loops)
 
 
 def _phases(frame: Frame, region: Region, schedule: Schedule, is_rest: bool = False) -> tuple[Phase, ...]:
@@ -59,8 +88,8 @@ def _phases(frame: Frame, region: Region, schedule: Schedule, is_rest: bool = Fa
     if not nest.axes:
         return (Phase(1, lambda _: frame.write({})),)
     if not region.has_last:
-        total = math.prod(a.extent for a in nest.axes)
-        return (Phase(total, lambda t: points(nest.axes, t, frame.write), bool(schedule["parallel"])),)
+        left = [a for a in nest.axes if a not in frame.outer]
+        return (phase_of(left, frame.write, bool(schedule["parallel"])),)
     if is_rest:
         few = {"inner": -1, "turn": False, "chunks": 1, "parts": 1, "vectors": 1, "stream": False}
         schedule = schedule_of("map", {**dict(schedule.knobs), **few})
@@ -98,13 +127,15 @@ class _Lowering:
         self.chunks = _Parts(self.strip.blocks, int(schedule["chunks"]))
         self.parts = _Parts(1 if self.inner is None else self.inner.extent, int(schedule["parts"]))
         self.chunk_axis, self.part_axis = Axis(-1, self.chunks.count, "chunk"), Axis(-2, self.parts.count, "part")
-        self.rows = rows_of(frame.nest, inner)
+        self.is_cut = bool(schedule["cut"])
+        self.rows = [a for a in rows_of(frame.nest, inner) if a not in frame.outer]
 
     def phases(self) -> Phases:
         dimensions = [*self.rows, self.part_axis, self.chunk_axis]
-        total = math.prod(a.extent for a in dimensions)
-        whole = Phase(total, lambda t: points(dimensions, t, self._task), self.is_parallel, self.frame.is_streamed)
-        return Phases((whole,))
+        threads, streamed = self.frame.target.threads, self.frame.is_streamed
+        if not self.is_cut:  # rows of masks that differ from each to the next are slower as loops
+            return Phases((phase_of(dimensions, self._task, self.is_parallel, streamed),))
+        return Phases((phase_over(dimensions, self._task, threads, self.is_parallel, streamed),))
 
     def _task(self, env: Env) -> list:
         first, count = self.chunks.range(env[self.chunk_axis])

@@ -12,8 +12,8 @@ from tvm import tirx
 from neoflow.codegen.cpu.tiling import Rows, RowTiles
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.blocks import Loop, in_blocks, merged, under
-from neoflow.codegen.tir.frame import Frame, Strip, points
-from neoflow.codegen.tir.phases import Phase, Phases, Scratch
+from neoflow.codegen.tir.frame import Frame, Strip
+from neoflow.codegen.tir.phases import Phase, Phases, Scratch, phase_of, phase_over
 from neoflow.codegen.tir.reducers import Reducer, State
 from neoflow.expr.ir import Axis
 from neoflow.loops.reduction import ascending, further, terms_of
@@ -39,6 +39,7 @@ class _Lowering:
         assert reduction is not None
         fetched = {**frame.further, **(further(frame.nest, schedule) if schedule["fetch"] else {})}
         self.frame = replace(frame, is_aligned=True, further=fetched)
+        self.alike = replace(self.frame, further={})
         self.outputs, self.reduced = frame.nest.axes, reduction.axes
         self.lanes, self.unroll = int(schedule["lanes"]), int(schedule["unroll"])
         self.rows = int(schedule["tile_rows"])
@@ -123,15 +124,13 @@ class _Lowering:
             return emit.when(env[row_blocks] < emit.integer(row_groups), columns(beside), columns(row_tail))
 
         dimensions = [*extra, *other, row_blocks, blocks]
-        total = math.prod(a.extent for a in dimensions)
-        return Phase(total, lambda t: points(dimensions, t, task), self.parallel)
+        return self._phase(dimensions, task)
 
     def _outputs_in_tiles(self, extra: list[Axis], body: PlacesBody) -> Phase:
         """Tasks over tiles of neighbouring outputs."""
         if self.rows == 1:
             dimensions = [*extra, *self.outputs]
-            total = math.prod(a.extent for a in dimensions)
-            return Phase(total, lambda t: points(dimensions, t, lambda env: body(env, [env], False)), self.parallel)
+            return self._phase(dimensions, lambda env: body(env, [env], False))
         tiles = RowTiles(Rows(self.outputs, *row_box(self.outputs, self.rows)))
         dimensions = [*extra, tiles.axis]
 
@@ -141,8 +140,14 @@ class _Lowering:
 
             return tiles.each(env[tiles.axis], tile)
 
-        total = math.prod(a.extent for a in dimensions)
-        return Phase(total, lambda t: points(dimensions, t, task), self.parallel)
+        return self._phase(dimensions, task)
+
+    def _phase(self, axes: list[Axis], task: Callable[[Env], list]) -> Phase:
+        """Loops inside of tasks where it is a sum: the vectors of a maximum over windows are more than registers when
+        LLVM writes such a loop out."""
+        if self.frame.nest.reduction is not None and self.frame.nest.reduction.op == "sum":
+            return phase_over(axes, task, self.frame.target.threads, self.parallel)
+        return phase_of(axes, task, self.parallel)
 
     def _reduce(self, env: Env, places: list[Env], masked: bool, finish: Finish, split_axis: Axis) -> list:
         part = env.get(split_axis, emit.integer(0))
@@ -232,7 +237,8 @@ class _Lowering:
             out: list = []
             for n, (number, place) in itertools.product(range(count), enumerate(own)):
                 at = {**env, **place, self.lane_axis: base + emit.integer(n * self.lanes)}
-                ev = self.frame.evaluator(at, self.lane_axis, self.lanes, mask=mask)
+                frame = self.frame if number == 0 else self.alike  # which all read nearly the same
+                ev = frame.evaluator(at, self.lane_axis, self.lanes, mask=mask)
                 out += self.reducer.accumulate(to, number * self.unroll + n, ev, mask)
             return out
 

@@ -205,3 +205,7 @@ class Lane:
     def index(self, e: Expr) -> Value:
         """An integer expression of axes."""
         return self._alone.index(e)
+
+    def is_zero_outside(self, read: Expr) -> bool:
+        """A lane that is not there is loaded from somewhere."""
+        return False

@@ -166,9 +166,10 @@ def fetched(source: tirx.Buffer, index: Value, distance: int) -> list:
 def masked_load(statements: list, source: tirx.Buffer, index: Value, mask: Value) -> Value:
     """The lanes of a load that `mask` has, 0 in the others, loaded by statements that are added.
 
-    Without the selection those are undefined, and where a condition computed from one chooses an address, even of a
-    value that is not used, LLVM may drop the whole kernel.  The load is not part of the selection: TVM's simplifier
-    takes the condition for granted there, removes the mask, and the load leaves the buffer.  Of one lane LLVM has no
+    LLVM's own load of neighbours has the zeros itself: selected afterwards by a mask that is known they stay an
+    instruction. TVM's leaves those lanes undefined, and where a condition computed from one chooses an address, even of
+    a value that is not used, LLVM may drop the whole kernel; it is not part of the selection, since TVM's simplifier
+    takes the condition for granted there, removes the mask, and the load leaves the buffer. Of one lane there is no
     masked load: then the first element is loaded where the mask is false.
     """
     element = str(source.ty.dtype)
@@ -176,8 +177,12 @@ def masked_load(statements: list, source: tirx.Buffer, index: Value, mask: Value
     if lanes == 1:
         loaded = held(statements, load(source, choose(statements, mask, index, integer(0))))
         return tirx.Select(mask, loaded, splat(0, element, 1))
-    loaded = held(statements, tirx.op.masked_load(vector_type(element, lanes), source, index, mask))
-    return tirx.Select(mask, loaded, splat(0, element, lanes))
+    if not isinstance(index, tirx.Ramp) or int(index.stride.value) != 1:
+        loaded = held(statements, tirx.op.masked_load(vector_type(element, lanes), source, index, mask))
+        return tirx.Select(mask, loaded, splat(0, element, lanes))
+    place = tirx.address_of(load(source, index.base))
+    name, kind = "llvm.masked.load", vector_type(element, lanes)
+    return held(statements, tirx.call_llvm_intrin(kind, name, place, mask, splat(0, element, lanes)))
 
 
 def masked_store(target: tirx.Buffer, index: Value, value: Value, mask: Value) -> ts.Stmt:

@@ -101,6 +101,13 @@ class Evaluator:
         """An integer expression of axes as int32."""
         return run(self._index(affine.simplify(e)))
 
+    def is_zero_outside(self, read: Expr) -> bool:
+        """Whether a value is 0 in the lanes that the mask has not: one read from neighbours there."""
+        if not isinstance(read, Read) or self._mask is None or self._is_invariant(read) or is_data_dependent(read):
+            return False
+        is_plain = dialect().any_address and self._repeated(read) is None and _is_narrow(read.indices[0])
+        return is_plain and stride(affine.simplify(read.indices[0]), cast(Axis, self._lane_axis)) == 1
+
     def _value(self, e: Expr, guard: Guard) -> Walk[Value]:
         if not self._is_unsafe(e):
             guard = None

@@ -27,6 +27,8 @@ class Point(Protocol):
 
     def index(self, e: Expr) -> Value: ...
 
+    def is_zero_outside(self, read: Expr) -> bool: ...
+
 
 @dataclass(frozen=True)
 class State:
@@ -89,9 +91,16 @@ class Reducer:
             new = [emit.fma(a, b, state.values(n)[0])]
         else:
             new = self._merged(state.values(n), [emit.widen(ev.value(body), lanes)])
-        if mask is not None:
+        if mask is not None and not self._adds_zero_outside(ev):
             new = [tirx.Select(mask, fresh, old) for fresh, old in zip(new, state.values(n), strict=True)]
         return ev.statements + state.put(n, new)
+
+    def _adds_zero_outside(self, ev: Point) -> bool:
+        """Whether what a sum takes in lanes outside of the mask is 0, as what is loaded there is; no accumulator is -0,
+        which that would change."""
+        body = self._node.body
+        factors = body.args if isinstance(body, Apply) and self._is_product else (body,)
+        return self._node.op == "sum" and all(map(ev.is_zero_outside, factors))
 
     @property
     def _is_product(self) -> bool:
