@@ -134,6 +134,9 @@ does not. Fitted."""
 LINE_BYTES, SET_BYTES, WAYS = 64, 4096, 4
 """A line of the cache; addresses so far apart share the lines of its first level, of which eight or twelve are kept on
 every x86-64 processor of ten years: so many of them for the rows of a tile."""
+NEAR_STEP = SET_BYTES // 2
+"""Bytes of a step of the innermost K up to which a row, read in place, stays in its page for a few steps: on an Intel
+Xeon weight gradients over 16 images are 1.1 to 1.9 times as fast along lines of an image as along the images."""
 LOST_LINE = 20
 """Cycles of a line that others have driven out before it was used up. Fitted."""
 WRITE_CHUNK, WRITE_PIECE, TURN_ELEMENT, TURNED_LINE = 2.0, 12.0, 0.5, 6

@@ -2,6 +2,7 @@
 
 import neoflow as nf
 from neoflow.loops import default_schedule, problem_of
+from neoflow.loops.nest import stride
 from neoflow.loops.tile import sides
 from neoflow.nn import functional as F
 from neoflow.target import Target
@@ -64,6 +65,21 @@ def test_few_results_are_summed_along_memory():
     x, w, y = convolution(16, 128, 128, 56, groups=32)
     _, s = gradient(y, w, [x])
     assert s.left_read is not None and s.c.k[-1].extent == 56
+
+
+def test_sums_over_images_far_away_go_along_their_lines():
+    """Rows that are read in place would be in other pages at each image; near ones, or few, go as they did."""
+    x, w, y = convolution(16, 64, 64, 56)
+    schedule, s = gradient(y, w, [x])
+    assert not schedule["pack"] and [a.extent for a in s.c.k] == [16, 56, 56]
+    assert [stride(s.left_read.indices[0], a) for a in s.c.k[1:]] == [58, 1]
+    _, forward = contraction(y, [x, w])
+    assert forward.c.k[-1].extent == 3 and stride(forward.left_read.indices[0], forward.c.k[-1]) == 58, (
+        "taps along M's other axis"
+    )
+    x, w, y = convolution(1, 64, 64, 28)
+    _, near = contraction(y, [x, w])
+    assert near.c.k[-1].extent == 64, "the channels of one image stay in a cache"
 
 
 def test_large_weights_that_few_tiles_use_are_read_in_place_and_fetched_ahead():
