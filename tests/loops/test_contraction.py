@@ -118,6 +118,19 @@ def test_a_side_in_place_whose_points_are_in_other_pages_is_fetched_ahead():
     assert not schedule["pack_panels"] and schedule["prefetch"] == 16
 
 
+def test_a_panel_in_place_that_the_first_cache_does_not_keep_is_fetched_ahead():
+    """More than 32 KB, or in lines that share their places there."""
+
+    def asked(channels, filters, size):
+        g, w = nf.placeholder((channels, size), name="g"), nf.placeholder((channels, filters), name="w")
+        schedule, _ = contraction(nf.expr("y[n,m] = sum(g[k,m] * w[k,n])", g=g, w=w), [g, w])
+        assert not schedule["pack_panels"]
+        return schedule["prefetch"]
+
+    assert asked(1024, 256, 196) == asked(256, 1024, 196) == 8
+    assert asked(240, 1040, 196) == 1
+
+
 def test_panels_from_memory_are_gone_through_by_larger_blocks():
     kept, far = product(1024, 1024, 1024), product(2048, 2048, 2048)
     assert kept["order"] == far["order"] == "tiles"
