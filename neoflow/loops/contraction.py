@@ -20,8 +20,9 @@ from dataclasses import dataclass
 
 from neoflow.loops import costs, operands, tasks
 from neoflow.loops.knob import INDEX, NUMBER, WORD, Chosen, Knob, Range, completed, up_to
-from neoflow.loops.problem import FUSE, NestProblem, looks_up_beside_choices
-from neoflow.loops.sides import size, usual_last_k, usual_last_n
+from neoflow.loops.nest import input_reads
+from neoflow.loops.problem import FUSE, NestProblem, looks_up_beside_choices, nbytes
+from neoflow.loops.sides import near_last_k, size, usual_last_k, usual_last_n
 from neoflow.loops.tile import Sides, element_of, estimated_cycles, sided, sides, splits_of
 from neoflow.target import Target
 from neoflow.verdict import Verdict
@@ -107,7 +108,10 @@ def _usual_last_k(p: NestProblem, target: Target, k: Chosen) -> int:
     """That with which tiles are best read in place; of packed ones, that which packs panels in whole squares."""
 
     def choose() -> int:
-        usual = usual_last_k(sided(p, k), element_of(p))
+        c = sided(p, k)
+        usual = usual_last_k(c, element_of(p))
+        if nbytes(input_reads(c.left)) > target.l2_bytes * target.threads:
+            usual = near_last_k(c, element_of(p), usual)
         given = {name: k[name] for name in ("fuse", "split", "side", "last_n")}
         tried = completed(KNOBS[: KNOBS.index(operands.PACK) + 1], p, target, {**given, "last_k": usual, "vectors": 2})
         if not tried["pack"]:

@@ -8,7 +8,7 @@ from neoflow.loops.knob import FLAG, NUMBER, Chosen, Knob, Range, flags, one, up
 from neoflow.loops.nest import stride
 from neoflow.loops.problem import NestProblem, is_turnable, nbytes
 from neoflow.loops.sides import block_lanes, contiguous_run, direct_read, size
-from neoflow.loops.tile import collides, pieces, sides, strides_far, wanted_tasks
+from neoflow.loops.tile import collides, element_of, pieces, sides, strides_far, wanted_tasks
 from neoflow.target import Target
 
 # --- the side with M
@@ -196,14 +196,26 @@ def _is_streamed(p: NestProblem, target: Target, k: Chosen) -> bool:
     return is_line and dt.itemsize(s.element) * cut.k * (cut.m + cut.n) > target.l2_bytes
 
 
+def _is_beyond_first_cache(p: NestProblem, k: Chosen) -> bool:
+    """Whether a panel, read in place at each point of one axis of K, leaves the first-level cache from one row tile to
+    the next: it is more than that, or its lines share a few places there."""
+    s, each = sides(p, k), dt.itemsize(element_of(p))
+    read, (*others, last) = s.in_place(int(k["lanes"])), s.c.k
+    if read is None or others:
+        return False
+    step = abs(stride(read.indices[0], last) or 0) * each
+    collides = step >= costs.SET_BYTES and step % costs.SET_BYTES == 0 and last.extent >= costs.FETCHED_K
+    return collides or last.extent * int(k["lanes"]) * int(k["vectors"]) * each > costs.NEAR_BYTES
+
+
 def _prefetch(_: NestProblem, __: Target, ___: Chosen) -> Range:
     return Range(PREFETCHES, "1 is not at all, and what comes later than 32 points is gone before it is needed")
 
 
 def _usual_prefetch(p: NestProblem, target: Target, k: Chosen) -> int:
     """Ahead where what tiles go through is more than a core's own cache holds, or a panel too long for what a core
-    fetches by itself; or where rows, read in place, are in another line at each point of K, of a tensor far away, or
-    in lines that drive each other out of the cache."""
+    fetches by itself, or for its first cache where it is read in place; or where rows, read in place, are in another
+    line at each point of K, of a tensor far away, or in lines that drive each other out of the cache."""
     s, width = sides(p, k), int(k["lanes"]) * int(k["vectors"])
     if k["pack_panels"] and _is_streamed(p, target, k):
         return costs.FETCHED_PACKED
@@ -213,6 +225,8 @@ def _usual_prefetch(p: NestProblem, target: Target, k: Chosen) -> int:
         return costs.FETCHED_FAR if nbytes([s.right_read]) > target.l2_bytes * target.threads else 1
     if not k["pack_panels"] and strides_far(target, s.in_place(int(k["lanes"])), s.element, s.c.k):
         return costs.FETCHED_FAR
+    if not k["pack_panels"] and _is_beyond_first_cache(p, k):
+        return costs.FETCHED_AHEAD
     if k["pack"] or s.left_read is None:
         return 1
     address, each = s.left_read.indices[0], dt.itemsize(s.element)

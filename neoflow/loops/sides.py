@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Apply, Axis, Const, Expr, Read
+from neoflow.loops.costs import NEAR_STEP, TILE_ROWS, UNROLLED_K
 from neoflow.loops.nest import Nest, input_reads, is_data_dependent, is_index, stride
 
 MOST_FACTORS, LEAST_RESULTS = 6, 16
@@ -130,6 +131,32 @@ def usual_last_k(c: Contraction, element: str) -> int:
     if size(c.k) <= NEAR_K and free:
         return max(free, key=lambda n: (c.k[n].extent, n))
     return free[-1] if free else last
+
+
+def near_last_k(c: Contraction, element: str, usual: int) -> int:
+    """That axis, or one along which rows of a tile, read in place from far away, stay in a page for some steps.
+
+    It is the longest one along which they do not overlap; where there is none, the last one. Along the images of a
+    batch or their channels each row would come to another page at each step.
+    """
+    read = direct_read(c.left, element)
+    if read is None:
+        return usual
+    steps = [abs(stride(read.indices[0], a) or 0) * dt.itemsize(element) for a in c.k]
+    if steps[usual] <= NEAR_STEP or c.k[usual].extent <= UNROLLED_K:
+        return usual
+    near = [n for n, step in enumerate(steps) if 0 < step <= NEAR_STEP]
+    rows = tile_axes(c.m, TILE_ROWS)
+    free = [n for n in near if not any(overlap(read, c.k[n], row) for row in rows)]
+    if free:
+        return max(free, key=lambda n: (c.k[n].extent, n))
+    return near[-1] if near else usual
+
+
+def tile_axes(m: tuple[Axis, ...], tile_rows: int) -> tuple[Axis, ...]:
+    """The axes of M along which rows of a tile differ."""
+    position, steps = row_box(m, tile_rows)
+    return m[position if steps > 1 else position + 1 :]
 
 
 def overlap(read: Read, a: Axis, b: Axis) -> bool:

@@ -31,6 +31,7 @@ from neoflow.loops.sides import (
     overlap,
     row_box,
     size,
+    tile_axes,
     vector_read,
 )
 from neoflow.target import Target
@@ -143,9 +144,9 @@ class Sides:
 
     @cached_property
     def shares_rows(self) -> bool:
-        """Whether steps of the innermost K come to where rows, read in place, are: code shares what both read."""
+        """Whether steps of the innermost K come to where other rows of a tile, read in place, are."""
         read, last = self.left_read, self.c.k[-1]
-        return read is not None and any(overlap(read, last, row) for row in self.c.m)
+        return read is not None and any(overlap(read, last, row) for row in tile_axes(self.c.m, costs.TILE_ROWS))
 
     def turned_part(self, lanes: int) -> float:
         """The part of the side with N that is packed in squares which are turned; 0 where there are none."""
@@ -258,13 +259,15 @@ def estimated_cycles(p: NestProblem, target: Target, k: Chosen) -> float:
     each: float = costs.STEP_CYCLES * cut.k + costs.TILE_CYCLES + costs.REGISTER_CYCLES * registers
     if dt.itemsize(s.element) * cut.k * lanes * vectors > costs.NEAR_BYTES:
         each += costs.STREAMED_LINE * cut.k * vectors
-    if not k["pack"] and s.shares_rows and registers + vectors > target.registers - costs.SHARED_ROWS:
+    is_written_out = s.c.k[-1].extent <= int(k["unroll"])  # code shares what several steps read
+    is_shared = not k["pack"] and is_written_out and s.shares_rows
+    if is_shared and registers + vectors > target.registers - costs.SHARED_ROWS:
         multiply *= costs.SPILLED
     multiply += cut.batch * cut.tiles * cut.panels * each
     pack_right = cut.batch * cut.k * cut.n * _panel_cycles(s, lanes) if k["pack_panels"] else 0.0
     packed = cut.batch * cut.k * cut.n
-    is_shared = k["pack_panels"] and k["order"] == "tiles"
-    if is_shared and dt.itemsize(s.element) * packed > costs.SHARED_CACHES * target.l2_bytes * target.threads:
+    is_common = k["pack_panels"] and k["order"] == "tiles"
+    if is_common and dt.itemsize(s.element) * packed > costs.SHARED_CACHES * target.l2_bytes * target.threads:
         pack_right += costs.SHARED_ELEMENT * packed
     pack_left = cut.batch * cut.k * cut.m * _row_cycles(s, target, int(k["tile_rows"])) if k["pack"] else 0.0
     write = cut.batch * cut.m * cut.n * _write_cycles(s, lanes, int(k["tile_rows"]))

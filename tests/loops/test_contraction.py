@@ -2,6 +2,7 @@
 
 import neoflow as nf
 from neoflow.loops import default_schedule, problem_of
+from neoflow.loops.nest import stride
 from neoflow.loops.tile import sides
 from neoflow.nn import functional as F
 from neoflow.target import Target
@@ -66,6 +67,21 @@ def test_few_results_are_summed_along_memory():
     assert s.left_read is not None and s.c.k[-1].extent == 56
 
 
+def test_sums_over_images_far_away_go_along_their_lines():
+    """Rows that are read in place would be in other pages at each image; near ones, or few, go as they did."""
+    x, w, y = convolution(16, 64, 64, 56)
+    schedule, s = gradient(y, w, [x])
+    assert not schedule["pack"] and [a.extent for a in s.c.k] == [16, 56, 56]
+    assert [stride(s.left_read.indices[0], a) for a in s.c.k[1:]] == [58, 1]
+    _, forward = contraction(y, [x, w])
+    assert forward.c.k[-1].extent == 3 and stride(forward.left_read.indices[0], forward.c.k[-1]) == 58, (
+        "taps along M's other axis"
+    )
+    x, w, y = convolution(1, 64, 64, 28)
+    _, near = contraction(y, [x, w])
+    assert near.c.k[-1].extent == 64, "the channels of one image stay in a cache"
+
+
 def test_large_weights_that_few_tiles_use_are_read_in_place_and_fetched_ahead():
     x, w, y = convolution(1, 512, 512, 7)
     schedule, s = gradient(y, x, [w])
@@ -100,6 +116,19 @@ def test_a_side_in_place_whose_points_are_in_other_pages_is_fetched_ahead():
     x, w = nf.placeholder((16, 256, 56, 56), name="x"), nf.placeholder((64, 256, 1, 1), name="w")
     schedule, _ = contraction(F.conv2d(x, w), [x, w])
     assert not schedule["pack_panels"] and schedule["prefetch"] == 16
+
+
+def test_a_panel_in_place_that_the_first_cache_does_not_keep_is_fetched_ahead():
+    """More than 32 KB, or in lines that share their places there."""
+
+    def asked(channels, filters, size):
+        g, w = nf.placeholder((channels, size), name="g"), nf.placeholder((channels, filters), name="w")
+        schedule, _ = contraction(nf.expr("y[n,m] = sum(g[k,m] * w[k,n])", g=g, w=w), [g, w])
+        assert not schedule["pack_panels"]
+        return schedule["prefetch"]
+
+    assert asked(1024, 256, 196) == asked(256, 1024, 196) == 8
+    assert asked(240, 1040, 196) == 1
 
 
 def test_panels_from_memory_are_gone_through_by_larger_blocks():

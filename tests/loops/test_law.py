@@ -74,6 +74,24 @@ def sampled(case: Case, count: int, seed: int, target: Target = TWO) -> list[Sch
     return list(found)
 
 
+def test_default_schedules_of_convolutions_whose_images_no_cache_holds():
+    """Sizes that are no multiple of a tile, for a core of 1 KB: K goes along lines of images, or taps."""
+    small = Target("cpu", TARGET.mcpu, 2, TARGET.vector_bytes, 1 << 10, TARGET.fma_units)
+    rng, found = np.random.default_rng(0), []
+    for batch, channels, filters, size, kernel, step in ((5, 3, 17, 37, 3, 1), (6, 5, 18, 23, 5, 2)):
+        x, w = nf.placeholder((batch, channels, size, size)), nf.placeholder((filters, channels, kernel, kernel))
+        y = F.conv2d(x, w, stride=step, padding=1)
+        g = nf.placeholder(y.shape)
+        feeds = {t: rng.standard_normal(t.shape).astype(np.float32) for t in (x, w, g)}
+        found += cases("convolution", [y, *nf.vjp(y, [x, w], g)], feeds)
+    defaults = [(c, [default_schedule(c.subgraph, small)]) for c in found]
+    assert check(defaults, small) >= 6
+    lasts = [
+        (s["last_k"], len(sides(problem_of(c.subgraph), s).c.k)) for c, [s] in defaults if s.template == "contraction"
+    ]
+    assert any(1 <= last == axes - 1 for last, axes in lasts)
+
+
 def test_sampled_schedules_of_named_kernels():
     assert check([(c, sampled(c, 3, n)) for n, c in enumerate(named_cases())]) >= 75
 
