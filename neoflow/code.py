@@ -115,10 +115,11 @@ class Handed:
     ticket: int
     slopes: tuple[int, ...] = ()
 
-    def code(self, is_host: bool) -> Code:
-        """How it is called: on a CPU as a kernel is, with a word that stays 1 where it fails; on a GPU by the host."""
+    @property
+    def code(self) -> Code:
+        """How it is called: as a kernel is, with a word that stays 1 where it fails."""
         entry = Entry(f"{self.implementation} {self.ticket}", 1, False)
-        return Code((entry,), (), (Fault(None, 0),) if is_host else ())
+        return Code((entry,), (), (Fault(None, 0),))
 
 
 def _row(kind: type[T], data: Mapping[str, Any]) -> T:

@@ -58,7 +58,7 @@ from neoflow.runtime.plan import Plan
 from neoflow.runtime.records import Module
 from neoflow.target import Target
 from neoflow.trace import Trace, shown
-from neoflow.trials import Trials, alone, is_here, loaded_on
+from neoflow.trials import Trials, alone, loaded_on
 from neoflow.tune import Limits
 from neoflow.tune.roofs import stated
 
@@ -242,9 +242,9 @@ def _compiled(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
     )
     source = mapped(written, trace, settings, machine, precision)
-    if hands and given is None and optimizer is None and is_here(machine):
+    if hands and given is None and optimizer is None:
         tried = Trials(machine, partial(_compiled, begun=begun, hands=False))
-        source = handed(source, trace, settings, precision, memory, tried.values, tried.beside)
+        source = handed(source, trace, settings, machine, precision, memory, tried.values, tried.beside)
     source = attended(source, trace, machine, precision, memory)
     choosing = None
     if tuning.knows_algorithms(machine, limits, settings.cache_dir):
@@ -306,7 +306,7 @@ def _compiled(
         distinct,
     )
     codes = {k.subgraph.digest: m.codes[k.key] for k, m in zip(kernels, modules, strict=True)}
-    codes |= {digest: h.code(machine.device == "cpu") for digest, h in foreign.items()}
+    codes |= {digest: h.code for digest, h in foreign.items()}
     program = Program(graph, calls, in_place, parts.views, codes, machine.threads, prepared, loops)
     if memory is not None:
         program = trace.run(

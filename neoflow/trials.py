@@ -12,7 +12,6 @@ from neoflow import config
 from neoflow.building import load
 from neoflow.code import Handed
 from neoflow.devices import device
-from neoflow.errors import RuntimeFault
 from neoflow.expr.tensor import Placeholder, Tensor
 from neoflow.kernel import Kernel
 from neoflow.rewriting import in_turns
@@ -43,21 +42,13 @@ class Runnable(Compilation, Protocol):
     def foreign(self) -> tuple[Handed, ...]: ...
 
 
-def is_here(target: Target) -> bool:
-    """Whether a program for it runs on this machine."""
-    try:
-        return device(target) is not None
-    except RuntimeFault:
-        return False
-
-
 def loaded_on(place: Device, c: Runnable) -> list[Loaded]:
     """The kernels on a device, then what another library computes. Raises `CodegenError`, `RuntimeFault`."""
     found = load(c.kernels, c.modules, place, config.load())
     if c.foreign:
         from neoflow.runtime.handed import load_handed  # imported here: few programs have any
 
-        found += load_handed(c.foreign, place)
+        found += load_handed(c.foreign)
     return found
 
 

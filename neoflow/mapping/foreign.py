@@ -1,5 +1,4 @@
-"""Recurrences as calls of another library's implementation of the whole of them: PyTorch's LSTM, GRU and plain RNN,
-which on a GPU are cuDNN's.
+"""Recurrences as calls of another library's implementation of the whole of them: PyTorch's LSTM, GRU and plain RNN.
 
     h = scan(lstm_cell(w, u, b, a), (h0, c0), x)    ->    h, last h, last c = torch.lstm(x, h0, c0, w, u, b, a)
 

@@ -99,6 +99,7 @@ def handed(
     graph: Graph,
     trace: Trace,
     settings: config.Config,
+    target: Target,
     precision: str,
     memory: int | None,
     values: Values,
@@ -111,6 +112,8 @@ def handed(
     from neoflow.rewriting.handing import Handing, handing
 
     def trying() -> Handing:
+        if target.device != "cpu":
+            return Handing(graph, (Verdict(False, "calls of another library go into plans for a CPU alone so far"),))
         if memory is not None:
             return Handing(graph, (Verdict(False, "memory= counts every byte, and what PyTorch takes is not known"),))
         return handing(graph, values, beside)

@@ -1,9 +1,8 @@
 """Calls of another library between the kernels of a plan.
 
-On a CPU such a call is a function like a kernel's, which the thread that called the program comes to in its place: it
+Such a call is a function like a kernel's, which the thread that called the program comes to in its place: it
 takes the interpreter's lock, and the library works on the buffers of the plan. Its status word is 1 before it has run,
-so that whatever ends it early ends the step. On a GPU the host does it between the graphs of two stretches of kernels,
-in the same stream.
+so that whatever ends it early ends the step.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from typing import Any, Protocol
 
 from neoflow.code import Handed
 from neoflow.errors import RuntimeFault
-from neoflow.runtime.device import Device
 from neoflow.runtime.executor import Loaded
 
 LIBRARIES = {"torch": "neoflow.runtime.torch_cells"}
@@ -28,16 +26,12 @@ _ARRAYS = 8
 class Made(Protocol):
     """What a library is asked for a call."""
 
-    def tensor(self, address: int, shape: tuple[int, ...], dtype: str, is_host: bool) -> Any:
+    def tensor(self, address: int, shape: tuple[int, ...], dtype: str) -> Any:
         """A tensor of the library in that memory."""
         ...
 
     def run(self, call: Handed, inputs: Sequence[Any], outputs: Sequence[Any], kept: dict[int, Any]) -> None:
         """Compute outputs from inputs. kept: by ticket what a call keeps for its gradients."""
-        ...
-
-    def within(self, stream: int, work: Callable[[], None]) -> None:
-        """Do the work in the stream of a GPU."""
         ...
 
 
@@ -64,7 +58,7 @@ class Session:
         self.late: BaseException | None = None
         self.functions: list[Any] = []
 
-    def work(self, made: Made, call: Handed, is_host: bool) -> Callable[[Sequence[int]], None]:
+    def work(self, made: Made, call: Handed) -> Callable[[Sequence[int]], None]:
         """What computes a call at the addresses of its inputs and outputs."""
         shapes, count = (*call.inputs, *call.outputs), len(call.inputs)
         known: dict[tuple[int, ...], list[Any]] = {}
@@ -75,15 +69,15 @@ class Session:
             if tensors is None:
                 if len(known) >= _ARRAYS:
                     del known[next(iter(known))]
-                tensors = [made.tensor(a, *s, is_host) for a, s in zip(key, shapes, strict=True)]
+                tensors = [made.tensor(a, *s) for a, s in zip(key, shapes, strict=True)]
                 known[key] = tensors
             made.run(call, tensors[:count], tensors[count:], self.kept)
 
         return run
 
     def function(self, made: Made, call: Handed) -> int:
-        """The address of a function that does it on a CPU."""
-        run, count = self.work(made, call, True), len(call.inputs) + len(call.outputs)
+        """The address of a function that does it."""
+        run, count = self.work(made, call), len(call.inputs) + len(call.outputs)
 
         def called(pointers: int, thread: int, begin: int, end: int) -> None:
             words: Any = (ctypes.c_int64 * (count + 1)).from_address(pointers)
@@ -118,18 +112,10 @@ class Session:
         raise RuntimeFault(f"there is no function named {symbol!r}")
 
 
-def load_handed(calls: Sequence[Handed], device: Device) -> list[Loaded]:
-    """Foreign calls as kernels of a device, of one session. Raises `RuntimeFault`."""
+def load_handed(calls: Sequence[Handed]) -> list[Loaded]:
+    """Foreign calls as kernels of the CPU, of one session. Raises `RuntimeFault`."""
     session, found = Session(), list[Loaded]()
     for call in calls:
-        made, code = library(call.implementation), call.code(device.is_host)
-        if device.is_host:
-            address = session.function(made, call)
-        else:
-            address = device.hand(_on_gpu(made, session.work(made, call, False)))  # type: ignore[attr-defined]
-        found.append(Loaded(code, (address,), session, session))
+        address = session.function(library(call.implementation), call)
+        found.append(Loaded(call.code, (address,), session, session))
     return found
-
-
-def _on_gpu(made: Made, run: Callable[[Sequence[int]], None]) -> Callable[[Sequence[int], int], None]:
-    return lambda addresses, stream: made.within(stream, lambda: run(addresses))

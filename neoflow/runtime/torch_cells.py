@@ -1,4 +1,4 @@
-"""PyTorch's recurrent networks, on memory of ours: of its own kernels on a CPU, of cuDNN's on a GPU.
+"""PyTorch's recurrent networks, on memory of ours, by its kernels for CPUs.
 
 Gradients are autograd's: a call that has some keeps the graph of its last run.
 """
@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,20 +21,11 @@ STATES = {"torch.lstm": "hc", "torch.gru": "h", "torch.rnn_tanh": "h", "torch.rn
 """By name what is carried; the function of the name is of `torch._VF`."""
 
 
-def tensor(address: int, shape: tuple[int, ...], dtype: str, is_host: bool) -> Any:
+def tensor(address: int, shape: tuple[int, ...], dtype: str) -> Any:
     """A tensor in that memory, dense."""
     kind = np.dtype(dt.NUMPY[dtype])
-    if is_host:
-        memory: Any = (ctypes.c_byte * max(1, math.prod(shape) * kind.itemsize)).from_address(address)
-        return torch.from_numpy(np.frombuffer(memory, kind, math.prod(shape)).reshape(shape))
-    described = {"shape": shape, "typestr": kind.str, "data": (address, False), "version": 3, "strides": None}
-    return torch.as_tensor(SimpleNamespace(__cuda_array_interface__=described), device="cuda")
-
-
-def within(stream: int, work: Callable[[], None]) -> None:
-    """Do the work in the stream of a GPU."""
-    with torch.cuda.stream(torch.cuda.ExternalStream(stream)):
-        work()
+    memory: Any = (ctypes.c_byte * max(1, math.prod(shape) * kind.itemsize)).from_address(address)
+    return torch.from_numpy(np.frombuffer(memory, kind, math.prod(shape)).reshape(shape))
 
 
 def run(call: Handed, inputs: Sequence[Any], outputs: Sequence[Any], kept: dict[int, Any]) -> None:

@@ -332,3 +332,10 @@ def test_what_it_does_not_give(program, reason):
     x, y = program()
     found = as_calls(make_graph([y], [x]))
     assert isinstance(found, Verdict) and reason in found.reason
+
+
+def test_on_a_gpu_nothing_is_called_yet():
+    x, _, outputs = case("lstm", 5, 3, 4, 7)
+    compiled = pipeline.compile_program(outputs[:1], [x], target="cuda:sm_80")
+    assert compiled.explain("torch cells") == "calls of another library go into plans for a CPU alone so far"
+    assert not compiled.foreign
