@@ -14,6 +14,8 @@ from neoflow.graph import make_graph
 from neoflow.mapping.foreign import found_in, handed
 from neoflow.mapping.gradients import apart
 from neoflow.nn import functional as F
+from neoflow.report.kernels import kernel_rows
+from neoflow.report.timeline import events
 from neoflow.verdict import Verdict
 
 torch = pytest.importorskip("torch")
@@ -339,3 +341,13 @@ def test_on_a_gpu_nothing_is_called_yet():
     compiled = pipeline.compile_program(outputs[:1], [x], target="cuda:sm_80")
     assert compiled.explain("torch cells") == "calls of another library go into plans for a CPU alone so far"
     assert not compiled.foreign
+
+
+def test_reports_of_it():
+    x, _, outputs = case("lstm", 5, 3, 4, 7)
+    f = nf.compile(outputs, [x])
+    times = f.profile(values([x])[x], runs=1)
+    rows = kernel_rows(f.compiled, times)
+    assert len(rows) == len(f.compiled.kernels)
+    told = {e["name"]: e["args"]["schedule"] for e in events(f.compiled, times, []) if "schedule" in e.get("args", {})}
+    assert told["torch.lstm"] == "another library's"
