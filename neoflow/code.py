@@ -99,6 +99,29 @@ class Code:
             raise TextError(f"how a kernel is called is not written here: {error}", 1, 1) from None
 
 
+@dataclass(frozen=True)
+class Handed:
+    """What another library computes in the place of a kernel: a call of Python's between the kernels of a plan.
+
+    implementation: its name. attributes: what it is told besides tensors. inputs, outputs: their shapes and dtypes.
+    ticket: what a call and its gradients have in common. slopes: the inputs that gradients are by, of a call that has
+    some: what these need is kept.
+    """
+
+    implementation: str
+    attributes: tuple[tuple[str, str], ...]
+    inputs: tuple[tuple[tuple[int, ...], str], ...]
+    outputs: tuple[tuple[tuple[int, ...], str], ...]
+    ticket: int
+    slopes: tuple[int, ...] = ()
+
+    @property
+    def code(self) -> Code:
+        """How it is called: as a kernel is, with a word that stays 1 where it fails."""
+        entry = Entry(f"{self.implementation} {self.ticket}", 1, False)
+        return Code((entry,), (), (Fault(None, 0),))
+
+
 def _row(kind: type[T], data: Mapping[str, Any]) -> T:
     """The value of a class with these fields. Raises `TypeError`."""
     row = kind(**data)

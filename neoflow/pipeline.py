@@ -18,6 +18,7 @@ from neoflow import codegen, config, devices, tuning
 from neoflow.architectures import has_tf32
 from neoflow.building import find_kernels, load, usual_schedule
 from neoflow.caller import caller
+from neoflow.code import Handed
 from neoflow.devices import device, parameter_store
 from neoflow.errors import CodegenError, ConfigError, NeoflowError, RuntimeFault
 from neoflow.expr.recurrence import runs_of
@@ -31,7 +32,7 @@ from neoflow.measure.fleet import Fleet
 from neoflow.measure.here import Here
 from neoflow.measure.measurer import Pool
 from neoflow.nn.form import unkept
-from neoflow.partition import Grouped, KernelCall, flattened, order_calls, prepared_first
+from neoflow.partition import Grouped, HandedCall, KernelCall, flattened, order_calls, prepared_first
 from neoflow.persisting import NONE, Loops, persisting
 from neoflow.recompute import Fitted, Program, bytes_of, fit
 from neoflow.rewriting import (
@@ -42,6 +43,7 @@ from neoflow.rewriting import (
     Known,
     attended,
     divided,
+    handed,
     in_turns,
     left_out,
     mapped,
@@ -54,9 +56,9 @@ from neoflow.rewriting import (
 from neoflow.runtime.function import Elsewhere, Function
 from neoflow.runtime.plan import Plan
 from neoflow.runtime.records import Module
-from neoflow.runtime.store import ParameterStore
 from neoflow.target import Target
 from neoflow.trace import Trace, shown
+from neoflow.trials import Trials, alone, loaded_on
 from neoflow.tune import Limits
 from neoflow.tune.roofs import stated
 
@@ -71,7 +73,8 @@ class Compiled:
 
     written: the graph before any pass. modules: where the code of each kernel is. built: kernels that were compiled
     now; cached: kernels that came from the cache. precision: as it was asked for. optimizer: what found faster graphs.
-    loops: on a GPU, those that are one launch each.
+    loops: on a GPU, those that are one launch each. foreign: calls of another library; their numbers in the plan come
+    after those of the kernels.
     """
 
     written: Graph
@@ -88,6 +91,7 @@ class Compiled:
     precision: str = "fp32"
     optimizer: Optimizer | None = None
     loops: Loops = NONE
+    foreign: tuple[Handed, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Compiled {len(self.graph.nodes)} computes: {len(self.calls)} calls of {len(self.kernels)} kernels>"
@@ -198,11 +202,7 @@ MEASURED = 10.0
 
 def _judge(optimizer: Optimizer, before: Compiled, after: Compiled) -> None:
     """Time the whole program beside the one that was written, on parameters of their own."""
-    place = device(before.target)
-    pair = []
-    for c in (before, after):
-        loaded = load(c.kernels, c.modules, place, config.load())
-        pair.append(Function(c, loaded, ParameterStore(place), place, c.target.threads))
+    place, pair = device(before.target), [alone(before), alone(after)]
     try:
         optimizer.judge(in_turns(pair, place, optimizer.left))
     except NeoflowError as error:
@@ -230,16 +230,21 @@ def _compiled(
     optimizer: Optimizer | None = None,
     lives: bool = True,
     in_blocks: bool = True,
+    hands: bool = True,
 ) -> Compiled:
     """begun: when the seconds of the limits did (`time.monotonic`). memory: bytes that there are. given: schedules
     of subgraphs, by digest. With either of them nothing is prepared: every call runs all kernels. lives: whether
     parameters may live packed; with schedules that are given none does. in_blocks: whether recurrences may go in
-    strands that are blocks of one launch on a GPU."""
+    strands that are blocks of one launch on a GPU. hands: whether recurrences may become calls of another library;
+    where not, those that are there stay."""
     trace, settings = Trace(), config.load()
     written = trace.run(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
     )
     source = mapped(written, trace, settings, machine, precision)
+    if hands and given is None and optimizer is None:
+        tried = Trials(machine, partial(_compiled, begun=begun, hands=False))
+        source = handed(source, trace, settings, machine, precision, memory, tried.values, tried.beside)
     source = attended(source, trace, machine, precision, memory)
     choosing = None
     if tuning.knows_algorithms(machine, limits, settings.cache_dir):
@@ -280,11 +285,13 @@ def _compiled(
     prepared = len(flattened(calls[:prepared])[0])
     calls, loops = flattened(calls)
     codegen.check_sizes(calls, graph.outputs)
-    subgraphs = {c.subgraph.digest: c.subgraph for c in calls}
+    foreign = {c.subgraph.digest: c.handed for c in calls if isinstance(c, HandedCall)}
+    own = [c for c in calls if c.subgraph.digest not in foreign]
+    subgraphs = {c.subgraph.digest: c.subgraph for c in own}
     distinct = f"{len(subgraphs)} kernels of {sum(len(s.nodes) for s in subgraphs.values())} nodes"
     tuned = trace.run(
         "schedules",
-        lambda: _schedules(calls, machine, limits, settings, measurer),
+        lambda: _schedules(own, machine, limits, settings, measurer),
         lambda t: t.summary,
         lambda t: _schedules_text(t, machine),
         distinct,
@@ -299,6 +306,7 @@ def _compiled(
         distinct,
     )
     codes = {k.subgraph.digest: m.codes[k.key] for k, m in zip(kernels, modules, strict=True)}
+    codes |= {digest: h.code for digest, h in foreign.items()}
     program = Program(graph, calls, in_place, parts.views, codes, machine.threads, prepared, loops)
     if memory is not None:
         program = trace.run(
@@ -322,16 +330,15 @@ def _compiled(
         if whole.has_lost_strands:
             asked = (outputs, inputs, updates, machine, precision, limits, measurer, begun)
             return _compiled(*asked, optimizer=optimizer, lives=lives, in_blocks=False)
-    cached = sum(1 for m in modules if m.library) - built
-    cached = max(0, cached)
+    cached = max(0, sum(1 for m in modules if m.library) - built)
     made = (program.calls, plan, kernels, modules, machine, tuned, built, cached)
-    return Compiled(written, graph, *made, trace, precision, optimizer, whole)
+    return Compiled(written, graph, *made, trace, precision, optimizer, whole, tuple(foreign.values()))
 
 
 def _whole(c: Compiled) -> Compiled:
     """The same program with all its kernels run at every call, by the schedules they have, on parameters as users know
     them: who has an instance of it in C may read and write these at any time."""
-    if not c.plan.prepared and not _lives_packed(c) and not c.loops.has_strands:
+    if not c.plan.prepared and not _lives_packed(c) and not c.loops.has_strands and not c.foreign:
         return c
     schedules = {k.subgraph.digest: k.schedule for k in c.kernels}
     g = c.written
@@ -380,10 +387,9 @@ def bind(compiled: Compiled) -> Function:
         return Elsewhere(compiled, reason.message)
     if any(not m.library for m in compiled.modules):
         raise CodegenError(codegen.missing(compiled.target) or "the kernels were not compiled")
-    loaded = load(compiled.kernels, compiled.modules, place, config.load())
     otherwise = partial(_plainly, compiled) if _lives_packed(compiled) else None
-    whole = compiled.loops.loaded(place)
-    return Function(compiled, loaded, parameter_store(), place, compiled.target.threads, otherwise, whole)
+    asked = (parameter_store(), place, compiled.target.threads, otherwise, compiled.loops.loaded(place))
+    return Function(compiled, loaded_on(place, compiled), *asked)
 
 
 def _lives_packed(c: Compiled) -> bool:

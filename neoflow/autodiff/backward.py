@@ -7,12 +7,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from neoflow.autodiff.adjoint import accumulate, adjoint, adjoint_of_padded
+from neoflow.autodiff.foreign import contributions_of_call
 from neoflow.autodiff.loops import contributions_of, full
 from neoflow.caller import caller
 from neoflow.errors import GradientError
 from neoflow.expr import dtype as dt
+from neoflow.expr.foreign import Called, Given
 from neoflow.expr.memo import memo_of
-from neoflow.expr.recurrence import Looped
+from neoflow.expr.recurrence import Looped, Run
 from neoflow.expr.tensor import Compute, Tensor, topological
 
 
@@ -78,7 +80,8 @@ def pulled(given: Sequence[tuple[Tensor, Tensor]], wrt: Collection[Tensor]) -> d
     for t, g in given:
         cotangents.setdefault(t, []).append(g)
     total: dict[Tensor, Tensor] = {}
-    left = Counter(t.run for t in order if isinstance(t, Looped))
+    left: Counter[Run | Called] = Counter(t.run for t in order if isinstance(t, Looped))
+    left.update(t.called for t in order if isinstance(t, Given))
     for t in reversed(order):
         if t in cotangents and t in reaches:
             total[t] = accumulate(cotangents.pop(t), f"d_{t.name}", t.where)
@@ -88,6 +91,11 @@ def pulled(given: Sequence[tuple[Tensor, Tensor]], wrt: Collection[Tensor]) -> d
             if not left[t.run]:  # all that leads out of the run has its cotangent
                 led = {s: g for s, g in total.items() if isinstance(s, Looped) and s.run is t.run}
                 found = contributions_of(t.run, led, reaches, pulled) if led else []
+        elif isinstance(t, Given):
+            left[t.called] -= 1
+            if not left[t.called]:
+                gave = {s: g for s, g in total.items() if isinstance(s, Given) and s.called is t.called}
+                found = contributions_of_call(t.called, gave, reaches, pulled) if gave else []
         elif t in total and isinstance(t, Compute) and dt.is_float(t.dtype) and any(i in reaches for i in t.inputs):
             found = _contributions(t, total[t], reaches, wanted)
         for source, part in found:

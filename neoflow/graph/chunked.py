@@ -11,6 +11,7 @@ from functools import cached_property
 
 from neoflow.expr.close import define
 from neoflow.expr.dsl import unnamed_axes
+from neoflow.expr.foreign import Given
 from neoflow.expr.ir import Axis, Expr, Read, Reduce, rewrite, substitute
 from neoflow.expr.normal import opened
 from neoflow.expr.recurrence import Last, Looped, Run, Stacked, runs_of
@@ -155,7 +156,7 @@ class _Look:
         inliner = Inliner(self._is_written)
         for t in self.graph.order:
             read = frozenset[Run]().union(*(self.moving.get(i, frozenset()) for i in t.inputs))
-            if isinstance(t, Looped):
+            if isinstance(t, (Looped, Given)):
                 bad |= dict.fromkeys(read, "another loop is given its states of all steps")
                 if isinstance(t, Stacked) and t.run in self.steps:
                     self.moving[t] = frozenset({t.run})

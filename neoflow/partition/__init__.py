@@ -23,6 +23,7 @@ from neoflow.partition.choose import LOSES, Choice, object_for_gpu, object_to
 from neoflow.partition.compose import STRANDS, compose
 from neoflow.partition.cost import cost_of, objective, reward
 from neoflow.partition.engine import RULES, partition
+from neoflow.partition.handed import HandedCall
 from neoflow.partition.looped import Loop, flattened
 from neoflow.partition.order import order_calls
 from neoflow.partition.overwrite import can_overwrite, is_shared
@@ -43,6 +44,7 @@ __all__ = [
     "Cost",
     "Decision",
     "Grouped",
+    "HandedCall",
     "KernelCall",
     "Loop",
     "Node",

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from neoflow.expr.foreign import Called, Foreign, Given, calls_of
 from neoflow.expr.recurrence import Looped, Run, Stacked, runs_of
 from neoflow.expr.replace import replaced
 from neoflow.expr.tensor import Compute, Constant, Parameter, Placeholder, Tensor, topological
@@ -27,6 +28,7 @@ from neoflow.graph import Graph, contiguous_offset
 from neoflow.graph.fission import split_steps
 from neoflow.partition.body import Body, copy_of
 from neoflow.partition.calls import Call, Decision, KernelCall, LoopCall, Partition, View
+from neoflow.partition.handed import handed_call
 from neoflow.partition.levels import Divide, Whole
 from neoflow.partition.looped import carried_along, settled
 from neoflow.partition.strands import Strands
@@ -34,6 +36,8 @@ from neoflow.verdict import Verdict
 
 Split = Callable[[Run, Sequence[Tensor]], Strands | Verdict]
 """The strands of a run of which these tensors are kept of every turn, see `strands_of`."""
+LEADS = (Looped, Given)
+"""What is computed by no kernels of its level."""
 STRANDS = "strands"
 """What decisions about them are called."""
 
@@ -52,7 +56,7 @@ def compose(
     if runs_of(graph.order):
         graph = split_steps(graph).graph
         graph = graph if block is None else block(graph)
-    if not runs_of(graph.order):
+    if not (runs_of(graph.order) or calls_of(graph.order)):
         return divide(graph)
     return _Composer(graph, divide, inner or divide, split, in_place).run()
 
@@ -71,6 +75,8 @@ class _Composer:
         self.decisions: list[Decision] = []
         self.parts: dict[Tensor, None] = {}
         self.level = levels(graph)
+        self.tickets: dict[Foreign, int] = {}
+        """by foreign call that is no gradient: what it and its gradients have in common"""
         self.kept: dict[Run, dict[Tensor, None]] = {}
         """by run: the tensors of its body that are kept of every turn"""
         for t in graph.order:
@@ -83,6 +89,7 @@ class _Composer:
         graph = self.graph
         top = max(self.level.values())
         runs: dict[int, list[Run]] = {}
+        foreign = calls_of(graph.order)
         for t in graph.order:
             if isinstance(t, Looped) and t.run not in runs.setdefault(self.level[t], []):
                 runs[self.level[t]].append(t.run)
@@ -90,6 +97,9 @@ class _Composer:
         for level in range(top + 1):
             for run in runs.get(level, ()):
                 self.loop(run)
+            for called in foreign:
+                if any(self.level.get(t) == level for t in called.results):
+                    self.hand(called, foreign)
             roots = list(graph.roots) if level == top else []
             crossing = dict.fromkeys(self.crossing(level))
             within = {t: place for t in crossing if (place := self.within(t)) is not None}
@@ -121,7 +131,7 @@ class _Composer:
                 if (
                     isinstance(i, Compute)
                     and self.level[i] == level
-                    and (isinstance(t, Looped) or self.level[t] > level)
+                    and (isinstance(t, LEADS) or self.level[t] > level)
                 ):
                     yield i
 
@@ -140,7 +150,7 @@ class _Composer:
         """Divide the computes of a level; what the roots have become."""
 
         def instead(t: Tensor) -> Tensor | None:
-            if isinstance(t, Looped) or (isinstance(t, Compute) and self.level[t] < level):
+            if isinstance(t, LEADS) or (isinstance(t, Compute) and self.level[t] < level):
                 return self.stand(t)
             return None
 
@@ -175,7 +185,7 @@ class _Composer:
 
     def known(self, t: Tensor) -> Tensor:
         """What calls read in the place of t."""
-        return self.stand(t) if t in self.stands or isinstance(t, Looped) else t
+        return self.stand(t) if t in self.stands or isinstance(t, LEADS) else t
 
     # ---------------------------------------------------------------------------------------------------------- runs
 
@@ -209,6 +219,18 @@ class _Composer:
                 base, offset = body.place(t)
                 self.stand_for(t, self.known(base), offset)
 
+    def hand(self, called: Called, others: Sequence[Called]) -> None:
+        """The call of another library's implementation, and what stands for its results."""
+        f = called.foreign
+        ticket = self.tickets.setdefault(f.forward or f, len(self.tickets))
+        back = [dict(o.foreign.attributes)["wanted"] for o in others if o.foreign.forward is f]
+        slopes = tuple(sorted({int(n) for text in back for n in text.split()}))
+        self.parts.update(dict.fromkeys(t for t in called.inputs if not t.inputs))
+        memory = tuple(Placeholder(t.shape, t.dtype, t.name, t.where) for t in called.results)
+        self.calls.append(handed_call(called, tuple(map(self.known, called.inputs)), memory, ticket, slopes))
+        for t, there in zip(called.results, memory, strict=True):
+            self.stand_for(t, there)
+
     def inner_body(self, graph: Graph) -> tuple[Graph, Partition]:
         return compose(graph, self.inner, in_place=self.in_place)
 
@@ -233,12 +255,12 @@ def levels(graph: Graph) -> dict[Tensor, int]:
     that read it."""
     soonest: dict[Tensor, int] = {}
     for t in graph.order:
-        soonest[t] = max((soonest[i] for i in t.inputs), default=0) + isinstance(t, Looped)
+        soonest[t] = max((soonest[i] for i in t.inputs), default=0) + isinstance(t, LEADS)
     top = max(soonest.values())
     latest: dict[Tensor, int] = {}
     for t in reversed(graph.order):
-        own = soonest[t] if isinstance(t, Looped) else latest.get(t, top)
+        own = soonest[t] if isinstance(t, LEADS) else latest.get(t, top)
         latest[t] = own
         for i in t.inputs:
-            latest[i] = min(latest.get(i, top), own - 1 if isinstance(t, Looped) else own)
-    return {t: soonest[t] if isinstance(t, Looped) else latest[t] for t in graph.order}
+            latest[i] = min(latest.get(i, top), own - 1 if isinstance(t, LEADS) else own)
+    return {t: soonest[t] if isinstance(t, LEADS) else latest[t] for t in graph.order}

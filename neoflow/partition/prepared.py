@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from neoflow.expr.tensor import Constant, Tensor
 from neoflow.graph import Graph
 from neoflow.partition.calls import Call, KernelCall, View
+from neoflow.partition.handed import HandedCall
 
 MOST = 4
 """Bytes that a call may make of each that it reads: they stay in memory as long as the program does. A filter of 3 x 3
@@ -29,7 +30,14 @@ def prepared_first(graph: Graph, calls: Sequence[Call], views: Mapping[Tensor, V
         is_own = not any(t in roots or t in views for t in call.outputs)
         is_small = sum(t.nbytes for t in call.outputs) <= MOST * sum(t.nbytes for t in bases)
         is_known = all(isinstance(b, Constant) for b in bases)
-        if isinstance(call, KernelCall) and is_own and is_small and not is_known and bases <= lasting:
+        if (
+            isinstance(call, KernelCall)
+            and not isinstance(call, HandedCall)
+            and is_own
+            and is_small
+            and not is_known
+            and bases <= lasting
+        ):
             first.append(call)
             lasting |= set(call.outputs)
     chosen = set(map(id, first))

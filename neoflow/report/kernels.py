@@ -67,7 +67,8 @@ def _labels(compiled: Compiled) -> list[str]:
     """A name for each distinct kernel: of its first call; where kernels share that, with its number."""
     first = ["" for _ in compiled.kernels]
     for call in reversed(compiled.plan.calls):
-        first[call.kernel] = call.name
+        if call.kernel < len(first):  # what comes after those another library computes
+            first[call.kernel] = call.name
     return [name if name and first.count(name) == 1 else f"{name or 'kernel'} #{n}" for n, name in enumerate(first)]
 
 

@@ -22,6 +22,11 @@ _COMPILE, _RUN, _STEP = 1, 2, 3
 _TRACKS = {_COMPILE: "compilation", _RUN: "training steps", _STEP: "calls of one step"}
 
 
+def _schedule(compiled: Compiled, number: int) -> str:
+    """Of a kernel; what another library computes has none of ours."""
+    return str(compiled.kernels[number].schedule) if number < len(compiled.kernels) else "another library's"
+
+
 def events(compiled: Compiled, times: Sequence[KernelTime], records: Sequence[StepRecord]) -> list[Event]:
     """The events of a run; `ts` and `dur` in microseconds, each track from 0 on. times: of the plan's calls."""
     named = [
@@ -31,7 +36,7 @@ def events(compiled: Compiled, times: Sequence[KernelTime], records: Sequence[St
     stages = ((r.name, r.seconds, {"result": r.summary}) for r in compiled.trace.records)
     steps = ((f"step {r.step + 1}", r.seconds, {**_said(r.values), "epoch": r.epoch + 1}) for r in records)
     calls = (
-        (t.name, t.seconds, {"kernel": call.kernel, "schedule": str(compiled.kernels[call.kernel].schedule)})
+        (t.name, t.seconds, {"kernel": call.kernel, "schedule": _schedule(compiled, call.kernel)})
         for t, call in zip(times, compiled.plan.calls, strict=True)
     )
     losses = [

@@ -1,6 +1,6 @@
 """The graph of a program made fast: its passes, what its contractions are computed by, layouts, and its kernels."""
 
-from neoflow.rewriting.asked import ASKED, attended, mapped, optimizer_for, seconds_of
+from neoflow.rewriting.asked import ASKED, attended, handed, mapped, optimizer_for, seconds_of
 from neoflow.rewriting.beside import in_turns
 from neoflow.rewriting.flowing import Known, nobody
 from neoflow.rewriting.segmenting import Segmented, segmented
@@ -27,6 +27,7 @@ __all__ = [
     "Segmented",
     "attended",
     "divided",
+    "handed",
     "in_turns",
     "left_out",
     "mapped",

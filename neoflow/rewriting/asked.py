@@ -15,23 +15,26 @@ from neoflow import config
 from neoflow.errors import ConfigError, shown
 from neoflow.expr.ir import Apply
 from neoflow.expr.recurrence import LARGE as LARGE_STEPS
+from neoflow.expr.recurrence import runs_of
 from neoflow.expr.tensor import Compute
 from neoflow.graph import Graph
 from neoflow.mapping.chains import may_recur
 from neoflow.nn.attention import LARGE
 from neoflow.partition import RULES, Subgraph, object_for_gpu, object_to, partition
 from neoflow.rewriting.flowing import BLOCKED, SWAPPED
-from neoflow.rewriting.sequence import ATTENTION, LAYOUTS, MAPPING, TOGETHER, left_out, size_of
+from neoflow.rewriting.sequence import ATTENTION, LAYOUTS, MAPPING, TOGETHER, TORCH, left_out, size_of
 from neoflow.rewriting.times import Lookup, Times
 from neoflow.target import Target
 from neoflow.trace import Trace
 from neoflow.tune.roofs import stated
+from neoflow.verdict import Verdict
 
 if TYPE_CHECKING:
+    from neoflow.rewriting.handing import Beside, Values
     from neoflow.rewriting.optimizing import Optimizer
     from neoflow.superopt import Rule
 
-ASKED = (MAPPING, TOGETHER, SWAPPED, BLOCKED)
+ASKED = (MAPPING, TOGETHER, SWAPPED, BLOCKED, TORCH)
 """What `NEOFLOW_WITH` may name."""
 
 
@@ -90,6 +93,32 @@ def mapped(graph: Graph, trace: Trace, settings: config.Config, target: Target, 
 
     choosing = partial(chosen, graph, target, precision, is_asked_for)
     return trace.run(MAPPING, choosing, lambda m: m.summary, str, size_of(graph), is_asked_for=is_asked_for).graph
+
+
+def handed(
+    graph: Graph,
+    trace: Trace,
+    settings: config.Config,
+    target: Target,
+    precision: str,
+    memory: int | None,
+    values: Values,
+    beside: Beside,
+) -> Graph:
+    """The graph with recurrences as calls of another library, where that is asked for and was measured to be faster.
+    memory: bytes that there are, if anybody said so: what another library takes is not counted."""
+    if TORCH not in settings.asked or precision != "fp32" or not runs_of(graph.order):
+        return graph
+    from neoflow.rewriting.handing import Handing, handing
+
+    def trying() -> Handing:
+        if target.device != "cpu":
+            return Handing(graph, (Verdict(False, "calls of another library go into plans for a CPU alone so far"),))
+        if memory is not None:
+            return Handing(graph, (Verdict(False, "memory= counts every byte, and what PyTorch takes is not known"),))
+        return handing(graph, values, beside)
+
+    return trace.run(TORCH, trying, lambda h: h.summary, str, size_of(graph), is_asked_for=True).graph
 
 
 def attended(graph: Graph, trace: Trace, target: Target, precision: str, memory: int | None) -> Graph:

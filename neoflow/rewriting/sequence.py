@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from neoflow import config
 from neoflow.architectures import architecture
 from neoflow.errors import ConfigError
+from neoflow.expr.foreign import calls_of
 from neoflow.expr.recurrence import runs_of
 from neoflow.graph import (
     CANONICALIZE,
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from neoflow.rewriting.optimizing import Optimizer
 
 LAYOUTS, LIVING, PREPARED, OPTIMIZE, FORMS = "layouts", "packed parameters", "prepared", "optimize", "forms"
-MAPPING, ATTENTION, REWARD, TOGETHER = "mapping", "attention", "reward", "together"
+MAPPING, ATTENTION, REWARD, TOGETHER, TORCH = "mapping", "attention", "reward", "together", "torch cells"
 SEGMENTS, CHUNKS, BLOCKS, PERSISTENT = "segments", "chunks", "blocks", "persistent"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
 RECURRENT = (STRANDS, SEGMENTS, CHUNKS, BLOCKS, ROWS, PERSISTENT)
@@ -156,7 +157,7 @@ def divided(
         parts.append(Trace(clock=trace.clock))
         return stages(part, parts[-1], target, precision, algorithms, may, optimizer)
 
-    if not runs_of(graph.order):
+    if not (runs_of(graph.order) or calls_of(graph.order)):
         return stages(graph, trace, target, precision, algorithms, may_last, optimizer, may_live, known)
     split: Split | None = None
     if target.device == "cpu" and STRANDS not in left_out():

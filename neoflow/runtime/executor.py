@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,8 @@ class Loaded:
     code: Code
     addresses: tuple[int, ...]
     library: Library
+    session: Any = None
+    """of a call of another library, see `handed.Session`"""
 
 
 def load_kernel(code: Code, library: Library) -> Loaded:
@@ -234,8 +237,11 @@ class Executor:
         self._judge()
 
     def _clear(self) -> None:
-        if self._laid.layout.failing:
-            self._laid.status.clear()  # a fault is never judged when another exception comes before that
+        laid = self._laid
+        if laid.layout.failing:
+            laid.status.clear()  # a fault is never judged when another exception comes before that
+        if laid.open:
+            laid.status.memory[laid.open] = 1
 
     def run_timed(self) -> list[float]:
         """Seconds of each call, in all turns of a loop, each of which is launched; a loop that is one launch on a GPU
@@ -256,6 +262,10 @@ class Executor:
                 seconds[launch.call] += spent
         return seconds
 
+    def _session(self, word: int) -> Any:
+        """Of the foreign call of a status word."""
+        return self._laid.kernels[self.plan.calls[self._laid.layout.failing[word]].kernel].session
+
     def _judge(self) -> None:
         plan, failing = self.plan, self._laid.layout.failing
         if not failing:
@@ -263,10 +273,14 @@ class Executor:
         self.device.synchronize()
         words = self._laid.status.read()
         if not words.any():
+            if self._laid.open:
+                self._session(self._laid.open[0]).settle()
             return
         self._ended += not self.device.is_host
         at = int(np.flatnonzero(words)[0])
         number, word = failing[at], int(words[at])
+        if at in self._laid.open:
+            raise self._session(at).judge(plan.calls[number].name, changed_by(plan, number, self._updated))
         changed = changed_by(plan, number, self._updated) if self.device.is_host else _told(plan, self._updated)
         raise OutOfRange(fault_of(plan, number, word), changed)
 
@@ -325,6 +339,13 @@ class _Laid:
     is_prepared: bool = False
     spots: list[tuple[int, int, int]] | None = None
     swept: Sequence[tuple[Sweep, int, int]] = ()
+
+    @cached_property
+    def open(self) -> list[int]:
+        """The status words of foreign calls, which have to say that they are done."""
+        calls = self.plan.calls
+        failing = enumerate(self.layout.failing)
+        return [n for n, c in failing if self.kernels[calls[c].kernel].session is not None]
 
     @cached_property
     def carried(self) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from neoflow import dtype as dt
 from neoflow.code import Code
 from neoflow.expr.tensor import Compute, Parameter, Placeholder, Tensor
 from neoflow.graph import Graph
-from neoflow.partition import KernelCall, Loop, View, can_overwrite
+from neoflow.partition import HandedCall, KernelCall, Loop, View, can_overwrite
 from neoflow.runtime.memory import Lifetime, lower_bound, place
 from neoflow.runtime.plan import Buffer, Call, Moving, Plan, Repeated
 
@@ -225,6 +225,8 @@ class _Planner:
 
 def donors(call: KernelCall, t: Tensor, views: Mapping[Tensor, View]) -> list[Tensor]:
     """The inputs of a kernel in whose memory its output t may lie, where nothing reads them afterwards."""
+    if isinstance(call, HandedCall):
+        return []
     viewed = {views[i].base for i in call.inputs if i in views}
     return [
         s

@@ -27,6 +27,7 @@ from neoflow.errors import ConfigError
 from neoflow.loops import Schedule
 from neoflow.loops.template import schedule_from_json
 from neoflow.measure.here import environment
+from neoflow.partition import HandedCall
 from neoflow.pipeline import Compiled, adopt
 from neoflow.runtime.function import Function
 from neoflow.tune import Limits
@@ -172,7 +173,7 @@ def _asked(compiled: Compiled, limits: Limits, share: float, seed: int) -> dict[
             "name": u.name,
             "schedule": schedules[u.subgraph.digest].to_json(),
         }
-        for u in uses_of(compiled.calls)
+        for u in uses_of([c for c in compiled.calls if not isinstance(c, HandedCall)])
     ]
     return {
         "target": compiled.target.to_text(),

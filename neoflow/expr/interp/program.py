@@ -9,6 +9,7 @@ import numpy as np
 
 from neoflow import dtype as dt
 from neoflow.errors import ExpressionError, shown
+from neoflow.expr.foreign import Given, inlined
 from neoflow.expr.interp.body import Body
 from neoflow.expr.interp.types import Types
 from neoflow.expr.recurrence import Last, Looped, Run, Stacked
@@ -33,14 +34,14 @@ def evaluate(
     for fed in feeds:
         if isinstance(feeds, Mapping) and not isinstance(fed, Tensor):
             raise ExpressionError(f"feeds has the key {shown(fed)}; its keys are tensors: feeds={{x: array}}")
-        if isinstance(fed, (Compute, Looped)):
+        if isinstance(fed, (Compute, Looped, Given)):
             raise ExpressionError(f"{fed.name} is computed, not fed; feed the placeholders it reads", fed.where)
         if isinstance(fed, Constant):
             raise ExpressionError(
                 f"{fed.name} is a constant and keeps its value; what changes is a placeholder", fed.where
             )
     with np.errstate(all="ignore"):
-        found = _values(roots, lambda t: _fed(t, feeds, types), types)
+        found = _values(inlined(roots), lambda t: _fed(t, feeds, types), types)
         return [np.array(v, dtype=types.stored(t.dtype), order="C") for t, v in zip(roots, found, strict=True)]
 
 

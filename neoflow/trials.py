@@ -1,0 +1,83 @@
+"""Programs that are compiled to be tried: what they give, and what a call of each takes, on parameters of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from neoflow import config
+from neoflow.building import load
+from neoflow.code import Handed
+from neoflow.devices import device
+from neoflow.expr.tensor import Placeholder, Tensor
+from neoflow.kernel import Kernel
+from neoflow.rewriting import in_turns
+from neoflow.runtime.device import Device
+from neoflow.runtime.executor import Loaded
+from neoflow.runtime.function import Compilation, Function
+from neoflow.runtime.records import Module
+from neoflow.runtime.store import ParameterStore
+from neoflow.target import Target
+
+TRIED = 1.0
+"""Seconds of turns in which a recurrence is timed beside what another library makes of it."""
+
+
+class Runnable(Compilation, Protocol):
+    """A compilation with what is to be loaded of it; see `pipeline.Compiled`."""
+
+    @property
+    def target(self) -> Target: ...
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]: ...
+
+    @property
+    def modules(self) -> tuple[Module, ...]: ...
+
+    @property
+    def foreign(self) -> tuple[Handed, ...]: ...
+
+
+def loaded_on(place: Device, c: Runnable) -> list[Loaded]:
+    """The kernels on a device, then what another library computes. Raises `CodegenError`, `RuntimeFault`."""
+    found = load(c.kernels, c.modules, place, config.load())
+    if c.foreign:
+        from neoflow.runtime.handed import load_handed  # imported here: few programs have any
+
+        found += load_handed(c.foreign)
+    return found
+
+
+def alone(c: Runnable) -> Function:
+    """A program on parameters of its own."""
+    place = device(c.target)
+    return Function(c, loaded_on(place, c), ParameterStore(place), place, c.target.threads)
+
+
+@dataclass(frozen=True)
+class Trials:
+    """compile: makes a program of outputs, inputs and updates for the target, in which foreign calls stay what they
+    are; see `pipeline._compiled`."""
+
+    target: Target
+    compile: Callable[..., Runnable]
+
+    def function(self, outputs: Sequence[Tensor], inputs: Sequence[Placeholder]) -> Function:
+        """A program of this machine."""
+        return alone(self.compile(outputs, inputs, None, self.target, "fp32", None, None))
+
+    def values(self, outputs: Sequence[Tensor], feeds: Mapping[Placeholder, np.ndarray]) -> list[np.ndarray]:
+        """What a program gives."""
+        return [np.asarray(a) for a in self.function(outputs, list(feeds))(*feeds.values())]
+
+    def beside(
+        self, ours: Sequence[Tensor], theirs: Sequence[Tensor], inputs: Sequence[Placeholder]
+    ) -> tuple[float, float]:
+        """Seconds of a call of each of two programs, in turns."""
+        pair = [self.function(outputs, inputs) for outputs in (ours, theirs)]
+        own, other = in_turns(pair, device(self.target), TRIED)
+        return own, other
