@@ -88,7 +88,7 @@ def generate(
         list[str] | None, typer.Option("--operator", metavar="NAME", help="Of these; several times. Default: all.")
     ] = None,
     file: RulesFile = None,
-    seconds: Annotated[float, typer.Option(min=0.0, help="For making graphs, and again for proofs.")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Of all; then what is proved is written.")] = 60.0,
     seed: Annotated[int, typer.Option(min=0, help="Of the values that fingerprints are taken of.")] = 0,
     folder: Annotated[
         Path | None, typer.Option("--folder", metavar="FOLDER", help="Where work is kept, to go on if it is stopped.")
