@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from neoflow.superopt.congruence import Node
-from neoflow.superopt.graphs import Graphs
+from neoflow.superopt.graphs import Graphs, Level
 from neoflow.superopt.implied import Tree
 from neoflow.superopt.levels import Explored
 from neoflow.superopt.runs import Until
@@ -60,8 +62,7 @@ def candidates(found: Explored, until: Until) -> list[Candidate]:
     return [Candidate(r[-1], *trees.pair(found, row), row, r[0], c) for r, row, c in sorted(kept.values())]
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(NamedTuple):
     """A graph as text, `%s` where a variable is; read: these variables. size: operators with arguments; constant: of
     the largest part without variables."""
 
@@ -79,6 +80,7 @@ class Trees:
         self._known: dict[int, Tree] = {}
         self._written: dict[int, Written] = {}
         self._labels: dict[int, str] = {}
+        self._begins = [level.begin for level in graphs.levels]
 
     def pair(self, found: Explored, row: int) -> tuple[Tree, Tree]:
         """What is equal to a graph before it, and that one."""
@@ -87,8 +89,7 @@ class Trees:
 
     def of(self, graph: int) -> Tree:
         if graph not in self._known:
-            level = self.graphs.levels[self.graphs.level_of(graph)]
-            row = graph - level.begin
+            level, row = self._place(graph)
             if level.begin:
                 self._known[graph] = self.applied(int(level.typed[row]), level.args[row])
             else:
@@ -101,11 +102,15 @@ class Trees:
     def applied(self, typed: int, args: np.ndarray) -> Tree:
         return (self.label(typed), *(self.of(a) for a in args.tolist() if a >= 0))
 
+    def _place(self, graph: int) -> tuple[Level, int]:
+        """The level of a graph, and where it is there."""
+        level = self.graphs.levels[bisect_right(self._begins, graph) - 1]
+        return level, graph - level.begin
+
     def written(self, graph: int) -> Written:
         found = self._written.get(graph)
         if found is None:
-            level = self.graphs.levels[self.graphs.level_of(graph)]
-            row = graph - level.begin
+            level, row = self._place(graph)
             t = self.of(graph) if not level.begin else None
             if isinstance(t, str):
                 found = Written("%s", (t,), 0, 0)

@@ -74,6 +74,7 @@ class Pruner:
 
         def work(n: int) -> None:
             runs.save(paths[n], np.array([self._said(some[k]) for k in parts[n].tolist()], np.int8))
+            self.known.forget()
 
         if not shared(work, [n for n, path in enumerate(paths) if not path.exists()], processes, until):
             return None
@@ -81,6 +82,7 @@ class Pruner:
         return np.concatenate(answers) if answers else np.zeros(0, np.int8)
 
     def _said(self, candidate: Candidate) -> int:
-        if self.known.ordered(candidate.source) == self.known.ordered(candidate.target):
+        one, _, other = candidate.key.partition(" = ")
+        if len(one) == len(other) and self.known.ordered(candidate.source) == self.known.ordered(candidate.target):
             return ORDER
         return FOLLOWS if self.follows(candidate) else LEFT
