@@ -140,7 +140,7 @@ def _generated(
         these = list(some)
         if until.is_over():
             break
-        seen = judge.judge(count, these)
+        seen = judge.judge(count, these, count == operators)
         left -= seen
         if seen < len(these):
             break

@@ -118,33 +118,37 @@ class Judge:
     def counts(self) -> tuple[int, int, int, int, int, int]:
         return self.plain, self.ordered, self.smaller, self.common, self.general, self.refused
 
-    def judge(self, operators: int, some: list[Candidate]) -> int:
-        """Look at all candidates of so many operators, and say at how many before the time was up."""
+    def judge(self, operators: int, some: list[Candidate], is_last: bool) -> int:
+        """Look at all candidates of so many operators, and say at how many before the time was up. is_last: whether
+        nothing is asked that could follow from those that are not plain."""
         while self._levels < operators:
             self.pruner.grow(self._refused)
             self._levels += 1
-        plain = [c for c in some if c.constant <= CONSTANT]
-        self._refused |= {c.key for c in some} - {c.key for c in plain}
-        said = self.pruner.said(plain, self.runs, self.processes, self.until)
+        asked = [c for c in some if c.constant <= CONSTANT] if is_last else some
+        said = self.pruner.said(asked, self.runs, self.processes, self.until)
         self._ended("congruence closure")
         if said is None:
             return 0
+        answers = list(zip(asked, said.tolist(), strict=True))
+        self._refused |= {c.key for c, answer in answers if c.constant > CONSTANT and answer == LEFT}
+        plain = [(c, answer) for c, answer in answers if c.constant <= CONSTANT]
+        left = [c for c, answer in plain if answer == LEFT]
         self.plain += len(plain)
-        self.ordered += int((said != ORDER).sum())
-        self.smaller += int((said == LEFT).sum())
-        statements = self._statements([plain[n] for n in np.flatnonzero(said == LEFT).tolist()])
+        self.ordered += sum(answer != ORDER for _, answer in plain)
+        self.smaller += len(left)
+        statements = self._statements(left)
         self._ended("common subgraphs")
         if statements is None:
             return 0
         self.common += len(statements)
-        left = len(statements)
+        seen = 0
         for begin in range(0, len(statements), AT_ONCE):
             wave = statements[begin : begin + AT_ONCE]
             if not self._wave(wave):
                 break
-            left -= len(wave)
+            seen += len(wave)
         self._ended("proofs")
-        return len(some) - sum(len(s.keys) for s in statements[len(statements) - left :])
+        return len(some) - sum(len(s.keys) for s in statements[seen:])
 
     # --------------------------------------------------------------------------------------------------- statements
 
