@@ -88,12 +88,16 @@ def generate(
         list[str] | None, typer.Option("--operator", metavar="NAME", help="Of these; several times. Default: all.")
     ] = None,
     file: RulesFile = None,
-    seconds: Annotated[float, typer.Option(min=0.0, help="For making graphs, and again for proofs.")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Of all; then what is proved is written.")] = 60.0,
     seed: Annotated[int, typer.Option(min=0, help="Of the values that fingerprints are taken of.")] = 0,
     folder: Annotated[
         Path | None, typer.Option("--folder", metavar="FOLDER", help="Where work is kept, to go on if it is stopped.")
     ] = None,
     processes: Annotated[int, typer.Option(min=1, help="That work side by side.")] = 2,
+    largest: Annotated[
+        int | None,
+        typer.Option("--largest", min=1, help="Write rules of so many operators a side, each as often as read."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Generate rules: of all graphs of a few operators those that are equal, proved. Without a file the operators are
@@ -109,7 +113,8 @@ def generate(
     found = generate(
         alphabet.only(names) if names else alphabet, count, seconds, seed, folder=folder, processes=processes
     )
-    output.write_text(rules_of(found.rules).to_text(), encoding="utf-8")
+    written = [r for r in found.rules if largest is None or r.size <= largest]
+    output.write_text(rules_of(written).to_text(), encoding="utf-8")
     if as_json:
         used = {
             "cpu_seconds": time.process_time() - begun,
@@ -117,9 +122,13 @@ def generate(
             "memory_of_one_more": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss,
         }
         counts = {k: v for k, v in vars(found).items() if k not in ("rules", "stages")}
-        print_json(counts | {"proved": len(found.rules), "stages": [vars(s) for s in found.stages]} | used)
+        print_json(
+            counts
+            | {"proved": len(found.rules), "written": len(written), "stages": [vars(s) for s in found.stages]}
+            | used
+        )
     else:
-        print(found, *found.stages, sep="\n")
+        print(found, *found.stages, f"{len(written)} rules written", sep="\n")
 
 
 @app.command()

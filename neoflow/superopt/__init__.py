@@ -9,7 +9,7 @@ forms (whole numbers over symbols), places (sets of their values) · body (the g
 concrete (back) · term · sums (inlined), text (of these), agree (compared) · prove, derive (the third tier), hunt ·
 properties, known (rules that follow from them) · rule, read, stored · rewrite, same (x + x) · sites (where rules
 apply), pieces of graphs and how they are split, search · found by themselves: alphabet, prints, graphs, making (of
-one more operator), runs (on disk), levels, candidates, implied, congruence, pruning, general, generate
+one more operator), runs (on disk), levels, candidates, congruence, pruning, general, implied, judge, generate
 """
 
 from neoflow.superopt.alphabet import Alphabet, alphabet_of, standard_alphabet

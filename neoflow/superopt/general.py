@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from neoflow.superopt import prints
-from neoflow.superopt.alphabet import EXTENTS
+from neoflow.superopt.alphabet import EXTENTS, agreed
 from neoflow.superopt.body import letters
 from neoflow.superopt.forms import Form, form, name
 from neoflow.superopt.prints import PRIMES
@@ -61,7 +61,8 @@ def generalized(pair: Pair, seed: int) -> Pair:
 
 
 def _more_general(pair: Pair, label: str) -> Iterator[Pair]:
-    source, target = ({str(a): a for a in applications(t) if a.args} for t in pair)
+    yield from _without_others(pair)
+    source, target = ({str(a): a for a in applications(t)} for t in pair)
     common = [a for text, a in source.items() if text in target and all(str(t) != text for t in pair)]
     for a in sorted(common, key=lambda a: -len(parts(a))):
         v = Variable(label, a.shape)
@@ -74,6 +75,37 @@ def _more_general(pair: Pair, label: str) -> Iterator[Pair]:
             first = _at(pair[0], places[0][1], new)
             for place in places[1]:
                 yield first, _at(pair[1], place, new)
+
+
+def _without_others(pair: Pair) -> Iterator[Pair]:
+    """Where each side reads a variable that the other one does not, so that neither matters: without one of them.
+
+    first(rows(x, y)) = first(rows(x, z))    ->    first(rows(x, y)) = first(x)
+    """
+    read = [variables(t).keys() for t in pair]
+    if read[0] <= read[1] or read[1] <= read[0]:
+        return
+    for k in (1, 0):
+        for a in applications(pair[k]):
+            if not variables(a).keys() <= read[1 - k]:
+                for b in parts(a)[:-1]:
+                    less = _in_place(pair[k], a, b)
+                    if less is not None and less.shape == pair[k].shape:
+                        yield (pair[0], less) if k else (less, pair[1])
+
+
+def _in_place(t: Term, old: Application, new: Term) -> Term | None:
+    """With another term in place of one, its shape aside, and sizes that follow; None where these disagree."""
+    if t is old:
+        return new
+    if isinstance(t, Variable):
+        return t
+    args = [_in_place(a, old, new) for a in t.args]
+    found = [a for a in args if a is not None]
+    sizes = agreed(t.family, [a.shape for a in found]) if len(found) == len(args) else None
+    if sizes is None:
+        return None
+    return Application(t.family, tuple((s, sizes.get(s, f)) for s, f in t.sizes), tuple(found))
 
 
 def _put(t: Term, new: Mapping[str, Term]) -> Term:

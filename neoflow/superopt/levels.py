@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,10 +10,12 @@ import numpy as np
 from neoflow.superopt.alphabet import Alphabet
 from neoflow.superopt.graphs import Graphs
 from neoflow.superopt.making import Maker, Unit
-from neoflow.superopt.runs import Merged, Runs, merged, shared
+from neoflow.superopt.runs import Merged, Runs, Until, merged, shared
 from neoflow.superopt.term import Term
 
 ALL = "all graphs were made"
+MAKING = 0.7
+"""Share of the time in which graphs are made; the rest is for what is equal among them."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,10 @@ class Explored:
 
 
 def explored(
-    alphabet: Alphabet, operators: int, runs: Runs, seconds: float | None, seed: int, most: int, processes: int = 1
+    alphabet: Alphabet, operators: int, runs: Runs, until: Until, seed: int, most: int, processes: int = 1
 ) -> Explored:
     """The graphs of up to so many operators; of the largest, those that read the first variables of their shape.
-    seconds: after which no more are made. most: different ones, at most."""
-    until = math.inf if seconds is None else time.monotonic() + seconds
+    until: of which a share, `MAKING`, is for them. most: different ones, at most."""
     graphs = Graphs(alphabet, seed)
     maker = Maker(graphs)
     known, numbers = _sorted(graphs.leaf_prints(), np.arange(graphs.levels[0].end))
@@ -57,9 +56,9 @@ def explored(
         def make(n: int, units: list[Unit] = units, labels: list[str] = labels) -> None:
             runs.write(labels[n], maker.made(units[n]), graphs.label)
 
-        if not shared(make, left, processes, until):
-            stopped = "the time is up"
-        paths = [path for path in map(runs.path, labels) if path.exists()]
+        if not shared(make, left, processes, until, MAKING):
+            stopped = until.why
+        paths = [] if until.is_over() else [path for path in map(runs.path, labels) if path.exists()]
         found = merged(paths, known, numbers, graphs.of_label)
         made += len(found.new) + len(found.equal)
         if distinct + len(found.new) >= most:

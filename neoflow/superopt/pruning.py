@@ -12,7 +12,7 @@ from neoflow.superopt.congruence import DEPTH, Congruence, Node
 from neoflow.superopt.graphs import chunks
 from neoflow.superopt.implied import Known, Tree, renamed
 from neoflow.superopt.levels import Explored
-from neoflow.superopt.runs import Runs, shared
+from neoflow.superopt.runs import Runs, Until, shared
 
 AT_ONCE = 2000
 """Candidates that a process takes."""
@@ -66,7 +66,7 @@ class Pruner:
         source = self._node(candidate.row)
         return any(self.congruence.follows(source, target, depth=n) for n in range(depth + 1))
 
-    def said(self, some: Sequence[Candidate], runs: Runs, processes: int, until: float) -> np.ndarray | None:
+    def said(self, some: Sequence[Candidate], runs: Runs, processes: int, until: Until) -> np.ndarray | None:
         """Of candidates of the next level `ORDER`, `FOLLOWS` or `LEFT`; None where the time was up."""
         keys = zlib.crc32("\n".join([*(c.key for c in some), *self.congruence.texts]).encode())
         parts = list(chunks(np.arange(len(some)), AT_ONCE))
@@ -74,6 +74,7 @@ class Pruner:
 
         def work(n: int) -> None:
             runs.save(paths[n], np.array([self._said(some[k]) for k in parts[n].tolist()], np.int8))
+            self.known.forget()
 
         if not shared(work, [n for n, path in enumerate(paths) if not path.exists()], processes, until):
             return None
@@ -81,6 +82,7 @@ class Pruner:
         return np.concatenate(answers) if answers else np.zeros(0, np.int8)
 
     def _said(self, candidate: Candidate) -> int:
-        if self.known.ordered(candidate.source) == self.known.ordered(candidate.target):
+        one, _, other = candidate.key.partition(" = ")
+        if len(one) == len(other) and self.known.ordered(candidate.source) == self.known.ordered(candidate.target):
             return ORDER
         return FOLLOWS if self.follows(candidate) else LEFT

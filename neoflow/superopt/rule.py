@@ -25,7 +25,7 @@ from neoflow.errors import GraphError
 from neoflow.superopt import places
 from neoflow.superopt.body import Family, shaped
 from neoflow.superopt.prove import Proof, Statement
-from neoflow.superopt.term import Term, applications, variables
+from neoflow.superopt.term import Term, Variable, applications, variables
 from neoflow.text import header, quote
 
 KIND = "rules"
@@ -73,6 +73,11 @@ class Rule:
         both = (self.source, self.target)
         return {a.family.name: a.family for t in both for a in applications(t)}
 
+    @property
+    def size(self) -> int:
+        """The operators of the larger side, each as often as it is read."""
+        return max(_size(self.source), _size(self.target))
+
     def __str__(self) -> str:
         known = {**variables(self.source), **variables(self.target)}
         shapes = ", ".join(shaped(v.name, v.shape) for v in known.values())
@@ -81,6 +86,10 @@ class Rule:
         lines += [f"guards {quote(self.guards)}"] if self.guards else []
         lines += [f"proof {self.proof}"] if self.proof is not None else []
         return "\n".join(lines)
+
+
+def _size(t: Term) -> int:
+    return 0 if isinstance(t, Variable) or not t.args else 1 + sum(map(_size, t.args))
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
@@ -35,6 +38,43 @@ class Merged:
     equal: np.ndarray
     same: np.ndarray
     firsts: np.ndarray
+
+
+class Until:
+    """When work ends: so many seconds from now, None for never, or as soon as somebody says so. why: what ended it."""
+
+    def __init__(self, seconds: float | None = None):
+        self.begun, self.seconds, self.why = time.monotonic(), seconds, "the time is up"
+        self._is_stopped = False
+
+    def is_over(self, share: float = 1.0) -> bool:
+        """Whether it ends now; or such a share of it does."""
+        late = self.seconds is not None and time.monotonic() - self.begun >= self.seconds * share
+        return self._is_stopped or late
+
+    def stop(self, why: str) -> None:
+        self._is_stopped, self.why = True, why
+
+    @contextmanager
+    def interrupted(self) -> Iterator[None]:
+        """Within, SIGINT and SIGTERM end the work, and what is done so far stays; a second one is what it always is."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+
+        def note(number: int, frame: object) -> None:
+            self.stop(f"it was ended by {signal.Signals(number).name}")
+            for n, handler in before.items():
+                signal.signal(n, handler)
+
+        try:
+            for n in before:
+                signal.signal(n, note)
+            yield
+        finally:
+            for n, handler in before.items():
+                signal.signal(n, handler)
 
 
 class Runs:
@@ -73,37 +113,66 @@ class Runs:
         part.replace(path)
 
 
-def shared(work: Callable[[int], None], numbers: Sequence[int], processes: int, until: float) -> bool:
-    """Do work of all these numbers in so many processes, copies of this one; whether all was done before `until`, in
-    seconds of the monotonic clock. Each takes what nobody has taken yet, and ends where this process has ended.
+def shared(
+    work: Callable[[int], None], numbers: Sequence[int], processes: int, until: Until, share: float = 1.0
+) -> bool:
+    """Do work of all these numbers in so many processes, copies of this one; whether all was done before the time was
+    up, or a share of it. Each takes what nobody has taken yet, and ends where this process has ended, or some seconds
+    after the time is up.
 
     Raises `GraphError` where one of them failed."""
     if processes == 1 or len(numbers) < 2 * processes:
         for n in numbers:
             tick()
-            if time.monotonic() > until:
+            if until.is_over(share):
                 return False
             work(n)
         return True
     taken = multiprocessing.get_context("fork").Value("l", 0)
-    parent, children = os.getpid(), []
+    parent, children = os.getpid(), set[int]()
     for _ in range(processes):
         child = os.fork()
         if not child:
-            _take(work, numbers, taken, parent, until)
-        children.append(child)
-    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+            _take(work, numbers, taken, parent, until, share)
+        children.add(child)
+    codes = _waited(children, until, share)
     if any(code not in (DONE, LATE) for code in codes):
         raise GraphError(f"a process that made graphs ended with {max(codes, key=abs)}")
     return LATE not in codes
 
 
+def _waited(children: set[int], until: Until, share: float) -> list[int]:
+    """Exit codes of processes; those that go on long after the time are ended, and were late."""
+    codes, late = [], 0.0
+    while children:
+        for child in sorted(children):
+            found, status = os.waitpid(child, os.WNOHANG)
+            if found:
+                children.remove(child)
+                code = os.waitstatus_to_exitcode(status)
+                codes.append(LATE if code == -signal.SIGKILL and late > GRACE else code)
+        if children:
+            time.sleep(BETWEEN)
+            late += BETWEEN if until.is_over(share) else 0.0
+            if late > GRACE:
+                for child in children:
+                    os.kill(child, signal.SIGKILL)
+    return codes
+
+
 DONE, LATE = 0, 3
 """Exit codes of processes."""
+BETWEEN, GRACE = 0.001, 2.0
+"""Seconds after which processes are asked for, and that they have when the time is up."""
 
 
 def _take(
-    work: Callable[[int], None], numbers: Sequence[int], taken: Synchronized[int], parent: int, until: float
+    work: Callable[[int], None],
+    numbers: Sequence[int],
+    taken: Synchronized[int],
+    parent: int,
+    until: Until,
+    share: float,
 ) -> None:
     """What a copy of a process does; it does not come back."""
     code = 1
@@ -112,7 +181,7 @@ def _take(
             with taken.get_lock():
                 n = taken.value
                 taken.value = n + 1
-            if n >= len(numbers) or time.monotonic() > until:
+            if n >= len(numbers) or until.is_over(share):
                 code = DONE if n >= len(numbers) else LATE
                 break
             work(numbers[n])

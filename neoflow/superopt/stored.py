@@ -18,7 +18,7 @@ STANDARD = Path(__file__).with_name("standard.txt")
 """The rules that come with neoflow: first TASO's 44 axioms in their order, then others."""
 
 GENERATED = Path(__file__).with_name("generated.txt")
-"""What `neoflow rules generate FILE --count 3 --seconds 900` found, all of it, as docs/design.md says."""
+"""What `neoflow rules generate FILE --count 4 --seconds 1800 --largest 4` wrote, as docs/design.md says."""
 
 
 def standard() -> Rules:

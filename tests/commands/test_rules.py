@@ -34,12 +34,16 @@ def test_generate(run, tmp_path):
     some = ["--operator", "transpose", "--operator", "add", "--operator", "relu"]
     status, out, _ = run("rules", "generate", str(file), *some)
     assert status == 0 and "up to names" in out and "refused: all graphs were made\ngraphs: " in out
-    assert out.endswith(" s of processors\n")
+    assert out.endswith(" rules written\n") and " s of processors\n" in out
     status, again, _ = run("rules", "generate", str(file), *some, "--json")
     found = json.loads(again)
     assert found["proved"] > 3 and {"graphs", "proofs"} < {s["name"] for s in found["stages"]}
     status, out, _ = run("rules", "list", "--file", str(file))
     assert status == 0 and "transpose(transpose(x)) = x" in out
+    status, smaller, _ = run("rules", "generate", str(file), *some, "--largest", "1", "--json")
+    assert 0 < json.loads(smaller)["written"] < found["written"] == found["proved"]
+    status, out, _ = run("rules", "list", "--file", str(file))
+    assert status == 0 and "add(x, y) = add(y, x)" in out and "transpose(transpose(x)) = x" not in out
     status, _, err = run("rules", "generate", str(file), "--operator", "absent")
     assert status == 1 and "there is no operator absent; there are add, mul," in err
 

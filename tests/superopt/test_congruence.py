@@ -1,13 +1,12 @@
 """What follows from rules modulo what is equal among smaller graphs; and work that processes share."""
 
-import math
 import os
 
 import pytest
 
 import neoflow as nf
 from neoflow.superopt.congruence import Congruence
-from neoflow.superopt.runs import shared
+from neoflow.superopt.runs import Until, shared
 
 SUM, TURNED = "add:2", "transpose:2"
 
@@ -73,13 +72,13 @@ def test_ranks_and_variables():
 @pytest.mark.parametrize("processes", [1, 3])
 def test_shared_work(tmp_path, processes):
     """Each number once, by processes that are there at once; what is late is left, and a failure is told."""
-    assert shared(lambda n: (tmp_path / str(n)).write_text(str(os.getpid())), range(40), processes, math.inf)
+    assert shared(lambda n: (tmp_path / str(n)).write_text(str(os.getpid())), range(40), processes, Until())
     assert {int(p.name) for p in tmp_path.iterdir()} == set(range(40))
     assert ({int(p.read_text()) for p in tmp_path.iterdir()} == {os.getpid()}) == (processes == 1)
-    assert not shared(lambda n: None, range(40), processes, 0.0)
+    assert not shared(lambda n: None, range(40), processes, Until(0.0))
 
 
 def test_a_process_that_fails(capfd):
     with pytest.raises(nf.NeoflowError, match="ended with 1"):
-        shared(lambda n: [][n], range(40), 2, math.inf)
+        shared(lambda n: [][n], range(40), 2, Until())
     assert "IndexError" in capfd.readouterr().err

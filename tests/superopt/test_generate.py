@@ -10,7 +10,21 @@ import pytest
 
 import neoflow as nf
 from neoflow.graph import canonicalize, make_graph
-from neoflow.superopt import Limits, Rule, Search, generate, read_rules, rules_of, standard
+from neoflow.superopt import (
+    Limits,
+    Rule,
+    Search,
+    Variable,
+    apply,
+    generate,
+    name,
+    read_rules,
+    rules_of,
+    standard,
+)
+from neoflow.superopt.general import generalized
+from neoflow.superopt.implied import Known, tree
+from neoflow.superopt.judge import proof_of
 from neoflow.superopt.prints import PRIMES, adjoint, is_affine, random_values, value
 from tests.superopt.test_rewrite import kept
 from tests.superopt.test_search import GATES, counted
@@ -64,9 +78,10 @@ def test_two_operators():
     found, beside = generate(ALPHABET, 2), generate(ALPHABET, 2, processes=2)
     assert str(found) == str(beside) and list(map(str, found.rules)) == list(map(str, beside.rules))
     assert found.stopped == "all graphs were made" and len(found.rules) >= 25
-    assert found.graphs > found.distinct and found.candidates > found.renamed >= found.ordered >= found.smaller
-    assert found.smaller >= found.general == len(found.rules) - 2 + found.refused
-    assert [s.name for s in found.stages] == ["graphs", "names of variables", "congruence closure", "proofs"]
+    assert found.graphs > found.distinct and found.candidates > found.renamed >= found.plain >= found.ordered
+    assert found.ordered >= found.smaller >= found.common >= found.general == len(found.rules) - 2 + found.refused
+    stages = ["graphs", "names of variables", "congruence closure", "common subgraphs", "proofs"]
+    assert [s.name for s in found.stages] == stages
     assert all(0 <= s.seconds < 600 for s in beside.stages) and sum(s.cpu_seconds for s in beside.stages) > 0
     texts = {f"{r.source} = {r.target}" for r in found.rules}
     assert {"add(x, y) = add(y, x)", "transpose(transpose(x)) = x", "first[P=A](rows(x, y)) = x"} <= texts
@@ -131,3 +146,44 @@ def test_limits():
     assert some.stopped == "the limit of 20 graphs" and some.distinct == 20
     none = generate(ALPHABET[:2], 2, seconds=0.0)
     assert none.stopped.startswith("the time is up")
+
+
+def test_time_is_kept():
+    """Graphs of three operators take longer; what was proved by then is there, and why there is no more."""
+    begun = time.monotonic()
+    found = generate(ALPHABET, 3, seconds=3.0, processes=2)
+    assert found.stopped.startswith("the time is up, ") and "pairs were not looked at" in found.stopped
+    assert all(r.proof is not None for r in found.rules) and len(found.rules) >= 2
+    assert time.monotonic() - begun < 30
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it(tmp_path, number):
+    """What is proved is written, and why there is no more is told; after that the folder gives the rest."""
+    folder, file = tmp_path / "run", tmp_path / "rules.txt"
+    labels = [part for f in ALPHABET[:6] for part in ("--operator", f.name)]
+    command = [sys.executable, "-m", "neoflow", "rules", "generate", str(file), *labels, "--count", "3"]
+    with subprocess.Popen([*command, "--folder", str(folder)], stdout=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not (folder / "proofs.jsonl").exists():
+            time.sleep(0.01)
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0 and f"it was ended by {number.name}" in out
+    assert all(r.proof is not None for r in read_rules(file.read_text()).rules)
+
+
+def test_a_variable_that_does_not_matter():
+    """Both sides read what the other does not: one rule without it, of which others are instances."""
+    n = {s: name(s) for s in "ABD"}
+    x, y, z = Variable("x", (n["B"], n["B"])), Variable("y", (n["A"], n["B"])), Variable("z", (n["A"], n["B"]))
+    whole = [apply(OPERATORS["rows"], x, v) for v in (y, z)]
+    pair = tuple(apply(OPERATORS["first"], t, P=n["A"]) for t in whole)
+    found = generalized(pair, 0)
+    assert [str(t) for t in found] == ["first[P=A](rows(x, y))", "first[P=A](x)"]
+    rule = proof_of(found, 0)
+    assert str(rule.source) == "first[P=D](rows(x, y))" and str(rule.target) == "first[P=D](x)"
+    assert rule.proof is not None and rule.guards
+    known = Known(frozenset())
+    known.add(tree(rule.source), tree(rule.target))
+    one, other = (tree(t) for t in pair)
+    assert known.meet(one, other) and not known.meet(one, tree(x))
