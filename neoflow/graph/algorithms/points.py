@@ -30,7 +30,7 @@ POINTS = tuple(
         "0 1/3 -1/3 3/4 -3/4 4/3 -4/3 3 -3",
     )
 )
-"""By how many there are, at which polynomials are multiplied; a point and its opposite share half of their additions."""
+"""By how many there are, where polynomials are multiplied; a point and its opposite share half of their additions."""
 MOST_POINTS = len(POINTS)
 """Products of the largest filtering."""
 
