@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Axis, Expr, Read, Reduce
+from neoflow.expr.ir import Axis, Expr, Read, Reduce, substitute
 from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Definition
 from neoflow.graph.work import operands
@@ -54,10 +54,10 @@ def correlation(definition: Definition) -> Correlation | str:
     found = two_reads(definition)
     if isinstance(found, str):
         return found
-    a, b = found
+    a, b = (_without_ones(read, definition.reduction_axes) for read in found)
     if not (_is_linear(a) and _is_linear(b)):
         return "its operands are read at other than linear indices"
-    axes, summed = [x for x in definition.axes if x.extent > 1], definition.reduction_axes
+    axes, summed = ([x for x in those if x.extent > 1] for those in (definition.axes, definition.reduction_axes))
     for image, taps in ((a, b), (b, a)):
         windows = _windows(image, taps, axes, summed)
         if windows:
@@ -75,6 +75,12 @@ def two_reads(definition: Definition) -> tuple[Read, Read] | str:
         return "it is no sum of products of two"
     a, b = factors
     return (a, b) if isinstance(a, Read) and isinstance(b, Read) else "its operands are more than reads"
+
+
+def _without_ones(read: Read, reduced: Sequence[Axis]) -> Read:
+    """What is read where axes of one element are at 0: a window of one tap is none."""
+    ones: dict[Expr, Expr] = {a: affine.integer(0) for a in reduced if a.extent == 1}
+    return read.rebuild(tuple(affine.simplify(substitute(i, ones)) for i in read.indices)) if ones else read
 
 
 def _is_linear(read: Read) -> bool:

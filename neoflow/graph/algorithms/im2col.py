@@ -38,5 +38,6 @@ def build(t: Compute, inputs: Sequence[Tensor], form: Correlation) -> Tensor:
     assert isinstance(t.definition.body, Reduce)
     seen = Read(columns, tuple(axes))
     taps = Read(inputs[form.taps.slot], form.taps.indices)
-    body = Reduce("sum", t.definition.body.axes, Apply("mul", (seen, taps)))
+    summed = tuple(a for a in t.definition.body.axes if a.extent > 1)
+    body = Reduce("sum", summed, Apply("mul", (seen, taps)))
     return define(t.shape, t.definition.axes, body, t.name)

@@ -82,7 +82,8 @@ ALGORITHMS: tuple[Algorithm[Any], ...] = (
 )
 """Those of a form with the fewest products first.
 
-winograd N: F(N x N, 3 x 3) and, of the gradient of a filter, F(3 x 3, N x N). fourier: of a cyclic convolution."""
+winograd N: F(N x N, r x s) of r x s taps, F(N, r) of r in a row and, of the gradient of such a filter, F(r x s, N x N).
+fourier: of a cyclic convolution."""
 
 BY_NAME: Mapping[str, Algorithm[Any]] = {a.name: a for a in ALGORITHMS}
 

@@ -1,13 +1,14 @@
-"""Winograd's minimal filtering of a correlation whose windows have three taps, or three results.
+"""Winograd's minimal filtering of a correlation whose windows have few taps, or few results.
 
     y[p] = sum[c, r](x[c, p + r] * w[c, r])
         ->  V[a, t, c] = sum[j](B^T[a, j] * x[c, m*t + j])       U[a, c] = sum[r](G[a, r] * w[c, r])
             M[a, t] = sum[c](V[a, t, c] * U[a, c])               y[m*t + i] = sum[a](A^T[i, a] * M[a, t])
 
-With two windows along each of them: of 36 products of a tile of 4 x 4 results with 3 x 3 taps 144 multiplications are
-left out at 36. Where the results are three and the taps many (the gradient of a filter), tiles go along the taps and
-their number is summed over with the channels. The small matrices are no tensors: each point a has an expression of its
-own, with its nonzero terms alone, and `map` writes these out beside each other.
+With two windows along each of them, whose taps may differ: of 4 x 4 results with 3 x 3 taps 144 multiplications are
+left out at 36, of 4 results with 7 taps 28 at 10. Where the results are few and the taps many (the gradient of a
+filter), tiles go along the taps and their number is summed over with the channels; where both are many (9 x 9 taps),
+along both. The small matrices are no tensors: each point a has an expression of its own, with its nonzero terms alone,
+and `map` writes these out beside each other.
 """
 
 from __future__ import annotations
@@ -28,9 +29,15 @@ from neoflow.graph.algorithms.operand import Operand, operand
 from neoflow.graph.algorithms.points import Filtering, Matrix, filtering
 from neoflow.verdict import Verdict
 
-TAPS = 3
-"""Taps, or results, of a window."""
+FEW = 7
+"""Taps, or results, of a window that are one tile; so many that F(4, 7) has points."""
+OF_MANY = 3
+"""Taps of a tile where there are more of both."""
 MOST_WINDOWS = 2
+MOST_LEFT = 0.85
+"""Part of the products that may be left: the transforms take some too."""
+MOST_GROWTH = 512
+"""How many times larger than the direct sum's its roundings may be, of whatever is allowed: three digits are left."""
 LEAST_SUMMED = 8
 """Terms of the sum that is left, from which the transforms, a few additions an element, can pay."""
 
@@ -52,36 +59,58 @@ class Tiling:
         """Along the results, and along the taps."""
         return math.ceil(self.window.out.extent / self.results), math.ceil(self.window.tap.extent / self.taps)
 
+    @property
+    def products(self) -> int:
+        """That are left of this window's."""
+        return math.prod(self.tiles) * self.filtering.length
+
+    def __str__(self) -> str:
+        return f"F({self.results}, {self.taps})"
+
+
+def tiling(window: Window, tile: int) -> Tiling | None:
+    """Tiles of `tile` results of all taps, or of all results of `tile` taps, whatever leaves fewer products; or of
+    `OF_MANY` taps where there are many of both. None where there are too few."""
+    taps, results = window.tap.extent, window.out.extent
+    found = [Tiling(window, tile, taps)] if taps <= FEW and results >= tile else []
+    if results <= FEW and taps >= tile:
+        found.append(Tiling(window, results, tile))
+    if min(taps, results) > FEW:
+        found.append(Tiling(window, tile, OF_MANY))
+    return min(found, key=lambda t: (t.products, t.filtering.growth), default=None)
+
 
 def tilings(form: Correlation, tile: int) -> tuple[Tiling, ...]:
-    """Tiles of `tile` results of three taps, or of three results of `tile` taps."""
-    by_taps = (Tiling(w, tile, TAPS) if w.tap.extent == TAPS else Tiling(w, TAPS, tile) for w in form.windows)
-    return tuple(by_taps)
+    """Of each window that has tiles."""
+    return tuple(t for t in (tiling(w, tile) for w in form.windows) if t is not None)
 
 
 def pays(form: Correlation, tile: int) -> Verdict:
-    """Whether the windows have the form, and the sum that is left is worth the transforms."""
+    """Whether the windows have tiles that round little enough, and the sum that is left is worth the transforms."""
     if len(form.windows) > MOST_WINDOWS:
         return Verdict(False, f"it has more than {MOST_WINDOWS} windows")
-    for w in form.windows:
-        extents = w.tap.extent, w.out.extent
-        if TAPS not in extents or max(extents) < tile:
-            return Verdict(False, f"a window has {w.out.extent} results of {w.tap.extent} taps, not {TAPS} of either")
     cut = tilings(form, tile)
+    for w in form.windows:
+        if not any(t.window is w for t in cut):
+            return Verdict(
+                False, f"a window has {w.out.extent} results of {w.tap.extent} taps, too few for tiles of {tile}"
+            )
+    name, left = " x ".join(map(str, cut)), f"leaves {saved(form, tile):.2f} of its products"
+    if saved(form, tile) > MOST_LEFT:
+        return Verdict(False, f"{name} {left}, of {MOST_LEFT} at most")
+    if growth(form, tile) > MOST_GROWTH:
+        most = f"{float(growth(form, tile)):.3g} times the direct sum's roundings, {MOST_GROWTH} at most"
+        return Verdict(False, f"{name} may have {most}")
     summed = math.prod(a.extent for a in form.summed) * math.prod(t.tiles[1] for t in cut)
     if summed < LEAST_SUMMED:
         return Verdict(False, f"{summed} terms are left of its sum, fewer than {LEAST_SUMMED}")
-    name = " x ".join(f"F({t.results}, {t.taps})" for t in cut)
-    return Verdict(True, f"{name} leaves {saved(form, tile):.2f} of its products")
+    return Verdict(True, f"{name} {left}")
 
 
 def saved(form: Correlation, tile: int) -> float:
     """Products that are left, to those of the direct sum."""
-    left = [
-        math.prod(t.tiles) * t.filtering.length / (t.window.out.extent * t.window.tap.extent)
-        for t in tilings(form, tile)
-    ]
-    return math.prod(left)
+    cut = tilings(form, tile)
+    return math.prod(t.products / (t.window.out.extent * t.window.tap.extent) for t in cut)
 
 
 def growth(form: Correlation, tile: int) -> Fraction:
@@ -103,7 +132,7 @@ class _Plan:
 
 
 def build(t: Compute, inputs: Sequence[Tensor], form: Correlation, tile: int) -> Tensor:
-    """The same value as t, which reads `inputs`, by F(tile, 3) or F(3, tile) along each window."""
+    """The same value as t, which reads `inputs`, by the `tiling` of each window."""
     cut = tilings(form, tile)
     names = itertools.count(1 << 16)
     plan = _Plan(

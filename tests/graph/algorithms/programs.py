@@ -102,7 +102,27 @@ def rings(draw):
     return Program([nf.compute((2, 18, 12, points), body)], [x, w], 1)
 
 
-CORRELATIONS = (convolution, capsules, lines, groups)
+TAPS = ((1, 7), (7, 1), (5, 5), (1, 3), (3, 1), (3, 5), (2, 2), (1, 5), (2, 7))
+
+
+def any_taps(draw):
+    """With its gradients, of other taps along each side, or of one tap along one of them."""
+    (r, s), high, wide = draw(st.sampled_from(TAPS)), draw(sizes(8, 9)), draw(sizes(8, 9))
+    x = nf.placeholder((2, 8, high + r - 1, wide + s - 1), name="x")
+    w = nf.placeholder((9, 8, r, s), name="w")
+    y = nf.nn.functional.conv2d(x, w)
+    g = nf.placeholder(y.shape, name="g")
+    return Program([y, *nf.vjp(y, [x, w], g)], [x, w, g], 3)
+
+
+def many_taps(draw):
+    """More taps, and more results, than are one tile."""
+    x = nf.placeholder((1, 8, 16 + draw(sizes(0, 1)), 16), name="x")
+    w = nf.placeholder((3, 8, 9, 8), name="w")
+    return Program([nf.nn.functional.conv2d(x, w)], [x, w], 1)
+
+
+CORRELATIONS = (convolution, capsules, lines, groups, any_taps, many_taps)
 CYCLIC = (circulant, tori, rings)
 
 

@@ -70,7 +70,7 @@ REFUSALS = (
     ("y[p, o] = sum(x[p, c] * w[c, o])", (9, 8), (8, 4), "no window goes through an operand"),
     ("y[p, o] = sum(x[2 * p + r, c] * w[o, r, c])", (17, 8), (4, 3, 8), "no window goes through an operand"),
     ("y[p, o] = sum(x[(p + r) // 2, c] * w[o, r, c])", (9, 8), (4, 3, 8), "read at other than linear indices"),
-    ("y[p, o] = sum(x[p + r, c] * w[o, r, c])", (9, 8), (4, 2, 8), "8 results of 2 taps, not 3 of either"),
+    ("y[p, o] = sum(x[p + r, c] * w[o, r, c])", (5, 8), (4, 3, 8), "F(2, 3) leaves 0.89 of its products, of 0.85"),
     ("y[p, o] = sum(x[p + r, c] * w[o, r, c])", (9, 4), (4, 3, 4), "4 terms are left of its sum, fewer than 8"),
     ("y[p, o] = sum(x[p + r, p, c] * w[o, r, c])", (9, 7, 8), (4, 3, 8), "no window goes through an operand"),
     ("y[p, o] = sum(x[p + r, c] * w[o + c, r])", (9, 8), (11, 3), "at a sum of other axes"),
@@ -107,6 +107,30 @@ def test_what_is_written_out_must_not_be_huge():
     y = nf.expr("y[b, o, p, q] = sum(x[b, c, p + r, q + s] * w[o, c, r, s])", x=x, w=w)
     assert "268435456 at most" in verdict("im2col", y, x, w).reason
     assert "F(4, 3) x F(4, 3) leaves 0.25 of its products" in verdict("winograd 4", y, x, w).reason
+
+
+@pytest.mark.parametrize(
+    ("taps", "name", "reason"),
+    [
+        ((1, 7), "winograd 4", "F(4, 7) leaves 0.42 of its products"),
+        ((7, 1), "winograd 2", "F(2, 7) leaves 0.61 of its products"),
+        ((5, 5), "winograd 4", "F(4, 5) x F(4, 5) leaves 0.22 of its products"),
+        ((3, 5), "winograd 4", "F(4, 3) x F(4, 5) leaves 0.28 of its products"),
+        ((9, 1), "winograd 4", "F(4, 3) leaves 0.59 of its products"),
+        ((7, 7), "winograd 4", "F(4, 7) x F(4, 7) may have 1.51e+03 times the direct sum's roundings, 512 at most"),
+    ],
+)
+def test_taps_may_be_any_along_each_side(taps, name, reason):
+    x, w = pair((1, 8, 17, 17), (8, 8, *taps))
+    y = nf.nn.functional.conv2d(x, w, padding=tuple(n // 2 for n in taps))
+    found = verdict(name, y, x, w)
+    assert found.reason == reason and found.ok == ("leaves" in reason)
+
+
+def test_too_few_results_and_taps_are_no_tile():
+    x, w = pair((5, 8), (4, 3, 8))
+    found = verdict("winograd 4", nf.expr("y[p, o] = sum(x[p + r, c] * w[o, r, c])", x=x, w=w), x, w)
+    assert found.reason == "a window has 3 results of 3 taps, too few for tiles of 4" and not found.ok
 
 
 def test_only_what_is_meant_is_rewritten():
@@ -176,18 +200,21 @@ def test_one_transform_serves_a_gradient_and_the_value():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("taps", [(3, 3), (1, 7), (5, 1), (5, 5), (2, 3)], ids=str)
 @pytest.mark.parametrize("algorithm", [a for a in ALGORITHMS if a.form is correlation], ids=lambda a: a.name)
-def test_roundings_are_within_the_stated_multiple(algorithm):
+def test_roundings_are_within_the_stated_multiple(algorithm, taps):
     """Of the bound of a sum of n terms, n u max|x| max|w| for each result, in float32 against float64."""
     rng = np.random.default_rng(0)
-    x, w = pair((2, 24, 14, 13), (16, 24, 3, 3))
-    y = nf.nn.functional.conv2d(x, w, padding=1)
+    x, w = pair((2, 24, 14, 13), (16, 24, *taps))
+    y = nf.nn.functional.conv2d(x, w, padding=tuple(n // 2 for n in taps))
     g = nf.placeholder(y.shape, name="g")
     graph = optimize(make_graph([y, *nf.vjp(y, [x, w], g)], [x, w, g]))
-    after, _ = use(graph, dict.fromkeys(alternatives(graph), algorithm.name))
+    after, _ = use(graph, {d: algorithm.name for d, those in alternatives(graph).items() if algorithm in those})
     feeds = {t: rng.standard_normal(t.shape).astype("float32") for t in (x, w, g)}
-    sizes = [(w, x, 24 * 9), (g, w, 16 * 9), (g, x, 2 * 14 * 13)]
-    forms = [t.definition for t in graph.nodes if not isinstance(correlation(t.definition), str)]
+    count = np.prod(taps)
+    sizes = [(w, x, 24 * count), (g, w, 16 * count), (g, x, np.prod([y.shape[n] for n in (0, 2, 3)]))]
+    forms = [t.definition for t in graph.nodes if algorithm.legal(t.definition).ok]
+    assert len(forms) == 3
     growth = max(map(algorithm.rounding, forms))
     found = nf.compile(list(after.outputs), [x, w, g])(*feeds.values())
     for a, b, (left, right, terms) in zip(found, values(graph, feeds), sizes, strict=True):
