@@ -37,7 +37,6 @@ from neoflow.partition.graph_facts import Facts
 from neoflow.partition.inlined import MAX_NODES, READ_OFTEN, UNTURNED
 from neoflow.partition.kernels import Kernels, Merge
 from neoflow.partition.rules import ALONGSIDE, EPILOGUES, INLINING, MOVES, PARTS, ROW_KERNELS, SIBLINGS, VIEWS
-from neoflow.roofs import STATED
 
 MAX_OUTPUTS = 4
 """Tensors a kernel writes. More streams are not slow by themselves: in kernels of 8 to 32, chains of 16 and 32 results
@@ -247,8 +246,8 @@ def _compared(state: Kernels, merge: Merge) -> tuple[float, float]:
     """Seconds of the two kernels, and of one in their place."""
     before = [state.cost(state.kernels[n]) for n in (merge.first, merge.second)]
     after = state.cost(state.merged(merge))
-    one = spent([after], STATED)
-    return one + reward(before, [after], STATED), one
+    one = spent([after], state.roofs)
+    return one + reward(before, [after], state.roofs), one
 
 
 OBJECTIONS = (

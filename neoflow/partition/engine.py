@@ -15,6 +15,7 @@ from neoflow.partition.graph_facts import Facts
 from neoflow.partition.kernels import Kernels
 from neoflow.partition.rules import ALONGSIDE, EPILOGUES, INLINING, MOVES, PARTS, ROW_KERNELS, SIBLINGS, VIEWS, Rule
 from neoflow.partition.storage import Storing
+from neoflow.roofs import STATED, Roofs
 from neoflow.trace import tick
 from neoflow.verdict import Verdict
 
@@ -65,10 +66,13 @@ or move them, and then those that reduce the same rows though neither reads the 
 RULES = tuple(rule for p in (*STORAGE, *KERNELS) for rule in p.rules)
 
 
-def partition(graph: Graph, without: Collection[str] = (), choose: Choice = object_to) -> Partition:
+def partition(
+    graph: Graph, without: Collection[str] = (), choose: Choice = object_to, roofs: Roofs = STATED
+) -> Partition:
     """Divide the graph into kernels (subgraphs). Source: NeoFlow, section 5 (training-aware fusion), greedy form.
 
-    without: names of `RULES` that are not tried. choose: which legal fusions are done, see `Choice`.
+    without: names of `RULES` that are not tried. choose: which legal fusions are done, see `Choice`. roofs: of the
+    machine that runs them, by which kernels are compared.
     Raises `PartitionError` for a name that no rule has.
     """
     names = [rule.name for rule in RULES]
@@ -93,7 +97,7 @@ def partition(graph: Graph, without: Collection[str] = (), choose: Choice = obje
 
     storing = Storing(facts)
     go_through(STORAGE, storing)
-    kernels = Kernels(storing.settle())
+    kernels = Kernels(storing.settle(), roofs)
     go_through(KERNELS, kernels)
     views, wholes = kernels.storage.views, kernels.storage.wholes
     return Partition(tuple(in_order(kernels.calls(), views, wholes)), views, tuple(decisions), wholes)
