@@ -85,7 +85,7 @@ Choice = Callable[[str, Facts, Any, Any], str | None]
 
 def object_to(rule: str, facts: Facts, state: Any, candidate: Any, besides: Collection[str] = ()) -> str | None:
     """The first objection to a legal candidate of a rule, `besides` those of these names."""
-    left = {*besides} if LOSES in besides else {*besides, LARGE_ROW, SHORT_ROW}  # the reward says that
+    left = {*besides} if LOSES in besides else {*besides, *BY_REWARD}
     found = (o.raised(facts, state, candidate) for o in OBJECTIONS if o.rule == rule and o.name not in left)
     return next((sentence for sentence in found if sentence is not None), None)
 
@@ -120,8 +120,11 @@ def object_for_gpu(rule: str, facts: Facts, state: Any, candidate: Any) -> str |
 LOSES = "it loses"
 """The objection by the reward: named, so that it can be left out. What goes through the same points as one kernel
 moves less, calls less and computes nothing more often: nobody need ask."""
-LARGE_ROW, SHORT_ROW = "a row is large", "a row is short"
-"""Those by a fixed number, where there is no reward."""
+LARGE_ROW, SHORT_ROW, IN_PIECES = BY_REWARD = ("a row is large", "a row is short", "a row is in pieces")
+"""Those that are asked where there is no reward. Channels of a batch as rows, which are a piece a sample, made steps of
+16 samples take 0.94 of the time (ShuffleNet), 0.95 (MobileNet) and 1.01 (ResNet-18; one thread, processor time in
+turns, busy Xeon): a sum over a channel and what follows from it read it once. Columns as rows are no matter of the
+reward: by it alone LLTM's step took 1.12 times as long."""
 
 
 # ----------------------------------------------------------------------------------------- kernels
@@ -262,7 +265,7 @@ OBJECTIONS = (
     Objection(SIBLINGS.name, "it is long", _is_long),
     Objection(ROW_KERNELS.name, "a contraction has its own loops", _has_its_own_loops),
     Objection(ROW_KERNELS.name, "a row is a column", _row_is_a_column),
-    Objection(ROW_KERNELS.name, "a row is in pieces", _row_is_scattered),
+    Objection(ROW_KERNELS.name, IN_PIECES, _row_is_scattered),
     Objection(ROW_KERNELS.name, SHORT_ROW, _row_is_short),
     Objection(ROW_KERNELS.name, LARGE_ROW, _row_is_large),
     Objection(ROW_KERNELS.name, "rows are long", _rows_are_long),
@@ -277,7 +280,7 @@ OBJECTIONS = (
     Objection(MOVES.name, LOSES, _loses),
     Objection(ALONGSIDE.name, "a contraction has its own loops", _has_its_own_loops),
     Objection(ALONGSIDE.name, "a row is a column", _row_is_a_column),
-    Objection(ALONGSIDE.name, "a row is in pieces", _row_is_scattered),
+    Objection(ALONGSIDE.name, IN_PIECES, _row_is_scattered),
     Objection(ALONGSIDE.name, SHORT_ROW, _row_is_short),
     Objection(ALONGSIDE.name, LARGE_ROW, _row_is_large),
     Objection(ALONGSIDE.name, "rows are long", _rows_are_long),
