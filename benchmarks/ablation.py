@@ -27,7 +27,7 @@ from pathlib import Path
 from benchmarks.models.measure import revision
 from benchmarks.results import append, last_of_each, write
 from benchmarks.steps.contenders import ROOT
-from neoflow.report.machine import processor
+from neoflow.machine import processor
 
 MODELS = (
     *("capsnet/16", "shufflenet/16", "mi_lstm_ptb/64", "scrnn_ptb/64", "sublstm_ptb/64", "lltm_ptb/64"),

@@ -20,8 +20,7 @@ import numpy as np
 import neoflow as nf
 from benchmarks.results import write
 from benchmarks.timing import aligned, block
-from neoflow.machine import available_cores
-from neoflow.report.machine import processor
+from neoflow.machine import available_cores, processor
 
 DECAYS = {"none": (), "head": (0,), "channel": (0, 1)}
 """Which of (head, channel) a decay has."""

@@ -26,7 +26,7 @@ from statistics import median
 
 from benchmarks.figure import Panel, drawn
 from benchmarks.results import write
-from neoflow.report.machine import processor
+from neoflow.machine import processor
 
 MODELS = ("capsnet/16", "mi_lstm_mnist/64")
 FIRST_STEP, IN_TOTAL = 12.0, 60.0

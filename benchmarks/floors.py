@@ -23,8 +23,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.results import append, last_of_each, write
+from neoflow.machine import processor
 from neoflow.report.gaps import KernelGap, gap_table, kernel_gaps
-from neoflow.report.machine import processor
 
 WANTED = {"capsnet/16": 0.88, "mi_lstm_ptb/64": 0.8, "resnet50/1": 0.8, "shufflenet/16": 0.7}
 """Of the models and batches: the share to reach."""

@@ -25,9 +25,9 @@ from neoflow.loops import default_schedule, problem_of
 from neoflow.loops.gpu.estimate import estimate
 from neoflow.loops.gpu.limits import STATIC_BYTES
 from neoflow.loops.gpu.occupancy import Block
+from neoflow.machine import processor
 from neoflow.models import build_model
 from neoflow.partition import Subgraph, order_calls
-from neoflow.report.machine import processor
 from neoflow.rewriting import stages
 from neoflow.target import Target
 from neoflow.trace import Trace

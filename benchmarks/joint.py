@@ -24,9 +24,9 @@ from neoflow import tuning
 from neoflow.config import load as settings
 from neoflow.devices import device, resolve_target
 from neoflow.graph import canonicalize, make_graph
+from neoflow.machine import processor
 from neoflow.nn import functional as F
 from neoflow.pipeline import bind, compile_program, measured_within, optimizer_of
-from neoflow.report.machine import processor
 from neoflow.rewriting import in_turns
 from neoflow.rewriting.optimizing import Optimizer, own_rules
 from neoflow.rewriting.strategies import STRATEGIES, searched

@@ -17,7 +17,7 @@ from benchmarks.results import write
 from benchmarks.steps.__main__ import say, shown
 from benchmarks.steps.compare import Comparison, compare, measure_machine
 from neoflow.contest.contenders import OURS, PEERS
-from neoflow.report.machine import processor
+from neoflow.machine import processor
 
 MODEL = "ptb_lstm_native"
 FORMS = {"operators": "PtbLstmNative", "torch.nn.LSTM": "PtbLstmLibrary"}

@@ -25,7 +25,7 @@ from benchmarks.rows import meta
 from benchmarks.rows.cases import Row, rows
 from benchmarks.rows.contest import Crew, Measured, Setting, read
 from benchmarks.rows.tables import line, summary, table
-from neoflow.report.machine import processor
+from neoflow.machine import processor
 
 OUT = Path("operator-results")
 FILE = "rows.jsonl"

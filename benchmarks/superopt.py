@@ -28,7 +28,7 @@ from benchmarks.models.measure import revision
 from benchmarks.own_operators import OWN
 from benchmarks.results import append, last_of_each, write
 from benchmarks.steps.contenders import ROOT
-from neoflow.report.machine import processor
+from neoflow.machine import processor
 
 INFERENCE = ("squeezenet", "inception_v3", "resnext50", "nasnet_a", "nasrnn", "sru_rnntc", "bert")
 """MetaFlow's and TASO's, one sample at a time."""

@@ -30,7 +30,7 @@ import neoflow as nf
 from benchmarks.results import write
 from benchmarks.timing import block
 from neoflow.contest.contenders import PEERS, build_expert, environment
-from neoflow.report.machine import processor
+from neoflow.machine import processor
 
 WANTED, MICROSECONDS = 2.0, 10.0
 """Limits: the geometric mean of the ratios, and what a call takes beyond an empty one."""

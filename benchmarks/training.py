@@ -21,8 +21,8 @@ import numpy as np
 from benchmarks.figure import Panel, Points, drawn
 from benchmarks.results import write
 from neoflow import data
+from neoflow.machine import processor
 from neoflow.models import build_model, find_peer
-from neoflow.report.machine import processor
 from neoflow.report.run import report_session
 from neoflow.train.arrange import Arranged, load_data
 from neoflow.train.session import run_session, warmup_and_decay

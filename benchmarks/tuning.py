@@ -26,10 +26,10 @@ from benchmarks.synthetic import Synthetic
 from neoflow.expr.tensor import Tensor
 from neoflow.graph import make_graph, optimize
 from neoflow.loops import Problem, Schedule, problem_of, space
+from neoflow.machine import processor
 from neoflow.measure.roofs import measure_roofs
 from neoflow.nn import functional as F
 from neoflow.partition import Subgraph, partition
-from neoflow.report.machine import processor
 from neoflow.roofs import Roofs
 from neoflow.target import Target, cpu_target
 from neoflow.tune import Found, Limits, Measure, Trial, search

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 from pathlib import Path
 
 _GROUPS = Path("/sys/fs/cgroup")
@@ -48,3 +49,12 @@ def _words(path: Path, count: int) -> list[int | None]:
         return [None] * count
     found = [int(w) if w.lstrip("-").isdigit() else None for w in words[:count]]
     return found + [None] * (count - len(found))
+
+
+def processor() -> str:
+    """What the processor calls itself."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

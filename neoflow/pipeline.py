@@ -60,7 +60,6 @@ from neoflow.target import Target
 from neoflow.trace import Trace, shown
 from neoflow.trials import Trials, alone, loaded_on
 from neoflow.tune import Limits
-from neoflow.tune.roofs import stated
 
 if TYPE_CHECKING:
     from neoflow.rewriting.optimizing import Optimizer
@@ -161,7 +160,8 @@ def compile_program(
     make = partial(_compiled, outputs, inputs, updates, machine, precision)
     if optimizer is not None:
         return make(None, None, begun, limit, optimizer=optimizer)
-    with tuning.measuring(machine, limits or measured_within(machine, optimize), pool) as measurer:
+    within = limits or measured_within(machine, optimize)
+    with tuning.measuring(machine, within, config.load().cache_dir, pool) as measurer:
         optimizer = optimizer_of(machine, optimize, measurer, limit is None, rules, seed)
         if optimizer is not None and machine.device == "cpu":
             tried = make(None, None, begun, limit, optimizer=optimizer)
@@ -262,8 +262,9 @@ def _compiled(
         source = trace.run(SEGMENTS, find, lambda s: s.summary, str, f"{len(source.nodes)} computes").graph
     may_live = None if given is not None or not lives else tuning.unmeasured(machine, settings.cache_dir)
     in_blocks = in_blocks and given is None and memory is None
-    known = _measured(given, machine, settings.cache_dir)
-    graph, parts = divided(source, trace, machine, precision, choosing, may_last, optimizer, may_live, known, in_blocks)
+    known, roofs = _measured(given, machine, settings.cache_dir), tuning.machine_roofs(machine, settings.cache_dir)
+    how = precision, choosing, may_last, optimizer, may_live, known, in_blocks, roofs
+    graph, parts = divided(source, trace, machine, *how)
     if limits is not None and limits.seconds is not None:
         limits = replace(limits, seconds=max(tuning.LEAST, limits.seconds - (time.monotonic() - begun)))
     calls, in_place = trace.run(
@@ -310,11 +311,11 @@ def _compiled(
     program = Program(graph, calls, in_place, parts.views, codes, machine.threads, prepared, loops)
     if memory is not None:
         program = trace.run(
-            "memory", lambda: fit(program, memory, stated(machine)), str, Fitted.to_text, f"{len(calls)} kernel calls"
+            "memory", lambda: fit(program, memory, roofs), str, Fitted.to_text, f"{len(calls)} kernel calls"
         ).program
     elif TOGETHER in settings.asked:
         text = f"{len(calls)} kernel calls"
-        group = partial(program.grouped, stated(machine), machine.device != "cpu" or machine.threads > 1)
+        group = partial(program.grouped, roofs, machine.device != "cpu" or machine.threads > 1)
         found = trace.run(TOGETHER, group, lambda g: g.summary, Grouped.to_text, text)
         program = replace(program, calls=found.calls, together=found.groups)
     plan = trace.run(

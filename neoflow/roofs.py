@@ -6,7 +6,8 @@ it into kernels compares by it: sum over kernels of max(bytes / P_d, operations 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from neoflow.boundary import public
 
@@ -60,6 +61,11 @@ class Roofs:
         hidden = max(2 * instructions / self.gflops, moved)
         return (hidden + late / speed + 2 * beside / self.gflops) / 1e9 + self.start
 
+    def rounded(self) -> Roofs:
+        """The same in steps of a quarter of an octave: what is decided by them does not follow noise."""
+        levels = tuple(replace(v, gb_s=_in_steps(v.gb_s)) for v in self.levels)
+        return replace(self, gflops=_in_steps(self.gflops), levels=levels, start=_in_steps(self.start))
+
     def to_text(self) -> str:
         """The figures as `from_text` reads them back."""
         from neoflow.text import write_record  # imported here: a package that is run does not say it
@@ -73,6 +79,14 @@ class Roofs:
         from neoflow.text import read_record
 
         return read_record(cls, text, "roofs")
+
+
+STEPS = 4
+"""Of an octave, into which `Roofs.rounded` goes: measured again, a quiet machine's figures differ by 1 to 3 %."""
+
+
+def _in_steps(figure: float) -> float:
+    return 2.0 ** (round(STEPS * math.log2(figure)) / STEPS) if 0 < figure < math.inf else figure
 
 
 STATED = Roofs(

@@ -19,3 +19,10 @@ def test_the_text_of_roofs_reads_back():
     assert Roofs.from_text(STATED.to_text()) == STATED and Roofs.from_text(ROOFS.to_text()) == ROOFS
     with pytest.raises(nf.TextError):
         Roofs.from_text(STATED.to_text().replace("gflops", "flops"))
+
+
+def test_noise_does_not_change_what_is_rounded():
+    noisy = Roofs(101.0, (Level("L1", 1000, 51.0), Level("memory", None, 9.8)), start=1.02e-6)
+    assert noisy.rounded() == ROOFS.rounded() == ROOFS.rounded().rounded() != ROOFS
+    assert Roofs(64.0, (Level("memory", None, 2**3.25),), start=0.0).rounded().levels[0].gb_s == 2**3.25
+    assert Roofs(120.0, ROOFS.levels).rounded().gflops > ROOFS.rounded().gflops

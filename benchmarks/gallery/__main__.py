@@ -25,7 +25,7 @@ import torch
 import neoflow as nf
 from benchmarks.gallery.operators import OPERATORS, Operator
 from benchmarks.timing import block, error_of
-from neoflow.report.machine import processor
+from neoflow.machine import processor
 
 PAGE = Path(__file__).parents[2] / "docs" / "gallery.md"
 

@@ -20,7 +20,7 @@ from benchmarks.gallery.operators import _rotary_embedding as rotary_peer
 from benchmarks.results import write
 from neoflow.expr.count import count_ops
 from neoflow.graph import make_graph, optimize
-from neoflow.report.machine import processor
+from neoflow.machine import processor
 
 
 def tensor_product(b: int = 256, p: int = 9, c: int = 32, o: int = 32, t: int = 51) -> tuple[nf.Tensor, Tensors]:

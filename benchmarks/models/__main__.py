@@ -26,7 +26,7 @@ from benchmarks.results import write
 from neoflow.contest.contenders import OURS, PEERS
 from neoflow.contest.hall import Hall
 from neoflow.contest.sides import Task
-from neoflow.report.machine import processor
+from neoflow.machine import processor
 
 OUT = Path("model-results")
 FIGURES = Path(__file__).resolve().parents[1] / "figures"

@@ -23,7 +23,7 @@ from benchmarks.rows.contest import NAMES, Crew, Measured, Setting, read
 from benchmarks.rows.tables import mean, speed
 from benchmarks.rows.worker import DEFAULT
 from neoflow.contest.contenders import OURS, PEERS
-from neoflow.report.machine import processor
+from neoflow.machine import processor
 
 OUT = Path("recurrence-results")
 FILE = "recurrences.jsonl"

@@ -22,7 +22,7 @@ from pathlib import Path
 from benchmarks.results import write
 from benchmarks.steps.compare import Comparison, compare, measure_machine
 from benchmarks.steps.contenders import OURS, PEERS, contenders
-from neoflow.report.machine import processor
+from neoflow.machine import processor
 from neoflow.roofs import Roofs
 
 MODELS = (

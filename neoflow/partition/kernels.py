@@ -17,6 +17,7 @@ from neoflow.partition.facts import reduces
 from neoflow.partition.storage import Storage
 from neoflow.partition.subgraph import Subgraph
 from neoflow.partition.turned import Turn, Turns, followed
+from neoflow.roofs import STATED, Roofs
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +58,11 @@ ReducedRows = dict[Tensor, set[tuple[Expr | None, ...]]]
 
 
 class Kernels:
-    """The kernels so far, by number, in the order in which they were begun; and which of them need which."""
+    """The kernels so far, by number, in the order in which they were begun; and which of them need which. roofs: what
+    their costs are compared by."""
 
-    def __init__(self, storage: Storage):
-        self.storage = storage
+    def __init__(self, storage: Storage, roofs: Roofs = STATED):
+        self.storage, self.roofs = storage, roofs
         self.kernels = {n: Kernel((t,)) for n, t in enumerate(storage.stored)}
         self.number: dict[Tensor, int] = {t: n for n, t in enumerate(storage.stored)}
         """the kernel of each stored compute"""

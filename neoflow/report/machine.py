@@ -17,9 +17,11 @@ from neoflow import codegen, config
 from neoflow.architectures import NEWEST, gpu_target
 from neoflow.devices import resolve_target
 from neoflow.errors import NeoflowError
-from neoflow.machine import available_cores
+from neoflow.machine import available_cores, processor
 from neoflow.measure.roofs import bandwidth_gb_s, fma_gflops
 from neoflow.report.gpu import GpuReport, examine_gpu
+from neoflow.target import Target
+from neoflow.tuning import keep_roofs, machine_roofs
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Machine:
     """Measured: fma_gflops, of a kernel of nothing but float32 multiply-adds in registers, on all threads;
     cache_gb_s and memory_gb_s, bytes read and written by b = a + 1 on arrays that fit the second-level caches, and on
     arrays of 256 MiB. busy: share of the cores that other work took just before.
-    missing: what is not there, and what it would be needed for.
+    roofs: what plans and kernels are compared by. missing: what is not there, and what it would be needed for.
     """
 
     neoflow: str
@@ -47,6 +49,7 @@ class Machine:
     gpu: GpuReport
     torch: str | None
     jax: str | None
+    roofs: str
     cache_dir: str
     cache_bytes: int
     missing: dict[str, str]
@@ -61,6 +64,7 @@ class Machine:
             "code": f"{self.llvm_mcpu}, {self.threads} threads, {self.vector_bits}-bit vectors",
             "arithmetic": f"{said(self.fma_gflops, 'GFLOP/s')} of float32 multiply-adds in registers",
             "bandwidth": f"{said(self.cache_gb_s, 'GB/s')} in cache, {said(self.memory_gb_s, 'GB/s')} from memory",
+            "kernels": f"compared by {self.roofs}",
             "memory": f"{self.memory_bytes / 2**30:.1f} GiB",
             "TVM": f"{self.tvm or 'missing'}, tvm_ffi {self.tvm_ffi or 'missing'}",
             **self.gpu.lines(),
@@ -92,13 +96,13 @@ def _first_line(*command: str) -> str | None:
     return next((line for line in lines if "release" in line), lines[0] if lines else None)
 
 
-def processor() -> str:
-    """What the processor calls itself."""
-    try:
-        with open("/proc/cpuinfo") as file:
-            return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+def _roofs(target: Target, folder: Path) -> str:
+    """What plans and kernels are compared by; measured now, unless that is kept."""
+    refused = keep_roofs(target, folder)
+    found = machine_roofs(target, folder)
+    speeds = ", ".join(f"{v.name} {v.gb_s:.0f}" for v in found.levels)
+    text = f"{found.gflops:.0f} GFLOP/s, {speeds} GB/s, {found.start * 1e9:.0f} ns a kernel ({found.origin})"
+    return text if refused is None else f"{text}; {refused}"
 
 
 def _cache_bytes(folder: Path) -> int:
@@ -158,6 +162,7 @@ def examine() -> Machine:
         gpu=gpu,
         torch=torch,
         jax=jax,
+        roofs="nothing: none can be compiled" if target is None else _roofs(target, settings.cache_dir),
         cache_dir=str(settings.cache_dir),
         cache_bytes=_cache_bytes(settings.cache_dir),
         missing=missing,

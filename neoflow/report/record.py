@@ -13,7 +13,7 @@ from pathlib import Path
 import neoflow
 from neoflow.boundary import public
 from neoflow.errors import ConfigError, TextError
-from neoflow.report.machine import processor
+from neoflow.machine import processor
 from neoflow.report.roofline import KernelRow
 from neoflow.text import read_record, write_record
 from neoflow.train.session import Session

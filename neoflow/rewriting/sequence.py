@@ -55,6 +55,7 @@ from neoflow.rewriting.forms import computed_by, in_place
 from neoflow.rewriting.layouts import lay_out
 from neoflow.rewriting.living import live_packed
 from neoflow.rewriting.unread import UNREAD
+from neoflow.roofs import STATED, Roofs
 from neoflow.target import Target
 from neoflow.trace import Trace
 from neoflow.tuning import Algorithms
@@ -91,13 +92,15 @@ def stages(
     optimizer: Optimizer | None = None,
     may_live: Callable[[Subgraph], bool] | None = None,
     known: Measured | None = None,
+    roofs: Roofs = STATED,
 ) -> tuple[Graph, Partition]:
     """The rewriting stages: from the graph as written to its division into kernels, for a CPU unless said otherwise.
 
     algorithms: chooses what contractions are computed by; None: directly. may_last: which kernels may read parameters
     that are packed once for all calls, see `layouts.lay_out`. optimizer: finds a faster equal graph. may_live: which
     kernels may become others because parameters live packed, see `living`; None: none live so. known: seconds of
-    kernels that were measured, see `flowing`; None: activations lie as they are written.
+    kernels that were measured, see `flowing`; None: activations lie as they are written. roofs: of the machine,
+    by which kernels are compared.
     """
     choose: Choice = object_to if target is None or target.device == "cpu" else object_for_gpu
     without = left_out()
@@ -111,7 +114,7 @@ def stages(
     if algorithms is not None:
         choosing = partial(algorithms, graph)
         graph = trace.run("algorithms", choosing, lambda a: a.summary, str, size_of(graph), is_asked_for=True).graph
-    divide = partial(partition, without=without & RULE_NAMES, choose=choose)
+    divide = partial(partition, without=without & RULE_NAMES, choose=choose, roofs=roofs)
     cut: Partition | None = None
     asked = config.load().asked
     for kind in (SWAPPED, BLOCKED):
@@ -147,18 +150,19 @@ def divided(
     may_live: Callable[[Subgraph], bool] | None = None,
     known: Measured | None = None,
     in_blocks: bool = False,
+    roofs: Roofs = STATED,
 ) -> tuple[Graph, Partition]:
     """The rewriting stages of a program, or of each of its parts where there are recurrences: what a body does not
     change may always be packed once. in_blocks: whether strands of a GPU are blocks of one launch, without which they
-    would be launches."""
+    would be launches. roofs: see `stages`."""
     parts: list[Trace] = []
 
     def divide(may: Callable[[Subgraph], bool] | None, part: Graph) -> tuple[Graph, Partition]:
         parts.append(Trace(clock=trace.clock))
-        return stages(part, parts[-1], target, precision, algorithms, may, optimizer)
+        return stages(part, parts[-1], target, precision, algorithms, may, optimizer, roofs=roofs)
 
     if not (runs_of(graph.order) or calls_of(graph.order)):
-        return stages(graph, trace, target, precision, algorithms, may_last, optimizer, may_live, known)
+        return stages(graph, trace, target, precision, algorithms, may_last, optimizer, may_live, known, roofs)
     split: Split | None = None
     if target.device == "cpu" and STRANDS not in left_out():
         split = partial(strands_of, threads=target.threads, cache_bytes=target.l2_bytes // 2)  # beside its own

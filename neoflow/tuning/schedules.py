@@ -32,6 +32,7 @@ from neoflow.tune.records import FILE, Records
 from neoflow.tune.underway import Ahead
 from neoflow.tuning import choosing
 from neoflow.tuning.kept import records_in
+from neoflow.tuning.roofs import keep_roofs
 
 RELATIVES = 4
 """Subgraphs of the same family at other sizes whose best schedules a search begins with."""
@@ -210,16 +211,17 @@ def knows_algorithms(target: Target, limits: Limits | None, folder: Path) -> boo
 
 @contextmanager
 def measuring(
-    target: Target, limits: Limits | None, pool: Callable[[Target], Pool] = Here
+    target: Target, limits: Limits | None, folder: Path, pool: Callable[[Target], Pool] = Here
 ) -> Iterator[Measurer | None]:
     """What measures the candidates of a program, the workers of a pool starting; None where nothing is to be
-    measured."""
+    measured. What the machine reaches is kept in the folder."""
     if limits is None:
         yield None
         return
     with Measurer(pool) as measure:
         if target.device == "cpu":
-            roofs_of(target)  # while nothing else runs
+            keep_roofs(target, folder)  # while nothing else runs
+            roofs_of(target)
             measure.warm(target)
         yield measure
 

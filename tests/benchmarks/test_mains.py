@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.tvm]
 WITH_OPTIONS = (
     "chunks",
     "foreign",
+    "fusion",
     "gallery.__main__",
     "gallery.indexed",
     "gpu.__main__",

@@ -1,12 +1,14 @@
 """Reductions of the same rows are one kernel, also where a row lies in pieces and strays are between them."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import neoflow as nf
 from neoflow.graph import make_graph, optimize
 from neoflow.loops import problem_of
-from neoflow.partition import object_for_gpu, partition
+from neoflow.partition import LOSES, object_for_gpu, object_to, partition
 from neoflow.partition.graph_facts import Facts
 from neoflow.partition.kernels import Kernels, Merge
 from neoflow.partition.rules import ALONGSIDE
@@ -16,6 +18,8 @@ from tests.graph.programs import norms
 from tests.partition.test_fuse import run
 
 B, C, P = 8, 16, 49
+APART = partial(object_to, besides=(LOSES,))
+"""A choice by which rows in pieces become no kernel with what makes them."""
 
 
 def column(x, body, name):
@@ -50,11 +54,11 @@ def check(graph, parts, feeds):
 
 def test_sums_of_the_same_rows_are_one_kernel():
     x, y = inputs()
-    graph, parts = divided(moments(x, y), [x, y])
+    graph, parts = divided(moments(x, y), [x, y], choose=APART)
     assert [c.subgraph.rows for c in parts.calls] == [None, 1]
     rng = np.random.default_rng(0)
     check(graph, parts, {t: rng.uniform(-1, 1, t.shape) for t in (x, y)})
-    assert len(divided(moments(x, y), [x, y], without=["alongside"])[1].calls) == 3
+    assert len(divided(moments(x, y), [x, y], without=["alongside"], choose=APART)[1].calls) == 3
 
 
 def test_a_mean_and_a_variance_are_one_kernel_though_a_row_lies_in_pieces():
@@ -80,7 +84,7 @@ def test_other_rows_stay_apart():
     x, y = inputs((B, P, P))
     t, b, p = nf.exp(x), nf.axis(B, "b"), nf.axis(P, "p")
     other = nf.compute((P,), lambda c: nf.sum(t[b, p, c], axis=[b, p]), name="other")
-    reasons = objection([other, column(x, lambda b, c, p: t[b, c, p] * y[b, c, p], "down"), t], [x, y])
+    reasons = objection([other, column(x, lambda b, c, p: t[b, c, p] * y[b, c, p], "down"), t], [x, y], choose=APART)
     assert "they go through no rows of the same tensor" in reasons
 
 
@@ -90,7 +94,7 @@ def test_what_needs_the_other_to_have_finished_stays_apart():
     first = column(x, lambda b, c, p: t[b, c, p], "first")
     turned = nf.compute((C,), lambda c: first[C - 1 - c] * 2.0, name="turned")
     second = column(x, lambda b, c, p: nf.tanh(t[b, c, p] * turned[c]), "second")
-    assert len(divided([first, second, turned, t], [x])[1].calls) > 2
+    assert len(divided([first, second, turned, t], [x], choose=APART)[1].calls) > 2
     facts = Facts.of(optimize(make_graph([first, second, turned, t], [x])))
     state = Kernels(Storing(facts).settle())
     a, b = (next(n for n, k in state.kernels.items() if k.head.name == name) for name in ("first", "second"))

@@ -5,17 +5,23 @@ kernel that needs it, in the gradients too: these are a kernel each.
 """
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 import neoflow as nf
+from benchmarks.fusion import best_first
 from neoflow.expr.tensor import Placeholder, topological
-from neoflow.graph import make_graph
-from neoflow.graph.cost import Cost
+from neoflow.graph import make_graph, optimize
+from neoflow.graph.cost import SURE, Cost
 from neoflow.partition import LOSES, cost_of, object_to, objective, partition, reward
+from neoflow.partition.cost import spent
+from neoflow.partition.engine import go_through
 from neoflow.partition.rules import ROW_KERNELS
 from neoflow.roofs import STATED, Level, Roofs
+from tests.graph.programs import anything
+from tests.partition.test_rules import law
 
 SHAPE, T = (8, 64), 8 * 64 * 4
 APART = {"parts", "views", "epilogues", "siblings", "row kernels", "moves", "alongside"}
@@ -119,3 +125,67 @@ def test_large_rows_have_to_save_surely():
     assert any("exceeds 262144 bytes a row" in d.verdict.reason for d in few.decisions)
     together = divided(normed(64, width), object_to, ())
     assert len(together.calls) < len(few.calls) and objective(together, STATED) < objective(few, STATED)
+
+
+def weighed(combine, least, found):
+    """`combine`, each of whose moves saves of all kernels what its reward says, and at least this part of the kernel
+    that it makes; `found`: the rewards."""
+
+    def weighing(rule):
+        def apply(state, merge):
+            pair = [state.cost(state.kernels[n]) for n in (merge.first, merge.second)]
+            one = state.cost(state.merged(merge))
+            most = max(c.nbytes for c in (*pair, one))
+            before = spent(map(state.cost, state.kernels.values()), state.roofs, most)
+            rule.apply(state, merge)
+            saved = before - spent(map(state.cost, state.kernels.values()), state.roofs, most)
+            found.append(reward(pair, [one], state.roofs))
+            assert saved == pytest.approx(found[-1], rel=1e-6, abs=1e-9 * before)
+            assert found[-1] >= least * spent([one], state.roofs, most)
+
+        return replace(rule, apply=apply)
+
+    def combining(facts, state, passes, choose):
+        return combine(facts, state, tuple(replace(p, rules=tuple(map(weighing, p.rules))) for p in passes), choose)
+
+    return combining
+
+
+ORDERS = [(go_through, -SURE), (best_first, 0.0), (partial(best_first, at_once=True), 0.0)]
+
+
+def moves_are_their_rewards(seeds, combine, least):
+    found: list[float] = []
+    for seed in seeds:
+        law(seed, combine=weighed(combine, least, found))
+    return found
+
+
+@pytest.mark.parametrize(("combine", "least"), ORDERS)
+def test_what_a_move_saves_is_its_reward(combine, least):
+    """In the order of the passes and by the best reward first: values stay, and nothing that loses is taken."""
+    assert len(moves_are_their_rewards(range(6), combine, least)) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("combine", "least"), ORDERS)
+def test_what_a_move_saves_is_its_reward_for_many(combine, least):
+    assert len(moves_are_their_rewards(range(5000, 6000), combine, least)) > 1000
+
+
+@pytest.mark.parametrize(("combine", "least"), ORDERS)
+def test_a_program_is_always_divided_alike(combine, least):
+    def made(seed):
+        case = anything(seed)
+        parts = divided_by(combine, case)
+        return (
+            [c.subgraph.digest for c in parts.calls],
+            [d.rule for d in parts.decisions],
+            [d.verdict.ok for d in parts.decisions],
+        )
+
+    assert all(made(seed) == made(seed) for seed in range(3))
+
+
+def divided_by(combine, case):
+    return partition(optimize(make_graph(case.roots, list(case.feeds))), combine=combine)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow import pipeline
 from neoflow.errors import PartitionError
 from neoflow.expr.tensor import Placeholder, topological
 from neoflow.graph import make_graph
@@ -15,6 +14,8 @@ from neoflow.partition.graph_facts import Facts
 from neoflow.partition.kernels import Kernels, Merge
 from neoflow.partition.rules import EPILOGUES, INLINING, PARTS, ROW_KERNELS, SIBLINGS, VIEWS
 from neoflow.partition.storage import Storing
+from neoflow.rewriting import sequence
+from neoflow.roofs import STATED
 from tests.graph.programs import anything, recurrences
 from tests.partition.test_fuse import kernels, run
 from tests.strategies import random_program
@@ -342,13 +343,19 @@ def test_kernels_are_right_whatever_is_chosen():
     assert set().union(*applied) == {rule.name for rule in RULES}
 
 
+def divided_by(chosen, graph, without=(), choose=object_to, roofs=STATED):
+    """`partition`, by a choice of the test in place of what it is given."""
+    return partition(graph, without, chosen, roofs)
+
+
 @pytest.mark.slow
 @pytest.mark.tvm
 def test_kernels_compile_whatever_is_chosen(monkeypatch):
     """What is legal can be compiled: no check of code generation is missing in `legal`."""
     for seed in range(400, 440):
         choose = coin(seed) if seed % 3 else lambda *_: None
-        monkeypatch.setattr(pipeline, "partition", partial(partition, choose=choose))
+        dividing = partial(divided_by, choose)
+        monkeypatch.setattr(sequence, "partition", dividing)
         program = random_program(seed, jumps=False)
         roots = program.with_gradients()
         found = nf.compile(roots, list(program.feeds))(*program.feeds.values())

@@ -1,12 +1,14 @@
 """Row kernels whose rows are not the first dimensions of what they write, or are blocks of neighbours in memory."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import neoflow as nf
 from neoflow.errors import PartitionError
 from neoflow.graph import make_graph, optimize
-from neoflow.partition import Node, Subgraph, Value, object_for_gpu, order_calls, partition
+from neoflow.partition import LOSES, Node, Subgraph, Value, object_for_gpu, object_to, order_calls, partition
 from neoflow.partition.turned import Turn
 from tests.partition.test_fuse import run
 from tests.partition.test_overwrite import check as check_places
@@ -61,9 +63,14 @@ def test_a_norm_of_one_image_is_one_kernel_forward_and_backward(width):
     assert len(without.calls) > 3
 
 
-def test_rows_in_pieces_stay_apart():
-    x, dy, _, roots = norm((4, 12, 40))
-    assert any("lies in 4 pieces: memory is faster from one end" in reason for reason in objections(roots, [x, dy]))
+def test_rows_in_pieces_are_one_kernel_where_that_saves():
+    x, dy, gamma, roots = norm((4, 12, 40))
+    unrewarded = objections(roots, [x, dy], choose=partial(object_to, besides=(LOSES,)))
+    assert any("lies in 4 pieces: memory is faster from one end" in reason for reason in unrewarded)
+    assert not any("pieces" in reason for reason in objections(roots, [x, dy]))
+    graph, parts = divided(roots, [x, dy])
+    assert len(parts.calls) == 1
+    agree(graph, parts, feeds(x, dy, gamma))
 
 
 def test_on_a_gpu_rows_come_first():
