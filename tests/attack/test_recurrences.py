@@ -7,8 +7,9 @@ import pytest
 
 import neoflow as nf
 from neoflow import pipeline
-from neoflow.graph import make_graph, optimize
+from neoflow.graph import make_graph, operations, optimize
 from neoflow.partition import partition
+from neoflow.partition.choose import MAX_ROW_OPERATIONS
 from neoflow.partition.copies import instructions
 from neoflow.partition.inlined import MAX_COPIES, MAX_INSTRUCTIONS, MAX_NODES
 from tests.attack.recurrences import PROGRAMS
@@ -48,8 +49,10 @@ def test_kernels_and_their_sizes_grow_with_the_steps(name, steps):
     for measure in (lambda p: len(p.calls), work):
         first, second = measure(more) - measure(few), measure(most) - measure(more)
         assert 0 < second <= 2.5 * first + 10
-    sizes = [len(call.subgraph.nodes) for call in most.calls]
-    assert max(sizes[:-1]) <= 40 + 2 * MAX_NODES
+    parts = [c.subgraph for c in most.calls]
+    assert max(len(s.nodes) for s in parts[:-1] if s.rows is None) <= 40 + 2 * MAX_NODES
+    rows = [sum(operations(n.definition) for n in s.nodes) for s in parts if s.rows is not None]
+    assert max(rows, default=0) <= MAX_ROW_OPERATIONS
 
 
 @drawn(EQUAL, 28, 40)

