@@ -14,8 +14,9 @@ no more than what the estimate does not know.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from neoflow.architectures import ACCESS_BYTES
@@ -238,26 +239,17 @@ def _row_is_large(facts: Facts, state: Kernels, merge: Merge, most: int = MAX_RO
     return f"what lies between the nodes exceeds {most} bytes a row" if between > most else None
 
 
-Limit = Callable[[Facts, Kernels, Merge], str | None]
-LIMITS: tuple[Limit, ...] = (_row_is_large, _row_is_short, _row_is_scattered)
-"""The objections of `BY_REWARD`."""
-
-
-def _loses(facts: Facts, state: Kernels, merge: Merge, limits: Sequence[Limit] = LIMITS) -> str | None:
+def _loses(rule: str, facts: Facts, state: Kernels, merge: Merge) -> str | None:
     """Whether one kernel surely takes more work, or more memory, than it saves of the two: R of section 5.1. Where a
-    fixed limit would speak against it, whether it does not surely take less."""
+    fixed limit of the rule (`BY_REWARD`) would speak against it, whether it does not surely take less."""
     two, one = _compared(state, merge)
     if is_worth(two, one):
         return None
-    doubt = next((sentence for raised in limits if (sentence := raised(facts, state, merge)) is not None), None)
+    limits = (o.raised(facts, state, merge) for o in OBJECTIONS if o.rule == rule and o.name in BY_REWARD)
+    doubt = next((sentence for sentence in limits if sentence is not None), None)
     if doubt is not None:
         return f"{doubt}, and one kernel would take {told(two, one)}"
     return None if two >= one or not is_worth(one, two) else f"one kernel would take {told(two, one)}"
-
-
-def _move_loses(facts: Facts, state: Kernels, merge: Merge) -> str | None:
-    """The same of what is moved."""
-    return _loses(facts, state, merge, (_row_is_large,))
 
 
 def _compared(state: Kernels, merge: Merge) -> tuple[float, float]:
@@ -283,13 +275,13 @@ OBJECTIONS = (
     Objection(ROW_KERNELS.name, "rows are long", _rows_are_long),
     Objection(ROW_KERNELS.name, "rows are few", _rows_are_few),
     Objection(ROW_KERNELS.name, "sums are many", _sums_are_many),
-    Objection(ROW_KERNELS.name, LOSES, _loses),
+    Objection(ROW_KERNELS.name, LOSES, partial(_loses, ROW_KERNELS.name)),
     Objection(MOVES.name, "a contraction has its own loops", _has_its_own_loops),
     Objection(MOVES.name, "a moved row is short", _row_is_short),
     Objection(MOVES.name, LARGE_ROW, _row_is_large),
     Objection(MOVES.name, "rows are long", _rows_are_long),
     Objection(MOVES.name, "rows are few", _moved_rows_are_few),
-    Objection(MOVES.name, LOSES, _move_loses),
+    Objection(MOVES.name, LOSES, partial(_loses, MOVES.name)),
     Objection(ALONGSIDE.name, "a contraction has its own loops", _has_its_own_loops),
     Objection(ALONGSIDE.name, "a row is a column", _row_is_a_column),
     Objection(ALONGSIDE.name, IN_PIECES, _row_is_scattered),
@@ -298,5 +290,5 @@ OBJECTIONS = (
     Objection(ALONGSIDE.name, "rows are long", _rows_are_long),
     Objection(ALONGSIDE.name, "rows are few", _rows_are_few),
     Objection(ALONGSIDE.name, "sums are many", _sums_are_many),
-    Objection(ALONGSIDE.name, LOSES, _loses),
+    Objection(ALONGSIDE.name, LOSES, partial(_loses, ALONGSIDE.name)),
 )
