@@ -45,7 +45,7 @@ _LAZY = {
     "load": "neoflow.package.loading",
     "load_parameters": "neoflow.runtime.parameters",
     "mapping": "neoflow.mapping",
-    "mixed_precision": "neoflow.pipeline",
+    "mixed_precision": "neoflow.precision",
     "nn": "neoflow.nn",
     "onnx": "neoflow.interop.onnx",
     "optim": "neoflow.nn.optim",

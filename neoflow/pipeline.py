@@ -12,18 +12,17 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
-from neoflow import codegen, config, devices, tuning
-from neoflow.architectures import has_tf32
+from neoflow import codegen, config, devices, instep, tuning
 from neoflow.building import find_kernels, load, usual_schedule
 from neoflow.caller import caller
 from neoflow.code import Handed
 from neoflow.devices import device, parameter_store
 from neoflow.errors import CodegenError, ConfigError, NeoflowError, RuntimeFault
 from neoflow.expr.recurrence import runs_of
-from neoflow.expr.tensor import Parameter, Placeholder, Tensor, topological
-from neoflow.graph import MIXED, TF32, Graph, Packed, make_graph
+from neoflow.expr.tensor import Placeholder, Tensor
+from neoflow.graph import Graph, Packed, make_graph
 from neoflow.kernel import Kernel
 from neoflow.loops import Schedule, problem_of
 from neoflow.loops.gpu.estimate import estimate
@@ -34,6 +33,7 @@ from neoflow.measure.measurer import Pool
 from neoflow.nn.form import unkept
 from neoflow.partition import Grouped, HandedCall, KernelCall, flattened, order_calls, prepared_first
 from neoflow.persisting import NONE, Loops, persisting
+from neoflow.precision import check_precision
 from neoflow.recompute import Fitted, Program, bytes_of, fit
 from neoflow.rewriting import (
     PERSISTENT,
@@ -49,7 +49,6 @@ from neoflow.rewriting import (
     mapped,
     nobody,
     optimizer_for,
-    rewritten,
     seconds_of,
     segmented,
 )
@@ -60,6 +59,7 @@ from neoflow.target import Target
 from neoflow.trace import Trace, shown
 from neoflow.trials import Trials, alone, loaded_on
 from neoflow.tune import Limits
+from neoflow.tune.records import Verdict
 
 if TYPE_CHECKING:
     from neoflow.rewriting.optimizing import Optimizer
@@ -116,23 +116,6 @@ class Compiled:
         return "\n\n".join(
             f"=== {r.name} ({r.seconds * 1e3:.1f} ms): {r.summary}\n{r.text()}" for r in records.values()
         )
-
-
-PRECISIONS = ("fp32", *MIXED)
-"""fp32: as the program is written."""
-
-
-def check_precision(precision: str, target: str | None) -> str:
-    """The precision, if this target has it, or any (None). Raises `ConfigError`."""
-    if precision not in PRECISIONS:
-        raise ConfigError(f"precision {precision!r} is none of {', '.join(PRECISIONS)}")
-    if precision == TF32 and target is not None and not has_tf32(devices.resolve_target(target)):
-        others = ", ".join(p for p in PRECISIONS if p != TF32)
-        raise ConfigError(
-            f"precision 'tf32' is one of NVIDIA's tensor cores, sm_80 and newer, which target {target!r} "
-            f"has not: choose among {others}, or a target like cuda:sm_80"
-        )
-    return precision
 
 
 def compile_program(
@@ -265,8 +248,10 @@ def _compiled(
     known, roofs = _measured(given, machine, settings.cache_dir), tuning.machine_roofs(machine, settings.cache_dir)
     how = precision, choosing, may_last, optimizer, may_live, known, in_blocks, roofs
     graph, parts = divided(source, trace, machine, *how)
+    judging = 0.0 if limits is None else instep.seconds_for(limits)
     if limits is not None and limits.seconds is not None:
-        limits = replace(limits, seconds=max(tuning.LEAST, limits.seconds - (time.monotonic() - begun)))
+        left = limits.seconds - judging - (time.monotonic() - begun)
+        limits = replace(limits, seconds=max(tuning.LEAST, left))
     calls, in_place = trace.run(
         "order",
         lambda: order_calls(graph, parts),
@@ -333,7 +318,32 @@ def _compiled(
             return _compiled(*asked, optimizer=optimizer, lives=lives, in_blocks=False)
     cached = max(0, sum(1 for m in modules if m.library) - built)
     made = (program.calls, plan, kernels, modules, machine, tuned, built, cached)
-    return Compiled(written, graph, *made, trace, precision, optimizer, whole, tuple(foreign.values()))
+    compiled = Compiled(written, graph, *made, trace, precision, optimizer, whole, tuple(foreign.values()))
+    return compiled if limits is None or machine.device != "cpu" else _in_step(compiled, judging, settings)
+
+
+def _in_step(c: Compiled, seconds: float, settings: config.Config) -> Compiled:
+    """The same program with the schedules that are best in it, which is kept beside the records of kernels."""
+    default = {k.subgraph.digest: usual_schedule(k.subgraph, c.target, settings) for k in c.kernels}
+    alone_best = {k.subgraph.digest: k.schedule for k in c.kernels}
+    known = tuning.verdict_of(c.tuned, c.target, settings.cache_dir)
+    sets = instep.sets_of(default, alone_best, known)
+    if len(sets) == 1:
+        return c
+    try:
+        function = alone(c)
+        runs = instep.Sets(function, c.kernels, adopt, device(c.target))
+        judged = c.trace.run(
+            "in the step", lambda: instep.judge(runs, sets, seconds), lambda j: j.summary, str, f"{len(sets)} schedules"
+        )
+        adopt(function, judged.schedules)
+    except NeoflowError as error:
+        warnings.warn(f"the program could not be timed: {error.message}", stacklevel=2)
+        return c
+    tuned = tuning.judged(c.tuned, Verdict(judged.schedules, judged.seconds), default, c.target, settings.cache_dir)
+    changed = function.compiled
+    assert isinstance(changed, Compiled)
+    return replace(changed, tuned=tuned)
 
 
 def _whole(c: Compiled) -> Compiled:
@@ -468,27 +478,6 @@ def compile(
     if updates:
         _warn_of_unkept([*roots, *updates.values()], updates)
     return bind(compiled)
-
-
-@overload
-def mixed_precision(tensors: Tensor, precision: str) -> Tensor: ...
-@overload
-def mixed_precision(tensors: Sequence[Tensor], precision: str) -> list[Tensor]: ...
-def mixed_precision(tensors: Tensor | Sequence[Tensor], precision: str) -> Tensor | list[Tensor]:
-    """The same tensors with contractions in mixed precision: what `nf.compile(precision=...)` computes of them.
-
-    precision: "bf16" or "fp16" ("fp32": as they are). Operands of contractions are rounded to the narrow type, products
-    summed in float32; softmax, norms, losses, other reductions and what is given back stay float32, as do parameters
-    (`graph/precision.py` has the table). "tf32": operands of contractions are rounded to TF32, 10 bits after the point
-    and the range of float32, where they are multiplied; everything is stored as float32. To be used last, after
-    `nf.grad`, `nn.state` and `nn.inference`, on all tensors of a program together. Raises `ConfigError`.
-    """
-    roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-    check_precision(precision, None)
-    if precision in MIXED:
-        fed = [t for t in topological(roots) if isinstance(t, Placeholder) and not isinstance(t, Parameter)]
-        roots = list(rewritten(make_graph(roots, fed), Trace(), precision, left_out()).outputs)
-    return roots[0] if isinstance(tensors, Tensor) else roots
 
 
 def _warn_of_unkept(roots: Sequence[Tensor], updates: Mapping[Tensor, Tensor]) -> None:

@@ -10,7 +10,7 @@ from benchmarks.gpu.ours import Resident, compiled
 from benchmarks.gpu.rows import Outcome, Setting, Task
 from neoflow.autodiff import grad
 from neoflow.models import build_model
-from neoflow.pipeline import PRECISIONS
+from neoflow.precision import PRECISIONS
 from neoflow.train.step import reset, sgd_updates
 
 MODELS = (

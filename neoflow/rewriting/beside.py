@@ -20,12 +20,8 @@ BLOCK = 0.002
 
 
 def in_turns(functions: Sequence[Function], device: Device, seconds: float, seed: int = 0) -> tuple[float, ...]:
-    """Median seconds of a call of each; of programs of the same inputs, whose parameters nobody else uses.
-
-    What is floating is drawn from a normal distribution, whole numbers are zero: a place in any table.
-    """
-    chance = np.random.default_rng(seed)
-    arrays = [_drawn(t, device, chance) for t in functions[0].inputs]
+    """Median seconds of a call of each; of programs of the same inputs, whose parameters nobody else uses."""
+    arrays = drawn(functions[0].inputs, device, seed)
     calls = []
     for f in functions:
         f(*arrays)
@@ -43,7 +39,12 @@ def in_turns(functions: Sequence[Function], device: Device, seconds: float, seed
     return tuple(map(statistics.median, times))
 
 
-def _drawn(t: Placeholder, device: Device, chance: np.random.Generator) -> np.ndarray:
-    array: np.ndarray = device.allocate(t.shape, t.dtype)
-    array[...] = chance.standard_normal(t.shape) if is_float(t.dtype) else 0
-    return array
+def drawn(inputs: Sequence[Placeholder], device: Device, seed: int = 0) -> list[np.ndarray]:
+    """Something to call a program with: what is floating is drawn from a normal distribution, whole numbers are zero:
+    a place in any table."""
+    chance, found = np.random.default_rng(seed), []
+    for t in inputs:
+        array: np.ndarray = device.allocate(t.shape, t.dtype)
+        array[...] = chance.standard_normal(t.shape) if is_float(t.dtype) else 0
+        found.append(array)
+    return found

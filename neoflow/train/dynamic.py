@@ -6,7 +6,9 @@
     for swap in exploration.take():               between two calls: what is better is adopted
         print(swap)
 
-(NeoFlow, section 6: exploring, compiling and executing overlap.)
+(NeoFlow, section 6: exploring, compiling and executing overlap.) The search times kernels by themselves. On a CPU what
+it finds is tried in a few calls of the program, between calls with the kernels there were, and goes again where it
+takes no less there: see `neoflow.instep`.
 """
 
 from __future__ import annotations
@@ -17,10 +19,12 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from neoflow import config
 from neoflow.errors import ConfigError
@@ -31,7 +35,8 @@ from neoflow.partition import HandedCall
 from neoflow.pipeline import Compiled, adopt
 from neoflow.runtime.function import Function
 from neoflow.tune import Limits
-from neoflow.tuning import SearchCurve, uses_of
+from neoflow.tune.records import Verdict
+from neoflow.tuning import SearchCurve, Use, keep_verdict, uses_of
 
 PATIENCE = Limits(patience=400)
 """When a search beside a run ends that is not told: so many candidates of all kernels without a better one."""
@@ -44,8 +49,8 @@ GRACE = 2.0
 
 @dataclass(frozen=True)
 class Swap:
-    """A kernel that took another's place: its name, and seconds of a call before and since, timed in turns beside the
-    program."""
+    """A kernel that took another's place: its name, and seconds of a call before and since, timed in the program; where
+    kernels are not (on a GPU), in turns beside it."""
 
     name: str
     subgraph: str
@@ -72,6 +77,12 @@ class Exploration:
             raise ConfigError(f"the share of a search is above 0 and at most 1, not {share}")
         self.function, self.told, self.stopped = function, "", ""
         """told: how far the search is, stopped: why it has ended; "" before"""
+        self._trial: Trial | None = None
+        self._is_tried = compiled.target.device == "cpu"
+        self._is_judged = False
+        """whether kernels have been found to be better in the program"""
+        self._found: dict[str, Swap] = {}
+        """what has been found and is not adopted yet, by subgraph"""
         self._curves: dict[str, SearchCurve] = {}
         self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._process = subprocess.Popen(
@@ -98,20 +109,30 @@ class Exploration:
         return tuple(self._curves.values())
 
     def take(self) -> list[Swap]:
-        """Adopt what was found since the last time: to be called between two calls of the function. Never waits."""
-        latest: dict[str, dict[str, Any]] = {}
+        """Adopt what was found since the last time: to be called between two calls of the function. Never waits.
+
+        What is tried first is among what some later call gives, or among none.
+        """
         while True:
             try:
-                event = self._events.get_nowait()
+                e = self._events.get_nowait()
             except queue.Empty:
                 break
-            latest[event["subgraph"]] = event
-        if not latest:
+            schedule = schedule_from_json(e["schedule"])
+            self._found[e["subgraph"]] = Swap(e["name"], e["subgraph"], schedule, e["before"], e["seconds"])
+        if self._trial is not None:
+            if not self._trial.is_over():
+                return []
+            kept = self._end_trial()
+            self.resume()
+            return kept
+        if not self._found:
             return []
-        swaps = [
-            Swap(e["name"], e["subgraph"], schedule_from_json(e["schedule"]), e["before"], e["seconds"])
-            for e in latest.values()
-        ]
+        swaps, self._found = list(self._found.values()), {}
+        if self._is_tried:
+            self.pause()
+            self._trial = Trial(self.function, swaps)
+            return []
         adopt(self.function, {s.subgraph: s.schedule for s in swaps})
         return swaps
 
@@ -125,6 +146,12 @@ class Exploration:
 
     def close(self) -> None:
         """End the search; what it has found is kept beside the kernels."""
+        if self._trial is not None:
+            self._end_trial()
+        compiled = self.function.compiled
+        if self._is_judged and isinstance(compiled, Compiled):
+            verdict = Verdict(schedules_of(compiled), {})
+            keep_verdict(_uses(compiled), verdict, compiled.target, config.load().cache_dir)
         process = self._process
         with suppress(OSError):
             if process.stdin is not None:
@@ -137,6 +164,12 @@ class Exploration:
         self._reader.join(GRACE)
         if process.stdout is not None:
             process.stdout.close()
+
+    def _end_trial(self) -> list[Swap]:
+        assert self._trial is not None
+        kept, self._trial = self._trial.end(), None
+        self._is_judged |= bool(kept)
+        return kept
 
     def _say(self, line: str) -> None:
         with suppress(OSError, ValueError):  # it may have ended
@@ -157,6 +190,65 @@ class Exploration:
         self.stopped = self.stopped or "the process of the search has ended"
 
 
+CALLS = 5
+"""Of the program, that kernels are timed in: with those that there are, and with others in their place."""
+
+
+class Trial:
+    """Kernels tried in the calls of a program, which go on as ever: `CALLS` are timed before these take the others'
+    place and as many after it, but for the first, which finds new code."""
+
+    def __init__(self, function: Function, swaps: Sequence[Swap]):
+        compiled = function.compiled
+        assert isinstance(compiled, Compiled)
+        self._function, self._swaps = function, swaps
+        self._digests = [k.subgraph.digest for k in compiled.kernels]
+        self._used = schedules_of(compiled)
+        self._is_swapped = False
+        self._before: list[Sequence[float]] = []
+        self._after: list[Sequence[float]] = []
+        function.watch(self._before.append)
+
+    def is_over(self) -> bool:
+        """Whether enough calls are timed. To be asked between two of them: swaps when those before are."""
+        if not self._is_swapped and len(self._before) >= CALLS:
+            adopt(self._function, {s.subgraph: s.schedule for s in self._swaps})
+            self._is_swapped = True
+            self._function.watch(self._after.append)
+        return len(self._after) > CALLS
+
+    def end(self) -> list[Swap]:
+        """Leave in their places those that take less there, and give these. With too few calls none stays."""
+        self._function.watch(None)
+        if not self._is_swapped:
+            return []
+        enough = len(self._after) > CALLS
+        before, after = self._of(self._before), self._of(self._after[1:] or self._after or self._before)
+        kept = [
+            replace(s, before=before[s.subgraph], seconds=after[s.subgraph])
+            for s in self._swaps
+            if enough and after[s.subgraph] < before[s.subgraph]
+        ]
+        if sum(after.values()) > (1 + NOISE) * sum(before.values()):
+            kept = []
+        stay = {s.subgraph for s in kept}
+        adopt(self._function, {s.subgraph: self._used[s.subgraph] for s in self._swaps if s.subgraph not in stay})
+        return kept
+
+    def _of(self, samples: Sequence[Sequence[float]]) -> dict[str, float]:
+        """Median seconds of a call of each kernel."""
+        found: dict[str, list[float]] = {}
+        calls = self._function.plan.calls
+        for call, took in zip(calls, np.median(np.array(samples), axis=0), strict=True):
+            if call.kernel < len(self._digests):
+                found.setdefault(self._digests[call.kernel], []).append(float(took))
+        return {digest: sum(took) for digest, took in found.items()}
+
+
+NOISE = 0.02
+"""Part of a call of the program by which it may take longer with new kernels: beyond it none of them stays."""
+
+
 def _longer(curve: SearchCurve | None, event: dict[str, Any]) -> SearchCurve:
     """A curve with what the search has told of it."""
     before = () if curve is None else curve.points
@@ -173,7 +265,7 @@ def _asked(compiled: Compiled, limits: Limits, share: float, seed: int) -> dict[
             "name": u.name,
             "schedule": schedules[u.subgraph.digest].to_json(),
         }
-        for u in uses_of([c for c in compiled.calls if not isinstance(c, HandedCall)])
+        for u in _uses(compiled)
     ]
     return {
         "target": compiled.target.to_text(),
@@ -183,6 +275,10 @@ def _asked(compiled: Compiled, limits: Limits, share: float, seed: int) -> dict[
         "limits": asdict(limits),
         "uses": uses,
     }
+
+
+def _uses(compiled: Compiled) -> tuple[Use, ...]:
+    return uses_of([c for c in compiled.calls if not isinstance(c, HandedCall)])
 
 
 def schedules_of(compiled: Compiled) -> Mapping[str, Schedule]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from neoflow.errors import RuntimeFault
 from neoflow.expr import dtype as dt
-from neoflow.pipeline import mixed_precision
+from neoflow.precision import mixed_precision
 from neoflow.runtime.function import Function
 from neoflow.train.diagnosis import LARGEST, diagnose
 from neoflow.train.feed import Batch, Fed, Feed, on_host

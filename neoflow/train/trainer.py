@@ -18,6 +18,7 @@ from neoflow.expr.tensor import Parameter, Placeholder, Tensor
 from neoflow.nn.form import inference
 from neoflow.nn.optim import SGD, Optimizer
 from neoflow.nn.summary import Summary, summary
+from neoflow.precision import check_precision
 from neoflow.recompute import bytes_of
 from neoflow.rewriting.asked import seconds_of
 from neoflow.runtime.files import refuse_unwritable
@@ -106,7 +107,7 @@ class Trainer:
         sizes = [m.shape[0] for m in self.evaluation.values() if m.rank]
         self.batch = sizes[0] if sizes else _samples(self.inputs[0], batch_axis)
         self.target, self.seed, self.progress, self.accumulate = target, seed, progress, accumulate
-        self.precision = pipeline.check_precision(precision, target)
+        self.precision = check_precision(precision, target)
         limits = limits_of(tune)
         self.memory, self.optimize = None if memory is None else bytes_of(memory), seconds_of(optimize)
         self.kernels, self.tune = Kernels(mode, tune_share, limits, pin, seed), limits if mode == "static" else None

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from neoflow.tune.store import RecordWarning, Store
 from neoflow.tune.tables import SCHEMA, Row
 from neoflow.tune.trial import OUTCOMES, Trial
 
-__all__ = ["Entry", "RecordWarning", "Records", "sizes_of", "trial_from", "trial_json"]
+__all__ = ["Entry", "RecordWarning", "Records", "Verdict", "sizes_of", "trial_from", "trial_json"]
 
 FILE = "records.sqlite"
 """The name of the file, beside the kernels."""
@@ -50,6 +50,15 @@ class Entry:
     version: str
     is_own: bool
     trial: Trial
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is best in a whole program: the schedules of its subgraphs by their digests, and the seconds of a call of
+    the program with each set of schedules that was compared."""
+
+    schedules: Mapping[str, Schedule]
+    seconds: Mapping[str, float]
 
 
 def sizes_of(subgraph: Subgraph) -> tuple[int, ...]:
@@ -120,6 +129,25 @@ class Records:
         own = sizes_of(subgraph)
         return sorted(found, key=lambda one: _distance(own, one[0]))
 
+    # --- what is best in a program
+
+    def keep_verdict(self, program: str, target: Target, verdict: Verdict) -> bool:
+        """Keep what was found best in a whole program, in place of what was before; whether it is in the file.
+
+        program: a hash of what its calls are.
+        """
+        schedules = {digest: json.loads(s.to_json()) for digest, s in verdict.schedules.items()}
+        versions = {t: self._version(t) for t in sorted({s.template for s in verdict.schedules.values()})}
+        said = {"schema": SCHEMA, "schedules": schedules, "versions": versions, "seconds": dict(verdict.seconds)}
+        return self._store.put("verdicts", (program, str(target), json.dumps(said)))
+
+    def verdict(self, program: str, target: Target) -> Verdict | None:
+        """What was; None where nobody has judged, or a template has changed since."""
+        found = self._store.rows("verdicts", _verdict, "program = ? AND target = ?", (program, str(target)))
+        if not found or not all(self._is_present(*version) for version in found[0][1].items()):
+            return None
+        return found[0][0]
+
     # --- what is passed on
 
     def add_foreign(self, subgraph: Subgraph, target: Target, trials: Sequence[Trial], version: str = "") -> int:
@@ -147,7 +175,7 @@ class Records:
     # --- the file
 
     def count(self) -> dict[str, int]:
-        """How many there are of "trials", of "texts" (subgraphs and targets), and of rows "damaged"."""
+        """How many there are of "trials", of "texts" (subgraphs and targets), of "verdicts", and of rows "damaged"."""
         return self._store.count()
 
     def nbytes(self) -> int:
@@ -239,6 +267,16 @@ def _trial(row: Row) -> Trial:
     if said["schema"] != SCHEMA:
         raise ValueError(f"schema {said['schema']}")
     return trial_from(said)
+
+
+def _verdict(row: Row) -> tuple[Verdict, dict[str, str]]:
+    """And the versions of the templates that it is of."""
+    said = json.loads(row[-1])
+    if said["schema"] != SCHEMA:
+        raise ValueError(f"schema {said['schema']}")
+    schedules = {str(digest): _schedule(s) for digest, s in dict(said["schedules"]).items()}
+    seconds = {str(name): float(s) for name, s in dict(said["seconds"]).items()}
+    return Verdict(schedules, seconds), {str(t): str(v) for t, v in dict(said["versions"]).items()}
 
 
 def _sized(row: Row) -> tuple[tuple[int, ...], Trial]:

@@ -112,6 +112,11 @@ class Store:
 
         return self._use(put, writes=True), self.is_kept
 
+    def put(self, table: str, row: Row) -> bool:
+        """Put a row in place of the one of its key; whether it is in the file."""
+        self._use(lambda c: tables.insert(c, table, [row], instead=True), writes=True)
+        return self.is_kept
+
     def count(self) -> dict[str, int]:
         """Rows of each table."""
         names = (*tables.COLUMNS, "damaged")

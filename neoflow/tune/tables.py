@@ -24,9 +24,10 @@ COLUMNS = {
         *("family", "sizes", "subgraph", "target", "template", "version", "schedule"),
         *("seconds", "is_own", "value"),
     ),
+    "verdicts": ("program", "target", "value"),
 }
 """texts: what trials are of. trials: the family, the subgraph and the schedule are hashes; seconds are of one that is
-ok, else NULL; is_own: measured here, and not imported."""
+ok, else NULL; is_own: measured here, and not imported. verdicts: what is best of a whole program, whose hash it is."""
 FAILURES = 200
 """Rows in a row that cannot be read, after which no more are looked for one by one."""
 
@@ -41,6 +42,11 @@ CREATE TABLE damaged (id INTEGER PRIMARY KEY, place, content);
 INSERT INTO about VALUES ('schema', {{schema}}, '{{seal}}');
 COMMIT;
 """
+_VERDICTS = f"""
+CREATE TABLE IF NOT EXISTS verdicts (id INTEGER PRIMARY KEY AUTOINCREMENT, {", ".join(COLUMNS["verdicts"])}, seal,
+                                     UNIQUE (program, target))
+"""
+"""A later table than the others: files that are older get it when they are opened."""
 _ELSEWHERE = ("locked", "readonly", "unable to open", "full", "disk I/O", "interrupted", "busy")
 """In what SQLite says when it is not the file that is at fault."""
 
@@ -103,6 +109,7 @@ def prepare(connection: sqlite3.Connection) -> None:
         raise Damage("it does not say of which version it is")
     if said[1] > SCHEMA:
         raise Newer(f"a later version of neoflow has written it (schema {said[1]}, this one knows {SCHEMA})")
+    connection.execute(_VERDICTS)
     (state,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if state != b"ok":
         raise Damage(state.decode(errors="replace"))

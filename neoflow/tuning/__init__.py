@@ -14,6 +14,8 @@ from neoflow.tuning.schedules import (
     curves_of,
     default_seconds,
     has_records,
+    judged,
+    keep_verdict,
     known_seconds,
     knows_algorithms,
     limits_of,
@@ -21,6 +23,7 @@ from neoflow.tuning.schedules import (
     tune,
     unmeasured,
     uses_of,
+    verdict_of,
 )
 
 __all__ = [
@@ -35,7 +38,9 @@ __all__ = [
     "curves_of",
     "default_seconds",
     "has_records",
+    "judged",
     "keep_roofs",
+    "keep_verdict",
     "known_seconds",
     "knows_algorithms",
     "limits_of",
@@ -44,4 +49,5 @@ __all__ = [
     "tune",
     "unmeasured",
     "uses_of",
+    "verdict_of",
 ]

@@ -5,12 +5,14 @@ What was measured is kept beside the kernels, so that every compilation begins w
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -28,7 +30,7 @@ from neoflow.target import Target
 from neoflow.trace import tell, tick
 from neoflow.tune import Limits, Measure, Progress, Task, model, spend
 from neoflow.tune.finals import chosen
-from neoflow.tune.records import FILE, Records
+from neoflow.tune.records import FILE, Records, Verdict
 from neoflow.tune.underway import Ahead
 from neoflow.tuning import choosing
 from neoflow.tuning.kept import records_in
@@ -147,11 +149,61 @@ def limits_of(tune: float | Limits | None) -> Limits | None:
 def choose(uses: Iterable[Use], target: Target, folder: Path, usual: Usual = default_schedule) -> Tuned:
     """For each kernel the best schedule that was measured on such a target, else the default one, as `usual` knows
     it."""
-    kept, found = records_in(folder) if (folder / FILE).exists() else None, []
+    uses, found = tuple(uses), []
+    kept = records_in(folder) if (folder / FILE).exists() else None
+    verdict = None if kept is None else kept.verdict(program_of(uses), target)
     for use in uses:
         tick()
-        found.append(Choice(use, usual(use.subgraph, target)) if kept is None else _known(use, target, kept, usual))
+        schedule = None if verdict is None else verdict.schedules.get(use.subgraph.digest)
+        if kept is None:
+            found.append(Choice(use, usual(use.subgraph, target)))
+        elif schedule is not None and legal(problem_of(use.subgraph), schedule, target).ok:
+            found.append(_judged(Choice(use, schedule), usual(use.subgraph, target), target, kept))
+        else:
+            found.append(_known(use, target, kept, usual))
     return Tuned(tuple(found))
+
+
+def program_of(uses: Iterable[Use]) -> str:
+    """A hash of what kernels a program has, and how often it calls each."""
+    counts = sorted((u.subgraph.digest, u.calls) for u in uses)
+    return hashlib.sha256(json.dumps(counts).encode()).hexdigest()
+
+
+def verdict_of(tuned: Tuned, target: Target, folder: Path) -> Mapping[str, Schedule] | None:
+    """The schedules that were best in the program before, of those that are legal; None where nobody has judged."""
+    verdict = records_in(folder).verdict(program_of(c.use for c in tuned.choices), target)
+    if verdict is None:
+        return None
+    own = {c.use.subgraph.digest: c.use.subgraph for c in tuned.choices}
+    those = {digest: s for digest, s in verdict.schedules.items() if digest in own}
+    return {digest: s for digest, s in those.items() if legal(problem_of(own[digest]), s, target).ok}
+
+
+def keep_verdict(uses: Iterable[Use], verdict: Verdict, target: Target, folder: Path) -> None:
+    """Have later compilations of a program take these schedules."""
+    records_in(folder).keep_verdict(program_of(uses), target, verdict)
+
+
+def judged(tuned: Tuned, verdict: Verdict, default: Mapping[str, Schedule], target: Target, folder: Path) -> Tuned:
+    """Keep what is best in a program, and choose that."""
+    keep_verdict([c.use for c in tuned.choices], verdict, target, folder)
+    kept, choices = records_in(folder), []
+    for c in tuned.choices:
+        digest = c.use.subgraph.digest
+        schedule = verdict.schedules[digest]
+        same = schedule == c.schedule
+        choices.append(c if same else _judged(replace(c, schedule=schedule), default[digest], target, kept))
+    return replace(tuned, choices=tuple(choices))
+
+
+def _judged(choice: Choice, default: Schedule, target: Target, kept: Records) -> Choice:
+    """A choice that was made in the program, with what is known of its schedule."""
+    known = kept.fastest(choice.use.subgraph, target, FASTEST)
+    seconds = next((t.seconds for t in known if t.schedule == choice.schedule), None)
+    if choice.schedule == default:
+        return replace(choice, origin=ORIGINS[0], seconds=seconds or choice.default_seconds)
+    return replace(choice, origin=ORIGINS[1], seconds=seconds)
 
 
 def unmeasured(target: Target, folder: Path) -> Callable[[Subgraph], bool]:

@@ -1,6 +1,7 @@
 """Kernels that change while a run goes on, and those that a file fixes."""
 
 import json
+import queue
 import time
 from typing import ClassVar
 
@@ -10,7 +11,7 @@ import pytest
 
 import neoflow as nf
 from neoflow.pipeline import Compiled
-from neoflow.train import kernels
+from neoflow.train import dynamic, kernels
 from neoflow.train.dynamic import Swap
 from neoflow.train.kernels import Kernels
 from neoflow.tuning import SearchCurve
@@ -135,3 +136,73 @@ def test_a_search_beside_a_run_ends_with_it(tmp_path, monkeypatch):
     _, fixed, _ = trained()
     again = Softmax().trainer(nf.Trainer).fit(batches(), 2)  # by the schedules that were found
     np.testing.assert_allclose(again.losses, fixed.losses, rtol=1e-5)
+
+
+class Told(dynamic.Exploration):
+    """An exploration without a process, that has found what it is told."""
+
+    def __init__(self, function, swaps):
+        self.function, self.told, self.stopped, self.said, self._curves = function, "", "", [], {}
+        self._trial, self._is_tried, self._is_judged, self._found = None, True, False, {s.subgraph: s for s in swaps}
+        self._events = queue.SimpleQueue()
+
+    def _say(self, line):
+        self.said.append(line)
+
+    def close(self):
+        if self._trial is not None:
+            self._end_trial()
+
+
+def tried(monkeypatch, factor):
+    """A step in which other kernels were found, whose calls then take so many times as long as they did."""
+    from tests.test_adopt import other_schedules
+
+    trainer = Softmax().trainer(nf.Trainer, mode="dynamic")
+    function = trainer.step_function()
+    used, found = dynamic.schedules_of(function.compiled), other_schedules(function, 7)
+    digests = [k.subgraph.digest for k in function.compiled.kernels]
+    swaps = [Swap("kernel", d, s, 2e-6, 1e-6) for d, s in found.items()]
+
+    def watch(told):
+        function._told = (
+            None if told is None else lambda real: told([1e-3 * scale(c.kernel) for c in function.plan.calls])
+        )
+
+    def scale(kernel):
+        digest = digests[kernel]
+        changed = dynamic.schedules_of(function.compiled)[digest] != used[digest]
+        return factor(digest) if changed else 1.0
+
+    monkeypatch.setattr(function, "watch", watch)
+    exploration = Told(function, swaps)
+    monkeypatch.setattr(kernels, "Exploration", lambda *_: exploration)
+    history = trainer.fit(batches(), 2)
+    return exploration, used, found, dynamic.schedules_of(function.compiled), history, trainer.swaps
+
+
+def test_kernels_that_take_less_in_the_program_stay_and_others_go_again(monkeypatch):
+    first = {}
+
+    def factor(digest):
+        first.setdefault("slow", digest)
+        return 1.01 if digest == first["slow"] else 0.5
+
+    exploration, used, found, after, history, swaps = tried(monkeypatch, factor)
+    assert len(history.losses) > 2 * dynamic.CALLS + 1 and exploration.said == ["pause", "resume"]
+    assert {s.swap.subgraph for s in swaps} == {d for d in found if d != first["slow"] and found[d] != used[d]}
+    assert all(s.swap.seconds == pytest.approx(0.5 * s.swap.before) for s in swaps)
+    assert after == {**used, **{s.swap.subgraph: s.swap.schedule for s in swaps}}
+    _, fixed, _ = trained()
+    np.testing.assert_allclose(history.losses, fixed.losses, rtol=1e-5)
+
+
+def test_none_stays_where_the_program_takes_longer(monkeypatch):
+    slow = {}
+
+    def factor(digest):
+        slow.setdefault(digest, len(slow))
+        return 0.9 if slow[digest] else 30.0
+
+    _, used, _, after, _, swaps = tried(monkeypatch, factor)
+    assert not swaps and after == used

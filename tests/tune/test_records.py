@@ -2,18 +2,24 @@
 
 import dataclasses
 import math
+import sqlite3
+from contextlib import closing
 
 import pytest
 
 from neoflow.loops import TEMPLATES, Schedule, complete, default_schedule, legal, nearest, problem_of
 from neoflow.target import Target
 from neoflow.tune import Trial
-from neoflow.tune.records import Records, sizes_of, trial_from, trial_json
+from neoflow.tune.records import Records, RecordWarning, Verdict, sizes_of, trial_from, trial_json
 from tests.tune.candidates import TARGET, product, softmax, trials
 
 
 def first(name):
     return f"first {name}"
+
+
+def second(name):
+    return f"second {name}"
 
 
 @pytest.fixture
@@ -29,7 +35,7 @@ def test_what_was_measured_is_there_for_others(path):
     ok = [t for t in measured if t.outcome == "ok"]
     assert records.best(subgraph, TARGET) == min(ok, key=lambda t: t.seconds)
     assert records.to_measure(subgraph, TARGET) == [] and records.relatives(subgraph, TARGET) == []
-    assert records.count() == {"trials": 20, "texts": 2, "damaged": 0} and records.nbytes() > 0
+    assert records.count() == {"trials": 20, "texts": 2, "verdicts": 0, "damaged": 0} and records.nbytes() > 0
     assert records.subgraph_text(subgraph.digest) == subgraph.to_text() and records.subgraph_text("0") is None
 
 
@@ -176,3 +182,30 @@ def test_sizes_are_alike_in_a_family():
     a, b = product(16, 24, 32), product(5, 6, 7)
     assert a.family == b.family and sizes_of(a) == (16, 24, 24, 32, 16, 32, 24) and sizes_of(b) == (5, 6, 6, 7, 5, 7, 6)
     assert len(sizes_of(softmax())) == len(sizes_of(softmax(11, 60)))
+
+
+def test_a_verdict_is_kept_for_others_until_a_template_changes(path):
+    usual, other = (t.schedule for t in trials(product(), 2))
+    said = Verdict({"a" * 64: usual, "b" * 64: other}, {"whole": 1e-3})
+    assert Records(path, first).keep_verdict("program", TARGET, Verdict({"a" * 64: other}, {}))
+    assert Records(path, first).keep_verdict("program", TARGET, said)
+    records = Records(path, first)
+    assert records.verdict("program", TARGET) == said and records.count()["verdicts"] == 1
+    assert records.verdict("another", TARGET) is None
+    assert records.verdict("program", dataclasses.replace(TARGET, threads=1)) is None
+    assert Records(path, second).verdict("program", TARGET) is None
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE verdicts SET value = replace(value, 'whole', 'half')")
+        connection.commit()
+    with pytest.warns(RecordWarning, match="1 rows of .* are damaged"):
+        assert Records(path, first).verdict("program", TARGET) is None
+
+
+def test_a_file_from_before_there_were_verdicts_takes_them(path):
+    measured = trials(product(), 3)
+    assert Records(path, first).add(product(), TARGET, measured)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE verdicts")
+    records = Records(path, first)
+    assert len(records.trials(product(), TARGET)) == len(measured) and records.verdict("program", TARGET) is None
+    assert records.keep_verdict("program", TARGET, Verdict({}, {})) and records.verdict("program", TARGET)

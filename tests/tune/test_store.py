@@ -61,7 +61,9 @@ def test_only_this_user_can_read_and_write_it(path, some):
 def test_who_only_asks_leaves_no_file_behind(path):
     records = records_at(path)
     assert records.best(product(), TARGET) is None and records.relatives(product(), TARGET) == []
-    assert records.count() == {"trials": 0, "texts": 0, "damaged": 0} and list(path.parent.iterdir()) == []
+    assert (
+        records.count() == {"trials": 0, "texts": 0, "verdicts": 0, "damaged": 0} and list(path.parent.iterdir()) == []
+    )
     assert records.add(product(), TARGET, trials(product(), 1)) and len(records.trials(product(), TARGET)) == 1
 
 
@@ -162,7 +164,7 @@ def test_a_row_that_is_damaged_is_set_aside(path, some):
     with pytest.warns(RecordWarning, match="2 rows of .* are damaged, and set aside in it") as caught:
         assert records.trials(product(), TARGET) == [*some[:2], *some[4:]]
     assert len(caught) == 1
-    assert records.count() == {"trials": 18, "texts": 2, "damaged": 2}
+    assert records.count() == {"trials": 18, "texts": 2, "verdicts": 0, "damaged": 2}
     with closing(sqlite3.connect(path)) as connection:
         assert all("schem" in content for _, _, content in connection.execute("SELECT * FROM damaged"))
     assert records.best(product(), TARGET).seconds >= 1e-3
