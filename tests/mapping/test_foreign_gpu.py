@@ -180,6 +180,16 @@ def test_it_is_measured_beside_ours(monkeypatch, gpu):
     assert said.startswith("torch.lstm of 3 steps: ") and "ms, ours " in said
 
 
+def test_ours_is_timed_with_its_loops_as_one_launch(monkeypatch, gpu):
+    monkeypatch.delenv("NEOFLOW_WITH")
+    x = nf.placeholder((13, 2, 9), name="x")
+    outputs = lstm(x, 5)
+    compiled = pipeline.compile_program(outputs[:1], [x], target="cuda")
+    assert compiled.loops.built
+    launches = trials.alone(compiled)._executor.launches
+    assert launches == pipeline.bind(compiled)._executor.launches < 13
+
+
 def test_what_is_wrong_is_not_called(monkeypatch, stood):
     right = trials.Trials.values
     monkeypatch.setattr(trials.Trials, "values", lambda *given: [a + np.float32(1e-3) for a in right(*given)])
