@@ -335,6 +335,23 @@ def test_a_profile_tells_what_it_takes(stood):
     assert len(told) == len(f.plan.calls) and all(s > 0 for s in told.values()) and f.runs == 2
 
 
+@pytest.mark.parametrize("is_old", [False, True])
+def test_float32_is_float32_whatever_pytorch_is_set_to(monkeypatch, is_old):
+    cudnn = torch.backends.cudnn
+    if is_old:  # before each operator had a precision of its own
+        monkeypatch.setattr(cudnn, "rnn", SimpleNamespace())
+
+    def rounds():
+        return cudnn.allow_tf32 if is_old else cudnn.rnn.fp32_precision == "tf32"
+
+    for allowed in (True, False):
+        monkeypatch.setattr(cudnn, "allow_tf32", allowed)
+        with pytest.raises(ZeroDivisionError), torch_cuda._float32_as_it_is():
+            assert not rounds()
+            raise ZeroDivisionError
+        assert rounds() == allowed and cudnn.allow_tf32 == allowed
+
+
 def test_nothing_is_drawn_at_random(stood):
     before = torch.get_rng_state()
     x, outputs, _ = small()
