@@ -227,7 +227,8 @@ def _compiled(
     source = mapped(written, trace, settings, machine, precision)
     if hands and given is None and optimizer is None:
         tried = Trials(machine, partial(_compiled, begun=begun, hands=False))
-        source = handed(source, trace, settings, machine, precision, memory, tried.values, tried.beside)
+        ways = tried.values, tried.beside, tried.refusal
+        source = handed(source, trace, settings, machine, precision, memory, *ways)
     source = attended(source, trace, machine, precision, memory)
     choosing = None
     if tuning.knows_algorithms(machine, limits, settings.cache_dir):

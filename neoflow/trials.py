@@ -12,8 +12,10 @@ from neoflow import config
 from neoflow.building import load
 from neoflow.code import Handed
 from neoflow.devices import device
+from neoflow.errors import RuntimeFault
 from neoflow.expr.tensor import Placeholder, Tensor
 from neoflow.kernel import Kernel
+from neoflow.persisting import Loops
 from neoflow.rewriting import in_turns
 from neoflow.runtime.device import Device
 from neoflow.runtime.executor import Loaded
@@ -39,6 +41,9 @@ class Runnable(Compilation, Protocol):
     def modules(self) -> tuple[Module, ...]: ...
 
     @property
+    def loops(self) -> Loops: ...
+
+    @property
     def foreign(self) -> tuple[Handed, ...]: ...
 
 
@@ -48,14 +53,15 @@ def loaded_on(place: Device, c: Runnable) -> list[Loaded]:
     if c.foreign:
         from neoflow.runtime.handed import load_handed  # imported here: few programs have any
 
-        found += load_handed(c.foreign)
+        found += load_handed(c.foreign, place)
     return found
 
 
 def alone(c: Runnable) -> Function:
     """A program on parameters of its own."""
     place = device(c.target)
-    return Function(c, loaded_on(place, c), ParameterStore(place), place, c.target.threads)
+    wholes = c.loops.loaded(place)  # or a GPU's loops would go turn by turn
+    return Function(c, loaded_on(place, c), ParameterStore(place), place, c.target.threads, wholes=wholes)
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,17 @@ class Trials:
 
     target: Target
     compile: Callable[..., Runnable]
+
+    def refusal(self) -> str | None:
+        """Why another library can compute nothing for the target here; None where it can be tried."""
+        if self.target.device == "cpu":
+            return None
+        from neoflow.runtime.handed import refusal  # imported here: few programs have any
+
+        try:
+            return refusal("torch", device(self.target))
+        except RuntimeFault as absent:
+            return f"what is called is measured beside ours, and that cannot be here: {absent.message}"
 
     def function(self, outputs: Sequence[Tensor], inputs: Sequence[Placeholder]) -> Function:
         """A program of this machine."""

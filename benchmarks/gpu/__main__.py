@@ -1,14 +1,14 @@
 """neoflow on this machine's GPU: right, near its ceilings, beside PyTorch.
 
-    python -m benchmarks.gpu [--piece a|b|c|d] [--only REGEX] [--minutes 9] [--out FOLDER] [--dry] [--write]
+    python -m benchmarks.gpu [--piece a|b|c|d|e] [--only REGEX] [--minutes 9] [--out FOLDER] [--dry] [--write]
 
 (a) every template and model against NumPy's `evaluate`; (b) kernels as shares of the measured ceilings, beside
 PyTorch's; (c) training steps beside PyTorch: eager, as one CUDA graph, compiled; (d) recurrences, their
-loops as one launch each and turn by turn. Each row is a line of
-FOLDER/rows.jsonl, at once; no row is begun after so many minutes, and the same command goes on with those that are
-left. Rows of another run: `--known FILE`. Needs no network and no build tools but a CUDA compiler (nvcc or NVRTC);
-without PyTorch its columns are empty. `--dry` runs tiny shapes in the emulator of `tests/`. `--write` puts all rows
-there are into RESULTS.md.
+loops as one launch each and turn by turn; (e) LSTM, GRU and RNN by cuDNN in the place of our kernels. Each row
+is a line of FOLDER/rows.jsonl, at once; no row is begun after so many minutes, and the same command goes on with those
+that are left. Rows of another run: `--known FILE`. Needs no network and no build tools but a CUDA compiler (nvcc or
+NVRTC); without PyTorch its columns are empty. `--dry` runs tiny shapes in the emulator of `tests/`. `--write` puts all
+rows there are into RESULTS.md.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def publish(rows: Mapping[str, Row]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--piece", choices=("a", "b", "c", "d"))
+    parser.add_argument("--piece", choices=("a", "b", "c", "d", "e"))
     parser.add_argument("--only", default="", help="rows whose key this regular expression finds")
     parser.add_argument("--seconds", type=float, default=0.5, help="of runs that a time is taken from")
     parser.add_argument("--limit", type=float, default=Setting.limit, help="seconds of a row, which then has failed")

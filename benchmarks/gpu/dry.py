@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 
 @contextmanager
@@ -16,3 +17,19 @@ def emulator() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         emulated(patch, checked=False, architecture="sm_90")
         yield
+
+
+@contextmanager
+def torch() -> Iterator[bool]:
+    """While it lasts, PyTorch reaches the emulator; whether it is here."""
+    if find_spec("torch") is None:
+        yield False
+        return
+    import pytest
+
+    from neoflow import devices
+    from tests.emulator.cuda_torch import emulated_torch
+
+    with pytest.MonkeyPatch.context() as patch:
+        emulated_torch(patch, devices.gpu())
+        yield True

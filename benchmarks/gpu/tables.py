@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from benchmarks.gpu import check, kernels, loops, steps, theirs
+from benchmarks.gpu import cells, check, kernels, loops, steps, theirs
 from benchmarks.gpu.rows import Figures, Row
 
 COMMAND = "python -m benchmarks.gpu"
@@ -132,6 +132,22 @@ def looped(rows: Mapping[str, Row]) -> list[str]:
     return lines
 
 
+def handed(rows: Mapping[str, Row]) -> list[str]:
+    """Piece e."""
+    heads = ["recurrence", "ours ms", "with cuDNN ms", "ratio", "PyTorch's module ms", ""]
+    lines = [line(*heads), "|---|--:|--:|--:|--:|---|"]
+    for task in cells.TASKS:
+        row = rows.get(task.key)
+        if row is None or cells.OURS not in row.figures:
+            lines.append(line(task.name, *["-"] * 4, missing(task.key, row)))
+            continue
+        found = row.figures
+        alone = f"{1e3 * found[cells.ALONE]:.3f}" if cells.ALONE in found else "-"
+        times = [f"{1e3 * found[n]:.3f}" for n in (cells.OURS, cells.THEIRS)]
+        lines.append(line(task.name, *times, f"{found[cells.OURS] / found[cells.THEIRS]:.2f}", alone, row.said))
+    return lines
+
+
 def ceilings(rows: Mapping[str, Row]) -> list[str]:
     """What the GPU reaches at most."""
     row = rows.get(kernels.CEILINGS)
@@ -153,5 +169,7 @@ def section(rows: Mapping[str, Row]) -> list[str]:
         stepped(rows),
         ["### Loops"],
         looped(rows),
+        ["### Recurrences by cuDNN"],
+        handed(rows),
     )
     return "\n\n".join("\n".join(part) for part in parts).splitlines()

@@ -30,7 +30,7 @@ from neoflow.tune.roofs import stated
 from neoflow.verdict import Verdict
 
 if TYPE_CHECKING:
-    from neoflow.rewriting.handing import Beside, Values
+    from neoflow.rewriting.handing import Beside, Refusal, Values
     from neoflow.rewriting.optimizing import Optimizer
     from neoflow.superopt import Rule
 
@@ -104,19 +104,19 @@ def handed(
     memory: int | None,
     values: Values,
     beside: Beside,
+    refusal: Refusal,
 ) -> Graph:
     """The graph with recurrences as calls of another library, where that is asked for and was measured to be faster.
-    memory: bytes that there are, if anybody said so: what another library takes is not counted."""
+    memory: bytes that there are, if anybody said so: what another library takes is not counted. values, beside,
+    refusal: see `handing`."""
     if TORCH not in settings.asked or precision != "fp32" or not runs_of(graph.order):
         return graph
     from neoflow.rewriting.handing import Handing, handing
 
     def trying() -> Handing:
-        if target.device != "cpu":
-            return Handing(graph, (Verdict(False, "calls of another library go into plans for a CPU alone so far"),))
         if memory is not None:
             return Handing(graph, (Verdict(False, "memory= counts every byte, and what PyTorch takes is not known"),))
-        return handing(graph, values, beside)
+        return handing(graph, values, beside, refusal)
 
     return trace.run(TORCH, trying, lambda h: h.summary, str, size_of(graph), is_asked_for=True).graph
 

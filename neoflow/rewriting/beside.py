@@ -10,7 +10,7 @@ import numpy as np
 
 from neoflow.dtype import is_float
 from neoflow.expr.tensor import Placeholder
-from neoflow.runtime.device import Device
+from neoflow.runtime.device import Device, Memory
 from neoflow.runtime.function import Function
 
 ROUNDS, MOST_ROUNDS = 5, 60
@@ -25,8 +25,10 @@ def in_turns(functions: Sequence[Function], device: Device, seconds: float, seed
     calls = []
     for f in functions:
         f(*arrays)
+        device.synchronize()
         begun = time.perf_counter()
         f(*arrays)
+        device.synchronize()
         calls.append(max(1, int(BLOCK / max(time.perf_counter() - begun, 1e-7))))
     times: list[list[float]] = [[] for _ in functions]
     end = time.monotonic() + seconds
@@ -35,16 +37,17 @@ def in_turns(functions: Sequence[Function], device: Device, seconds: float, seed
             begun = time.perf_counter()
             for _ in range(count):
                 f(*arrays)
+            device.synchronize()
             found.append((time.perf_counter() - begun) / count)
     return tuple(map(statistics.median, times))
 
 
-def drawn(inputs: Sequence[Placeholder], device: Device, seed: int = 0) -> list[np.ndarray]:
-    """Something to call a program with: what is floating is drawn from a normal distribution, whole numbers are zero:
-    a place in any table."""
+def drawn(inputs: Sequence[Placeholder], device: Device, seed: int = 0) -> list[Memory]:
+    """Something to call a program with, where the device is: what is timed is no way there. What is floating is drawn
+    from a normal distribution, whole numbers are zero: a place in any table."""
     chance, found = np.random.default_rng(seed), []
     for t in inputs:
-        array: np.ndarray = device.allocate(t.shape, t.dtype)
-        array[...] = chance.standard_normal(t.shape) if is_float(t.dtype) else 0
+        array: Memory = device.allocate(t.shape, t.dtype)
+        device.copy(array, chance.standard_normal(t.shape) if is_float(t.dtype) else np.zeros(t.shape))
         found.append(array)
     return found

@@ -37,6 +37,8 @@ Values = Callable[[Sequence[Tensor], Mapping[Placeholder, np.ndarray]], list[np.
 """What a program with foreign calls gives for its inputs, compiled."""
 Beside = Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Placeholder]], tuple[float, float]]
 """Seconds of a call of two programs of the same inputs, in turns."""
+Refusal = Callable[[], str | None]
+"""Why another library can compute nothing where the program is to run; None where it can."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,9 @@ def is_here(name: str) -> bool:
         return False
 
 
-def handing(graph: Graph, values: Values, beside: Beside) -> Handing:
+def handing(graph: Graph, values: Values, beside: Beside, refusal: Refusal) -> Handing:
     """The graph with the recurrences that another library computes faster as calls of it."""
-    if (why := may_hand(graph)) is not None:
+    if (why := may_hand(graph) or refusal()) is not None:
         return Handing(graph, (Verdict(False, why),))
     parts, looked = apart(graph), Looked()
     verdicts: list[Verdict] = []

@@ -107,10 +107,7 @@ class Executor:
 
     def _lay(self, plan: Plan, kernels: tuple[Loaded, ...], arrays: list[Memory | None], before: int) -> _Laid:
         """The launches of a plan with the addresses of all arrays there are; before: how often others have run."""
-        addresses = [k.addresses for k in kernels]
-        layout = Layout(
-            plan, addresses, self.device.copy_function, self.device.loop_function, self._threads, self._wholes
-        )
+        layout = self._layout(plan, kernels, self.device.loop_function)
         status = self.device.status(len(layout.failing))
         table = self._table(layout, status)
         recording = self.device.record(layout.launches, table, status, self._threads)
@@ -123,11 +120,18 @@ class Executor:
                 self._point(layout, table, number, self.device.address(array))
         return laid
 
+    def _layout(self, plan: Plan, kernels: Sequence[Loaded], loop_function: int) -> Layout:
+        addresses, copy = [k.addresses for k in kernels], self.device.copy_function
+        handed = {n for n, k in enumerate(kernels) if k.session is not None}
+        return Layout(plan, addresses, copy, loop_function, self._threads, self._wholes, handed)
+
     def _table(self, layout: Layout, status: Status) -> np.ndarray:
         """The table of a layout with the places of its status words."""
         table = np.array(layout.table, np.int64)
         for n, place in enumerate(layout.status_places):
             table[place] = self.device.address(status.memory) + n * dt.itemsize("int32")
+        for n in layout.open:
+            table[layout.status_places[n]] = status.handed.ctypes.data + n * status.handed.itemsize
         return table
 
     @property
@@ -240,16 +244,15 @@ class Executor:
         laid = self._laid
         if laid.layout.failing:
             laid.status.clear()  # a fault is never judged when another exception comes before that
-        if laid.open:
-            laid.status.memory[laid.open] = 1
+        if laid.layout.open:
+            laid.status.handed[laid.layout.open] = 1
 
     def run_timed(self) -> list[float]:
         """Seconds of each call, in all turns of a loop, each of which is launched; a loop that is one launch on a GPU
         counts as its first call."""
         laid = self._laid
         if laid.timed is None or laid.apart is None:
-            addresses = [k.addresses for k in laid.kernels]
-            laid.apart = Layout(laid.plan, addresses, self.device.copy_function, wholes=self._wholes)
+            laid.apart = self._layout(laid.plan, laid.kernels, 0)
             table = self._table(laid.apart, laid.status)
             laid.timed = self.device.record(laid.apart.launches, table, laid.status, self._threads, timed=True)
         for number, array in enumerate(laid.arrays):
@@ -266,21 +269,30 @@ class Executor:
         """Of the foreign call of a status word."""
         return self._laid.kernels[self.plan.calls[self._laid.layout.failing[word]].kernel].session
 
+    def _words(self) -> np.ndarray:
+        """The status words of a run."""
+        laid = self._laid
+        if len(laid.layout.open) == len(laid.layout.failing):
+            return laid.status.handed
+        self.device.synchronize()
+        return laid.status.read()
+
     def _judge(self) -> None:
-        plan, failing = self.plan, self._laid.layout.failing
+        plan, failing, handed = self.plan, self._laid.layout.failing, self._laid.layout.open
         if not failing:
             return
-        self.device.synchronize()
-        words = self._laid.status.read()
+        words = self._laid.status.handed
+        if self.device.is_host or not words[handed].any():  # a GPU is not waited for where nothing there can fail
+            words = self._words()
         if not words.any():
-            if self._laid.open:
-                self._session(self._laid.open[0]).settle()
+            if handed:
+                self._session(handed[0]).settle()
             return
-        self._ended += not self.device.is_host
         at = int(np.flatnonzero(words)[0])
         number, word = failing[at], int(words[at])
-        if at in self._laid.open:
+        if at in handed:
             raise self._session(at).judge(plan.calls[number].name, changed_by(plan, number, self._updated))
+        self._ended += not self.device.is_host
         changed = changed_by(plan, number, self._updated) if self.device.is_host else _told(plan, self._updated)
         raise OutOfRange(fault_of(plan, number, word), changed)
 
@@ -339,13 +351,6 @@ class _Laid:
     is_prepared: bool = False
     spots: list[tuple[int, int, int]] | None = None
     swept: Sequence[tuple[Sweep, int, int]] = ()
-
-    @cached_property
-    def open(self) -> list[int]:
-        """The status words of foreign calls, which have to say that they are done."""
-        calls = self.plan.calls
-        failing = enumerate(self.layout.failing)
-        return [n for n, c in failing if self.kernels[calls[c].kernel].session is not None]
 
     @cached_property
     def carried(self) -> tuple[int, ...]:

@@ -2,7 +2,8 @@
 
 Such a call is a function like a kernel's, which the thread that called the program comes to in its place: it
 takes the interpreter's lock, and the library works on the buffers of the plan. Its status word is 1 before it has run,
-so that whatever ends it early ends the step.
+so that whatever ends it early ends the step. On a GPU the library puts its work into the stream of the step, on memory
+there; the word is the host's, and what comes after the call is not launched where it fails.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from typing import Any, Protocol
 
 from neoflow.code import Handed
 from neoflow.errors import RuntimeFault
+from neoflow.runtime.device import Device
 from neoflow.runtime.executor import Loaded
 
-LIBRARIES = {"torch": "neoflow.runtime.torch_cells"}
-"""By the first part of the name of an implementation: the module that has it."""
+LIBRARIES = {"torch": ("neoflow.runtime.torch_cells", "neoflow.runtime.torch_cuda")}
+"""By the first part of the name of an implementation: the modules that have it, on a CPU and on a GPU. These have
+`refusal(place)`, why nothing can be called for a place, and `on(place)`, a `Made` for one call there."""
 _C_CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int)
 _ARRAYS = 8
 """How many sets of addresses have their tensors kept: arrays come from few addresses, in turn."""
@@ -35,17 +38,30 @@ class Made(Protocol):
         ...
 
 
-def library(implementation: str) -> Made:
-    """What computes it. Raises `RuntimeFault` where its library is not here."""
-    name = implementation.partition(".")[0]
+def refusal(name: str, place: Device) -> str | None:
+    """Why a library can compute nothing there, in a sentence; None where it can."""
     try:
-        made: Made = import_module(LIBRARIES[name])
+        found: str | None = _module(name, place).refusal(place)
     except ImportError as error:
+        return f"{name} cannot be imported: {error}"
+    return found
+
+
+def library(implementation: str, place: Device) -> Made:
+    """What computes it there, for one call. Raises `RuntimeFault` where its library is not here, or cannot."""
+    name = implementation.partition(".")[0]
+    if (why := refusal(name, place)) is not None:
         raise RuntimeFault(
-            f"the program was compiled with {implementation}, and {name} cannot be imported: {error}; install it, or "
+            f"the program was compiled with {implementation}, and {why}; put that right, or "
             "compile again without NEOFLOW_WITH='torch cells'"
-        ) from None
+        )
+    made: Made = _module(name, place).on(place)
     return made
+
+
+def _module(name: str, place: Device) -> Any:
+    here, there = LIBRARIES[name]
+    return import_module(here if place.is_host else there)
 
 
 class Session:
@@ -112,10 +128,10 @@ class Session:
         raise RuntimeFault(f"there is no function named {symbol!r}")
 
 
-def load_handed(calls: Sequence[Handed]) -> list[Loaded]:
-    """Foreign calls as kernels of the CPU, of one session. Raises `RuntimeFault`."""
+def load_handed(calls: Sequence[Handed], place: Device) -> list[Loaded]:
+    """Foreign calls as kernels of a place, of one session. Raises `RuntimeFault`."""
     session, found = Session(), list[Loaded]()
     for call in calls:
-        address = session.function(library(call.implementation), call)
+        address = session.function(library(call.implementation, place), call)
         found.append(Loaded(call.code, (address,), session, session))
     return found

@@ -8,7 +8,7 @@ a loop on a CPU        one launch, whose tasks are the turns: see `native`
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,10 +47,11 @@ class Layout:
     """The launches of a plan in order, and the table of their pointers.
 
     addresses: of each kernel's entries; copy_function, loop_function: of the functions that copy and that run loops,
-    see `Device`; threads: of those who run it. wholes: loops that are one launch, by their first calls. places: by
-    buffer, where its address goes in the table. sweeps: by buffer that moves while a loop is laid out, where its
-    addresses go. functions: where addresses of functions are in it. failing: the call of each status word;
-    status_places: where the words' addresses go.
+    see `Device`; threads: of those who run it. wholes: loops that are one launch, by their first calls. handed: the
+    kernels that are calls of other libraries. places: by buffer, where in the table its address goes. sweeps: by
+    buffer that moves while a loop is laid out, where its addresses go. functions: where addresses of functions are in
+    it. failing: the call of each status word; status_places: where the words' addresses go; open: those of calls of
+    other libraries, which have to say that they are done.
     """
 
     def __init__(
@@ -61,8 +62,10 @@ class Layout:
         loop_function: int = 0,
         threads: int = 1,
         wholes: Mapping[int, Whole] | None = None,
+        handed: Collection[int] = (),
     ):
         self.plan, self._copy_function, self._loop_function = plan, copy_function, loop_function
+        self._handed = handed
         self.table: list[int] = []
         self.launches: list[Launch] = []
         self.places: dict[int, list[int]] = {}
@@ -87,6 +90,7 @@ class Layout:
             )
         for pair in plan.copies:
             self._copy(*pair)
+        self.open = [n for n, c in enumerate(self.failing) if plan.calls[c].kernel in handed]
 
     def _native(self, loop: Repeated, addresses: Sequence[Sequence[int]]) -> None:
         """One launch for all turns."""
@@ -136,6 +140,7 @@ class Layout:
                     entry.threads,
                     entry.shared_bytes,
                     self._groups.get(n),
+                    calls[n].kernel in self._handed,
                 )
                 self.launches.append(launch)
 

@@ -1,4 +1,4 @@
-"""PyTorch's recurrent networks, on memory of ours, by its kernels for CPUs.
+"""PyTorch's recurrent networks, on memory of ours: by its kernels for CPUs, and what `torch_cuda` shares with these.
 
 Gradients are autograd's: a call that has some keeps the graph of its last run.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,22 @@ from neoflow.code import Handed
 GRADIENT = " gradient"
 STATES = {"torch.lstm": "hc", "torch.gru": "h", "torch.rnn_tanh": "h", "torch.rnn_relu": "h"}
 """By name what is carried; the function of the name is of `torch._VF`."""
+WEIGHTS = "wuba"
+"""The holes of weights and biases, in the order in which PyTorch takes them."""
+
+
+Packed = Callable[[Handed, Mapping[str, Any]], Sequence[Any]]
+"""Weights and biases of a call as they are wanted, leaves all of them, in the order w u b a; of its holes by name."""
+
+
+def refusal(_: Any) -> str | None:
+    """On a CPU it is there."""
+    return None
+
+
+def on(_: Any) -> Any:
+    """See `handed.Made`: this module is one."""
+    return sys.modules[__name__]
 
 
 def tensor(address: int, shape: tuple[int, ...], dtype: str) -> Any:
@@ -28,14 +45,20 @@ def tensor(address: int, shape: tuple[int, ...], dtype: str) -> Any:
     return torch.from_numpy(np.frombuffer(memory, kind, math.prod(shape)).reshape(shape))
 
 
-def run(call: Handed, inputs: Sequence[Any], outputs: Sequence[Any], kept: dict[int, Any]) -> None:
-    """See `handed.Made.run`."""
+def run(
+    call: Handed,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    kept: dict[int, Any],
+    packed: Packed | None = None,
+) -> None:
+    """See `handed.Made.run`. packed: None: weights are used as they lie."""
     told = dict(call.attributes)
     if call.implementation.endswith(GRADIENT):
         made = _back(told, inputs, kept[call.ticket])
     else:
         kept.pop(call.ticket, None)
-        made = _forward(call, told, inputs, kept)
+        made = _forward(call, told, inputs, kept, packed)
     with torch.no_grad():
         for there, t in zip(outputs, made, strict=True):
             if t is None:
@@ -44,20 +67,31 @@ def run(call: Handed, inputs: Sequence[Any], outputs: Sequence[Any], kept: dict[
                 there.copy_(t)
 
 
-def _forward(call: Handed, told: Mapping[str, str], inputs: Sequence[Any], kept: dict[int, Any]) -> Sequence[Any]:
+def _forward(
+    call: Handed,
+    told: Mapping[str, str],
+    inputs: Sequence[Any],
+    kept: dict[int, Any],
+    packed: Packed | None = None,
+) -> Sequence[Any]:
     """All steps of the first state, then every state after the last one."""
-    leaves = [t.detach().requires_grad_(n in call.slopes) for n, t in enumerate(inputs)]
-    holes = dict(zip(told["holes"].split(), leaves, strict=True))
-    with torch.set_grad_enabled(bool(call.slopes)):
+    names = told["holes"].split()
+    holes = {n: t.detach().requires_grad_(k in call.slopes) for k, (n, t) in enumerate(zip(names, inputs, strict=True))}
+    if packed is None:
         biases = [holes[n] if n in holes else torch.zeros_like(holes["b"]) for n in "ba"] if "b" in holes else []
+        weights: Sequence[Any] = [holes["w"], holes["u"], *biases]
+    else:
+        weights = packed(call, holes)
+        holes |= {n: t for n, t in zip(WEIGHTS, weights, strict=False) if n in holes}
+    with torch.set_grad_enabled(bool(call.slopes)):
         states = [holes[s].unsqueeze(0) for s in STATES[call.implementation]]
         first = states if len(states) > 1 else states[0]
         function = getattr(torch._VF, call.implementation.partition(".")[2])
-        weights = [holes["w"], holes["u"], *biases]
-        ys, *last = function(holes["x"], first, weights, bool(biases), 1, 0.0, bool(call.slopes), False, False)
+        trains = bool(call.slopes)
+        ys, *last = function(holes["x"], first, weights, len(weights) > 2, 1, 0.0, trains, False, False)
         made = [ys, *(t.squeeze(0) for t in last)]
     if call.slopes:
-        kept[call.ticket] = leaves, made
+        kept[call.ticket] = [holes[n] for n in names], made
     return made
 
 

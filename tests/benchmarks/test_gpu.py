@@ -9,12 +9,12 @@ import pytest
 
 import neoflow as nf
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import kernels, steps, tables, theirs
+from benchmarks.gpu import cells, kernels, steps, tables, theirs
 from benchmarks.gpu.rows import Outcome, Row, Setting, Task, append, read_rows
 from benchmarks.gpu.tasks import TASKS
 from benchmarks.gpu.worker import Failed, Worker
 from benchmarks.results import PATH
-from neoflow import devices
+from neoflow import devices, trials
 from neoflow.models import build_model
 
 NEEDS_EMULATOR = pytest.mark.skipif(shutil.which("g++") is None, reason="the emulator needs g++")
@@ -151,6 +151,43 @@ def test_peers_compute_the_same(monkeypatch):
             assert kernels.compared(case, found, pairs, figures := {}) == [], f"{case.name} {name}: {figures}"
     off = [np.asarray(a, np.float64) + 1 for a in found]
     assert kernels.compared(case, off, pairs, {}) == ["WRONG: differs from PyTorch"]
+
+
+@NEEDS_EMULATOR
+@pytest.mark.tvm
+@pytest.mark.torch
+def test_a_dry_run_of_calls_of_another_library(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(trials, "TRIED", 0.01)
+    assert command.main(["--dry", "--only", "^e/gru and gradients, T 35", "--out", str(tmp_path)]) == 0
+    (found,) = read_rows([tmp_path / "rows.jsonl"]).values()
+    assert found.is_done and found.figures.keys() == {cells.OURS, cells.THEIRS} and min(found.figures.values()) > 0
+    assert found.said.startswith("torch.gru of 3 steps and its gradient: ")
+
+
+def test_calls_of_another_library_as_a_table():
+    (name, *_) = (t.name for t in cells.TASKS)
+    figures = {cells.OURS: 2e-3, cells.THEIRS: 1e-3, cells.ALONE: 3e-3}
+    (shown,) = [
+        line for line in tables.handed({f"e/{name}": row("", said="called", **figures)}) if f"| {name} |" in line
+    ]
+    assert shown == f"| {name} | 2.000 | 1.000 | 2.00 | 3.000 | called |"
+    assert "no PyTorch here" in tables.handed({f"e/{name}": row("", said=theirs.ABSENT)})[2]
+
+
+@pytest.mark.torch
+def test_a_module_of_a_peer_computes_the_same(monkeypatch):
+    torch = pytest.importorskip("torch")
+    assert torch.cuda.is_available() or cells.ours("lstm", cells.SMALL, True, Setting()).said == theirs.ABSENT
+    monkeypatch.setattr(theirs, "module", lambda: torch)
+    monkeypatch.setattr(theirs, "DEVICE", "cpu")
+    for cell in cells.CELLS:
+        run, leaves = cells.module(cell, cells.SMALL, True)
+        outputs, given, parameters = cells.program(cell, cells.SMALL, True)
+        arrays = [t.detach().numpy() for t in leaves]
+        _, *wanted = nf.evaluate(outputs, dict(zip((given, *parameters), arrays, strict=True)))
+        for a, b in zip(run(), wanted, strict=True):
+            np.testing.assert_allclose(a.numpy(), b, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.torch

@@ -121,6 +121,11 @@ class EmulatedDriver:
     def begin_graph(self) -> None:
         self._capturing = []
 
+    @property
+    def is_capturing(self) -> bool:
+        """Whether a graph is made."""
+        return self._capturing is not None
+
     def end_graph(self) -> int:
         assert not self._branches, "a graph ends when its branches are joined"
         actions, self._capturing = self._capturing, None
@@ -148,7 +153,10 @@ class EmulatedDriver:
             self.streams.put(MAIN, action)
 
     def launches(self, graph: int, followers: Sequence[int] = ()) -> Iterator[object]:
-        return chain(map(self.run_graph, (graph,)), map(self.lead, followers))
+        return chain(map(self.run_graph, (graph,)), self.leads(followers))
+
+    def leads(self, followers: Sequence[int]) -> Iterator[object]:
+        return map(self.lead, followers)
 
     def judge(self, launched: object) -> None:
         if isinstance(launched, RuntimeFault):

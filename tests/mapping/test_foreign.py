@@ -17,6 +17,7 @@ from neoflow.nn import functional as F
 from neoflow.report.kernels import kernel_rows
 from neoflow.report.timeline import events
 from neoflow.verdict import Verdict
+from tests.mapping.cells import KINDS, case, lstm, trained, two_layers, values, weights
 
 torch = pytest.importorskip("torch")
 
@@ -32,68 +33,6 @@ def asked(monkeypatch, tmp_path):
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-def weights(gates, inputs, hidden, biases, prefix=""):
-    shapes = [(gates * hidden, inputs), (gates * hidden, hidden), *[(gates * hidden,)] * biases]
-    return [nf.parameter(s, name=f"{prefix}{n}") for s, n in zip(shapes, "wuba", strict=False)]
-
-
-def lstm(x, hidden, biases=2, order="ifgo", reverse=False, prefix=""):
-    """(all h, last h, last c, weights) of one layer over x [T, B, I]"""
-    zeros = nf.constant(np.zeros((x.shape[1], hidden), np.float32))
-    own = weights(4, x.shape[2], hidden, biases, prefix)
-
-    def step(state, row):
-        then = F.lstm_cell(row, *state, *own[:2], *[*own[2:], None, None][:2], gates=order)
-        return then, then[0]
-
-    (h, c), ys = nf.scan(step, (zeros, zeros), x, reverse=reverse)
-    return ys, h, c, own
-
-
-def gru(x, hidden, biases=2):
-    own = weights(3, x.shape[2], hidden, biases)
-    zeros = nf.constant(np.zeros((x.shape[1], hidden), np.float32))
-    h, ys = nf.scan(lambda h, row: (t := F.gru_cell(row, h, *own), t), zeros, x)
-    return ys, h, own
-
-
-def rnn(x, hidden, function):
-    w, u, b = weights(1, x.shape[2], hidden, 1)
-    zeros = nf.constant(np.zeros((x.shape[1], hidden), np.float32))
-    h, ys = nf.scan(lambda h, row: (t := function(F.linear(row, w, b) + F.linear(h, u)), t), zeros, x)
-    return ys, h, [w, u, b]
-
-
-def case(kind, steps, batch, inputs, hidden):
-    """(input, outputs with gradients)"""
-    x = nf.placeholder((steps, batch, inputs), name="x")
-    if kind.startswith("lstm"):
-        options = {
-            "lstm": {},
-            "lstm, one bias": {"biases": 1},
-            "lstm, no bias": {"biases": 0},
-            "lstm, iofg": {"order": "iofg"},
-            "lstm, backwards": {"reverse": True, "order": "iofg"},
-        }[kind]
-        ys, h, c, own = lstm(x, hidden, **options)
-        loss = nf.mean(ys * ys) + nf.mean(h * c)
-    elif kind == "gru":
-        ys, h, own = gru(x, hidden)
-        loss = nf.mean(ys * ys) + nf.mean(h)
-    else:
-        ys, h, own = rnn(x, hidden, {"tanh": nf.tanh, "relu": nf.relu}[kind])
-        loss = nf.mean(ys * ys) + nf.mean(h)
-    return x, own, [loss, ys, *nf.grad(loss, [x, *own])]
-
-
-def values(tensors, seed=0):
-    rng = np.random.default_rng(seed)
-    return {t: (0.4 * rng.standard_normal(t.shape)).astype(t.dtype) for t in tensors}
-
-
-KINDS = ("lstm", "lstm, one bias", "lstm, no bias", "lstm, iofg", "lstm, backwards", "gru", "tanh", "relu")
 
 
 def as_calls(graph):
@@ -140,24 +79,6 @@ def test_pytorch_computes_what_evaluate_does(kind, size):
         found = f(feeds[x])
     for a, b in zip(found, nf.evaluate(outputs, feeds), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
-
-
-def two_layers():
-    x = nf.placeholder((6, 3, 4), name="x")
-    below, *_, first = lstm(x, 5, prefix="first ")
-    above, h, _, second = lstm(below, 7, prefix="second ")
-    loss = nf.mean(above * above) + nf.mean(h)
-    own = [*first, *second]
-    gradients = nf.grad(loss, own)
-    return x, own, loss, {p: p - 0.5 * g for p, g in zip(own, gradients, strict=True)}
-
-
-def trained(steps, x, own, loss, updates):
-    f = nf.compile([loss], [x], updates=updates)
-    feeds = values([x, *own])
-    for p in own:
-        nf.set_value(p, feeds[p])
-    return f, [float(f(feeds[x])[0]) for _ in range(steps)]
 
 
 def test_training_has_the_losses_of_our_own(monkeypatch):
@@ -336,10 +257,11 @@ def test_what_it_does_not_give(program, reason):
     assert isinstance(found, Verdict) and reason in found.reason
 
 
-def test_on_a_gpu_nothing_is_called_yet():
+def test_for_a_gpu_that_is_not_here_nothing_is_called():
     x, _, outputs = case("lstm", 5, 3, 4, 7)
     compiled = pipeline.compile_program(outputs[:1], [x], target="cuda:sm_80")
-    assert compiled.explain("torch cells") == "calls of another library go into plans for a CPU alone so far"
+    said = compiled.explain("torch cells")
+    assert said.startswith("what is called is measured beside ours, and that cannot be here: ")
     assert not compiled.foreign
 
 

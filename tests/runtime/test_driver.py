@@ -160,6 +160,17 @@ def test_other_streams_wait_for_a_graph_with_nothing_in_between(api):
         driver.judge(launched[2])
 
 
+def test_other_streams_wait_for_what_is_there_without_a_graph(api):
+    driver = CudaDriver()
+    before = len(api.given)
+    assert list(driver.leads(())) == [] and len(api.given) == before
+    found = driver.leads((7,))
+    assert len(api.given) == before, "nothing is done before it is asked for"
+    for item in found:
+        driver.judge(item)
+    assert api.given[before:] == [("cuEventRecord", 8, 8), ("cuStreamWaitEvent", 7, 8, 0)]
+
+
 def test_a_stream_leads_and_follows(api):
     driver = CudaDriver()
     for call, waiting, other in ((driver.follow, 8, 7), (driver.lead, 7, 8)):

@@ -21,7 +21,8 @@ class Launch:
     function: its address. pointers: where in the table its pointers begin, `arguments` of them. tasks, is_parallel,
     threads, shared_bytes: see `neoflow.kernel.Entry`. status: the number of its status word, None where it cannot fail.
     call: the number of the plan's call that it belongs to, None for a copy. group: which it runs together with; of
-    these the launches of a call go one after the other, and those of different calls side by side.
+    these the launches of a call go one after the other, and those of different calls side by side. is_handed: it is a
+    call of another library, a function of the host on any device, see `runtime.handed`.
     """
 
     function: int
@@ -34,16 +35,19 @@ class Launch:
     threads: int = 1
     shared_bytes: int = 0
     group: int | None = None
+    is_handed: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Status:
     """Status words (int32) in a device's memory: not 0 where a kernel has failed.
 
-    read: what they are once all that was launched has ended. clear: sets them to 0 before the next run.
+    read: what they are once all that was launched has ended. clear: sets them to 0 before the next run. handed: the
+    words of calls of other libraries, in the host's memory: the same ones on a CPU.
     """
 
     memory: Memory
+    handed: np.ndarray
     read: Callable[[], np.ndarray]
     clear: Callable[[], None]
 

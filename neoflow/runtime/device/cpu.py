@@ -190,7 +190,7 @@ class Cpu:
 
     def status(self, count: int) -> Status:
         words = np.zeros(count, np.int32)
-        return Status(words, lambda: words, lambda: words.fill(0))
+        return Status(words, words, lambda: words, lambda: words.fill(0))
 
     def record(
         self, launches: Sequence[Launch], table: np.ndarray, status: Status, threads: int, timed: bool = False

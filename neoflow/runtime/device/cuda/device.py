@@ -122,19 +122,18 @@ class Cuda:
     def status(self, count: int) -> Status:
         memory = self.allocate((max(1, count),), "int32")
         self.driver.clear(memory.address, memory.nbytes)
-        words = np.zeros(max(1, count), np.int32)
+        words, handed = np.zeros((2, max(1, count)), np.int32)
 
         def read() -> np.ndarray:
             self.driver.to_host(words.ctypes.data, memory.address, words.nbytes)
-            return words
+            return words | handed
 
-        return Status(memory, read, lambda: None)  # every graph clears them first
+        return Status(memory, handed, read, lambda: None)  # every graph clears them first
 
     def record(
         self, launches: Sequence[Launch], table: np.ndarray, status: Status, threads: int, timed: bool = False
     ) -> CudaRecording:
-        failing = any(launch.status is not None for launch in launches)
-        return CudaRecording(self.driver, launches, table, status if failing else None, timed)
+        return CudaRecording(self.driver, launches, table, status, timed)
 
     def launch(self, recording: Recording, followers: Sequence[int] = ()) -> None:
         recording.run(followers)

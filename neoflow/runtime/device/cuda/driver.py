@@ -119,6 +119,10 @@ class Driver(Protocol):
         others; what they mean `judge` knows."""
         ...
 
+    def leads(self, followers: Sequence[int]) -> Iterator[Any]:
+        """Has other libraries' streams wait for what is in the stream by then, as it is asked for its items."""
+        ...
+
     def judge(self, launched: Any) -> None:
         """Raises `RuntimeFault` where what an item stands for has failed."""
         ...
@@ -364,12 +368,15 @@ class CudaDriver:
 
     def launches(self, graph: int, followers: Sequence[int] = ()) -> Iterator[Any]:
         self._be_ready()
+        launched = map(self._cu.cuGraphLaunch, (self._cu.CUgraphExec(graph),), (self._stream,))
+        return chain(zip(("cuGraphLaunch",), launched, strict=False), self.leads(followers))
+
+    def leads(self, followers: Sequence[int]) -> Iterator[Any]:
+        self._be_ready()
         cu, streams = self._cu, [self._cu.CUstream(f) for f in followers]
-        launched = map(cu.cuGraphLaunch, (cu.CUgraphExec(graph),), (self._stream,))
         moment = map(cu.cuEventRecord, (self._launched,) * bool(streams), (self._stream,))
         waits = map(cu.cuStreamWaitEvent, streams, repeat(self._launched), repeat(0))
-        names = chain(("cuGraphLaunch", "cuEventRecord"), repeat("cuStreamWaitEvent"))
-        return zip(names, chain(launched, moment, waits), strict=False)
+        return zip(chain(("cuEventRecord",), repeat("cuStreamWaitEvent")), chain(moment, waits), strict=False)
 
     def judge(self, launched: Any) -> None:
         self._found(*launched)
