@@ -54,25 +54,55 @@ def split_steps(graph: Graph, whole: Collection[Recurrence] = ()) -> Fission:
         run = next((r for r in reversed(runs_of(graph.order)) if r not in done), None)
         if run is None:
             return Fission(graph, tuple(moved), origin)
-        wanted = [t for t in graph.order if isinstance(t, Looped) and t.run is run]
-        new = _Split(run, wanted, run.recurrence in whole)
+        new, edit = _apart(graph, run, run.recurrence in whole)
         origin[new.run.recurrence] = origin.get(run.recurrence, run.recurrence)
-        edit = new.results()
         moved += new.moved
         done |= {run, new.run}
-        for t in graph.order:
-            if isinstance(t, Compute) and len(t.inputs) == 1 and t.inputs[0] in edit:
-                total = merged(t.over((edit[t.inputs[0]],)))
-                if total is not None:
-                    edit[t] = total
         graph = graph.with_roots(replaced(graph.roots, edit.get))
 
 
-class _Split:
-    """A run of which some results are wanted, and the run that gives what is needed for them."""
+def _apart(graph: Graph, run: Run, is_whole: bool) -> tuple[_Split, dict[Tensor, Tensor]]:
+    """A run split, and what there is in the place of what it led to and of the sums over its steps.
 
-    def __init__(self, run: Run, wanted: Sequence[Looped], is_whole: bool = False):
+    What is read by sums over steps alone may be as large as it likes, as long as these turn out to be one contraction
+    each, by which it is never there; if one does not, nothing is thought of that way.
+    """
+    wanted = [t for t in graph.order if isinstance(t, Looped) and t.run is run]
+    readers: dict[Tensor, list[Tensor]] = {t: [] for t in wanted}
+    for t in graph.order:
+        for i in {*t.inputs} & readers.keys():
+            readers[i].append(t)
+    roots = set(graph.roots)
+    summed = {t for t in wanted if t not in roots and readers[t] and all(map(_is_total, readers[t]))}
+    for allowed in (summed, set[Tensor]()):
+        new = _Split(run, wanted, is_whole, {t.of for t in allowed if isinstance(t, Stacked)})
+        edit = new.results()
+        found = {s: _total_over(s, edit) for t in wanted if t in edit for s in readers[t]}
+        edit |= {s: total for s, total in found.items() if total is not None}
+        if all(s in edit for t in allowed & edit.keys() for s in readers[t]):
+            break
+    return new, edit
+
+
+def _is_total(t: Tensor) -> bool:
+    """Whether it reads one tensor, which it may be a sum of over steps."""
+    return isinstance(t, Compute) and len(t.inputs) == 1 and isinstance(t.definition.body, Reduce)
+
+
+def _total_over(t: Tensor, edit: Mapping[Tensor, Tensor]) -> Compute | None:
+    """A sum over steps, of what now stands for what it read: see `merged`."""
+    if not isinstance(t, Compute) or len(t.inputs) != 1:
+        return None
+    return merged(t.over((edit[t.inputs[0]],)))
+
+
+class _Split:
+    """A run of which some results are wanted, and the run that gives what is needed for them. summed: of its body, what
+    is had of all steps only to be summed over them."""
+
+    def __init__(self, run: Run, wanted: Sequence[Looped], is_whole: bool, summed: Collection[Tensor]):
         self.old, self.wanted, self.is_whole = run, wanted, is_whole
+        self.summed = {t for s in summed for t in _summands(s)}
         self.moved: list[str] = []
         r = run.recurrence
         self.carried = self._needed()
@@ -85,7 +115,7 @@ class _Split:
         self.run, self.bodies = self._before()
 
     def _is_huge(self, t: Tensor) -> bool:
-        return not self.is_whole and self.old.recurrence.is_huge(t)
+        return not self.is_whole and t not in self.summed and self.old.recurrence.is_huge(t)
 
     def _is_slice(self, t: Tensor) -> bool:
         return any(t is s for s in self.old.recurrence.slices)
@@ -267,6 +297,15 @@ def _of_terms(t: Compute, v: Compute, body: Apply) -> Compute | None:
     for part in parts[1:]:
         total = Apply("add", (total, Read(part, axes)))
     return define(t.shape, axes, total, t.name, t.where)
+
+
+def _summands(t: Tensor) -> Iterator[Tensor]:
+    """The tensor, and what it adds up where it is a sum of tensors as they are."""
+    yield t
+    if isinstance(t, Compute) and isinstance(t.definition.body, Apply) and t.definition.body.fn == "add":
+        for e in _terms(t.definition.body):
+            if isinstance(e, Read) and _are_in_order(e.indices, t.definition.axes):
+                yield from _summands(t.inputs[e.slot])
 
 
 def _grows(t: Tensor, inputs: Iterable[Tensor]) -> bool:

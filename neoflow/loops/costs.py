@@ -38,9 +38,11 @@ SHORT_ROW_VECTORS = 12
 WAITED_FOR, PAIRS = 12, 4
 """Operations of a point of a map from which vectors are two registers, and how many such vectors a row must have: each
 step of a polynomial waits for the one before, and two take turns; 1.05 to 1.2 times as fast for tanh, gelu and exp."""
-WIDE_VECTORS, LONG_SUM = 8, 128
-"""Vectors of a wide row that are summed side by side down so many rows: 512 bytes of each, which memory fetches as one
-stretch; 1.3 times as fast as 256 from the third-level cache. Fitted."""
+WIDE_VECTORS, LONG_SUM = (16, 8), 128
+"""Vectors of a wide row that are summed side by side down so many rows, the most that there are rows and registers for:
+a KiB of each, or half, which memory fetches as one stretch; from the third-level cache 512 bytes are 1.3 times as fast
+as 256, and a KiB 1.15 to 1.4 times as fast as 512. Down 64 rows they are as much faster alone, and no faster in the
+steps of recurrent models, which read what lies farther away by then. Fitted."""
 FEW_TERMS = 16
 """Terms of a maximum up to which a core overlaps one output with the next by itself: rows side by side only make more
 streams of memory than it fetches ahead. Fitted to pooling."""

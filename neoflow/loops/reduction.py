@@ -144,11 +144,13 @@ def _unroll(p: NestProblem, _: Target, k: Chosen) -> Range:
 def _usual_unroll(p: NestProblem, target: Target, k: Chosen) -> int:
     """More of a wide row where a task would read only a piece of it, over and over."""
     nest, whole = p.fused(k), blocks(p.fused(k), k)
-    is_wide = whole >= costs.WIDE_VECTORS * costs.REDUCTION_TASKS * target.threads
     is_long = costs.points(reduced(nest).axes) >= costs.LONG_SUM
     is_read = costs.operations((reduced(nest).body,)) <= costs.LONG
-    if k["lane"] == "output" and is_wide and is_long and is_read:
-        return costs.WIDE_VECTORS
+    if k["lane"] == "output" and is_long and is_read:
+        for vectors in costs.WIDE_VECTORS:
+            is_wide = whole >= vectors * costs.REDUCTION_TASKS * target.threads
+            if is_wide and 2 * vectors <= target.registers:
+                return vectors
     return max(1, min(costs.UNROLLED_VECTORS, whole))
 
 

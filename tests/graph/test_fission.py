@@ -68,6 +68,57 @@ def test_of_a_sum_that_leads_to_one_thing_that_is_kept():
     assert "tanh" in kept and not {"einsum", "matmul"} & kept, kept
 
 
+def grown_over(total, size=16, batch=2):
+    """A loop of whose steps something larger than what they read is asked, and what `total` makes of it."""
+    x, h = nf.placeholder((STEPS, batch, size), name="x"), nf.placeholder((batch, size), name="h")
+    w = nf.placeholder((size, size), name="w")
+
+    def step(old, row):
+        new = nf.tanh(old @ w + row)
+        return new, nf.einsum("bi,bj->ij", new, row)
+
+    return [x, h, w], total(nf.scan(step, h, x)[1])
+
+
+TOTALS = {
+    "summed": lambda y: nf.sum(y, axis=0),
+    "summed twice": lambda y: nf.sum(y, axis=0) + 2.0 * nf.sum(y, axis=0),
+    "and read": lambda y: nf.sum(y, axis=0) + y[2],
+    "of its squares": lambda y: nf.sum(y * y, axis=0),
+    "over a dimension": lambda y: nf.sum(y, axis=1),
+    "the largest": lambda y: nf.max(y, axis=0),
+}
+
+
+@pytest.mark.parametrize("name", TOTALS)
+def test_what_is_only_summed_over_steps_is_not_there_however_large(name, monkeypatch):
+    """A gradient of a large weight is one contraction; what is read otherwise stays in the steps."""
+    monkeypatch.setattr(recurrence, "LARGE", 0)
+    monkeypatch.setattr(recurrence, "MANY", 1)
+    inputs, root = grown_over(TOTALS[name])
+    (run,) = runs_of(make_graph([root], inputs).order)
+    assert any(run.recurrence.is_huge(t.of) for t in make_graph([root], inputs).order if isinstance(t, Looped))
+    split = split_steps(make_graph([root], inputs))
+    is_there = any(t.shape == (STEPS, 16, 16) for t in split.graph.order)
+    assert is_there == (name not in ("summed", "summed twice")), split.moved
+    assert bool(split.moved) != is_there
+    feeds = {t: np.random.default_rng(n).standard_normal(t.shape) for n, t in enumerate(inputs)}
+    for a, b in zip(*(nf.evaluate(r, feeds, "float64") for r in (list(split.graph.outputs), [root])), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("step", "batch"), [(used_twice, (3,)), (of_vectors, ()), (scaled, ())])
+@pytest.mark.parametrize("many", [0, 1])
+def test_gradients_are_the_same_whatever_is_called_huge(step, batch, many, monkeypatch):
+    monkeypatch.setattr(recurrence, "LARGE", 0)
+    monkeypatch.setattr(recurrence, "MANY", many)
+    inputs, outputs = gradients(step, batch)
+    split = split_steps(make_graph(outputs, inputs)).graph
+    feeds = {t: np.random.default_rng(n).standard_normal(t.shape) for n, t in enumerate(inputs)}
+    for a, b in zip(*(nf.evaluate(list(g), feeds, "float64") for g in (split.outputs, outputs)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
 def test_what_would_be_huge_of_all_steps_stays_in_them(monkeypatch):
     """Whatever is called huge: the values and gradients of random recurrences are the same."""
     given = {}

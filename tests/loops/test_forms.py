@@ -1,5 +1,7 @@
 """Points of a short axis that have expressions of their own: stored apart, written out beside each other."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -78,3 +80,20 @@ def test_forms_are_stored_and_read_what_lies_along_their_vectors():
     decided = "\n".join(map(str, partition(optimize(make_graph([z], [source]))).decisions))
     assert "no, v would go across memory for each of its points" in decided
     assert "no, its points have expressions of their own, which are written out where it is stored" in decided
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "wanted"),
+    [
+        (640, 2048, {"wide": 16, "two threads": 16, "narrow": 8}),
+        (640, 800, {"wide": 16, "two threads": 8, "narrow": 8}),
+        (640, 200, {"wide": 4, "two threads": 4, "narrow": 8}),
+        (64, 2048, {"wide": 4, "two threads": 4, "narrow": 4}),
+    ],
+)
+def test_long_sums_go_along_as_much_of_a_row_as_there_are_registers_and_tasks_for(rows, width, wanted):
+    x = nf.placeholder((rows, width), name="x")
+    subgraph = kernel(nf.expr("y[j] = sum(x[i, j])", x=x), x)
+    one = replace(TWO, threads=1)
+    targets = {"wide": one, "two threads": TWO, "narrow": replace(one, mcpu="x86-64-v3", vector_bytes=32)}
+    assert {name: default_schedule(subgraph, t)["unroll"] for name, t in targets.items()} == wanted
