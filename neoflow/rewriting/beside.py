@@ -17,6 +17,9 @@ ROUNDS, MOST_ROUNDS = 5, 60
 """The fewest, and the most."""
 BLOCK = 0.002
 """Seconds of calls in a round, a call at least."""
+LEAST = 0.25
+"""Seconds that are spent at least, unless rounds are enough before: five of short calls are over in one burst of
+another process, and of nasrnn, 1.7 times as fast, nothing was taken for it."""
 
 
 def in_turns(functions: Sequence[Function], device: Device, seconds: float, seed: int = 0) -> tuple[float, ...]:
@@ -33,7 +36,7 @@ def in_turns(functions: Sequence[Function], device: Device, seconds: float, seed
         f(*arrays)
         calls.append(max(1, int(BLOCK / max(time.perf_counter() - begun, 1e-7))))
     times: list[list[float]] = [[] for _ in functions]
-    end = time.monotonic() + seconds
+    end = time.monotonic() + max(seconds, LEAST)
     while len(times[0]) < ROUNDS or (time.monotonic() < end and len(times[0]) < MOST_ROUNDS):
         for f, count, found in zip(functions, calls, times, strict=True):
             begun = time.perf_counter()

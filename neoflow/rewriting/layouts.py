@@ -160,7 +160,8 @@ def contracting(subgraph: Subgraph, target: Target) -> Contracting | None:
     nbytes = each * cut.batch * cut.k * (cut.n * bool(knobs["pack_panels"]) + cut.m * bool(knobs["pack"]))
     slot = axis = None
     if knobs["pack_panels"] and s.right_read is not None and s.right_read.slot in anchor.inputs:
-        slot, axis = anchor.inputs.index(s.right_read.slot), s.c.n[-1]
+        slot = anchor.inputs.index(s.right_read.slot)
+        axis = _alone(anchor.definition, slot, s.c.n[-1])
     lanes = int(knobs["lanes"])
     cycles = estimated_cycles(problem, target, knobs)
     summed = []
@@ -171,6 +172,15 @@ def contracting(subgraph: Subgraph, target: Target) -> Contracting | None:
             summed.append((number, _dimensions(steps, anchor.definition.slots[number].shape)))
     width = lanes * int(knobs["vectors"])
     return Contracting(anchor.definition, slot, axis, lanes, width, nbytes, cycles, tuple(summed))
+
+
+def _alone(definition: Definition, slot: int, axis: Axis) -> Axis:
+    """The axis of a definition that is a loop along an operand which no other has: where all that is joined in that
+    loop is of extent 1 but for one axis, that axis."""
+    others = {a for r in definition.reads if r.slot != slot for i in r.indices for a in i.free}
+    own = {a for r in definition.reads if r.slot == slot for i in r.indices for a in i.free} - others
+    longer = [a for a in definition.axes if a in own and a.extent > 1]
+    return longer[0] if len(longer) == 1 and longer[0].extent == axis.extent else axis
 
 
 def _dimensions(steps: Sequence[int | None], shape: Sequence[int]) -> tuple[int, ...]:

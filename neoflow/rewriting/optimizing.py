@@ -16,6 +16,7 @@ from neoflow.partition import Partition, Subgraph
 from neoflow.rewriting.channels import CHANNELS, Laid
 from neoflow.rewriting.estimates import Estimate
 from neoflow.rewriting.forms import Forms
+from neoflow.rewriting.gathered import GATHERED, Gathered, gatherings
 from neoflow.rewriting.times import Lookup, Times
 from neoflow.rewriting.unread import UNREAD, Narrowed
 from neoflow.superopt import Family, Limits, Optimized, Replayed, Rule, Search, Sites, family, rules_about, standard
@@ -94,10 +95,9 @@ class Optimizer:
         return self.found[key]
 
     def _begun(self, graph: Graph, estimate: Estimate) -> tuple[Graph, tuple[Replayed, ...]]:
-        """What a search begins with, and how it became that: the graph after each change of the whole of it that is
-        thought to take less; where kernels are measured, that is not surely slower: such a change is of nearly all
-        kernels, whose sum is off by more than one of them, and the whole program is timed in the end."""
+        """What a search begins with, and how it became that: the graph after each change of many steps that pays."""
         moves: list[Replayed] = [] if UNREAD in self.without else [Narrowed()]
+        moves += gatherings(graph) if self.prepares and GATHERED not in self.without else ()
         if self.shapes is not None and self.prepares and CHANNELS not in self.without:
             moves.append(Laid())
         taken: list[Replayed] = []
@@ -106,11 +106,19 @@ class Optimizer:
             if after is graph:
                 continue
             self._learn(estimate.whole(after))
-            now, then = estimate(graph), estimate(after)
-            if then < now or (self.measure is not None and not is_worth(then.seconds, now.seconds)):
+            if self._pays(move, estimate, graph, after):
                 graph = after
                 taken.append(move)
         return graph, tuple(taken)
+
+    def _pays(self, move: Replayed, estimate: Estimate, before: Graph, after: Graph) -> bool:
+        """Whether a graph after a move is thought to take less; where kernels are measured, that it is not surely
+        slower: a change of nearly all kernels, whose sum is off by more than one of them, is timed with the whole
+        program in the end. What changes a few kernels is to be surely faster."""
+        if isinstance(move, Gathered):
+            return self.is_sure(before, after)
+        now, then = estimate(before), estimate(after)
+        return then < now or (self.measure is not None and not is_worth(then.seconds, now.seconds))
 
     def estimate(self, graph: Graph, forms: Forms | None) -> Estimate:
         """What costs graphs that are equal to one, in such forms."""

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import time
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import neoflow as nf
 from neoflow import pipeline
 from neoflow.graph import canonicalize, make_graph
 from neoflow.partition import partition
+from neoflow.rewriting import beside, in_turns
 from neoflow.rewriting.asked import seconds_of
 from neoflow.rewriting.optimizing import TOO_LITTLE, Optimizer, own_rules
 from neoflow.rewriting.times import Times
@@ -88,6 +90,27 @@ def test_what_is_not_faster_is_not_taken():
         said = "measured 2000 to 1000 us (2.00x)" if is_taken else "a call took 2000 us before and 1990 us after"
         assert said in found.summary
         assert (found.graph is found.written) != is_taken
+
+
+class Counted:
+    """In the place of a function: counts its calls."""
+
+    inputs = ()
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self):
+        self.calls += 1
+        time.sleep(1e-4)
+
+
+def test_short_programs_are_timed_for_longer_than_a_burst_of_other_work():
+    """Though no time is left."""
+    pair, begun = (Counted(), Counted()), time.monotonic()
+    times = in_turns(pair, None, 0.0)
+    assert time.monotonic() - begun >= beside.LEAST and all(t >= 1e-4 for t in times)
+    assert min(f.calls for f in pair) > 5 * beside.BLOCK / 1e-3
 
 
 @pytest.mark.tvm
