@@ -31,6 +31,9 @@ ROUNDS = 4
 """Searches, each of which knows what the kernels that the one before thought of took."""
 FASTER = 0.03
 """Part of its time that a whole program has to save: less is noise."""
+AGAIN = 0.3
+"""Share of all seconds in which it is searched once more, without a change of nearly all kernels, where the whole
+program was not faster with it: what is gained besides need not be lost."""
 TOO_LITTLE = "the best that was found is too little to be sure of"
 
 
@@ -58,6 +61,10 @@ class Optimizer:
         self.found: dict[str, Optimized] = {}
         self.own: dict[str, Rule] = {}
         """by name, the rules that follow from the program's own operators"""
+        self.is_laid = False
+        """whether a search began with channels last"""
+        self.refused: dict[str, Optimized] = {}
+        """what was found with channels last, and was not faster"""
 
     def __call__(self, graph: Graph) -> Optimized:
         """The best that is found for a graph in canonical form."""
@@ -109,6 +116,7 @@ class Optimizer:
             if self._pays(move, estimate, graph, after):
                 graph = after
                 taken.append(move)
+                self.is_laid |= isinstance(move, Laid)
         return graph, tuple(taken)
 
     def _pays(self, move: Replayed, estimate: Estimate, before: Graph, after: Graph) -> bool:
@@ -148,6 +156,22 @@ class Optimizer:
     def refuse(self, why: str) -> None:
         """Take nothing that was found."""
         self.found = {key: found.refused(why) if found.is_other else found for key, found in self.found.items()}
+
+    def goes_without_channels(self) -> bool:
+        """Whether nothing was faster with channels last, which nearly all kernels are others by: then what is found
+        from now on leaves that out."""
+        if self.has_found or CHANNELS in self.without or not self.is_laid:
+            return False
+        self.refused, self.found = self.found, {}
+        self.without = {*self.without, CHANNELS}
+        if self.limits.seconds is not None:
+            self.until = time.monotonic() + AGAIN * self.limits.seconds
+        return True
+
+    def goes_back(self) -> None:
+        """Say of what was refused before why it was, where nothing was found without channels last either."""
+        if not self.has_found:
+            self.found = {**self.found, **self.refused}
 
     @property
     def has_found(self) -> bool:
