@@ -23,7 +23,9 @@ another process, and of nasrnn, 1.7 times as fast, nothing was taken for it."""
 
 
 def in_turns(functions: Sequence[Function], device: Device, seconds: float, seed: int = 0) -> tuple[float, ...]:
-    """Median seconds of a call of each; of programs of the same inputs, whose parameters nobody else uses.
+    """Seconds of a call of each, the lower quartile of its rounds: other work only adds to them. Every other round goes
+    the other way round, since the slices in which a core is shared may keep step with the rounds. Of programs of the
+    same inputs, whose parameters nobody else uses.
 
     What is floating is drawn from a normal distribution, whole numbers are zero: a place in any table.
     """
@@ -38,12 +40,13 @@ def in_turns(functions: Sequence[Function], device: Device, seconds: float, seed
     times: list[list[float]] = [[] for _ in functions]
     end = time.monotonic() + max(seconds, LEAST)
     while len(times[0]) < ROUNDS or (time.monotonic() < end and len(times[0]) < MOST_ROUNDS):
-        for f, count, found in zip(functions, calls, times, strict=True):
+        turns = [*zip(functions, calls, times, strict=True)]
+        for f, count, found in turns if len(times[0]) % 2 else reversed(turns):
             begun = time.perf_counter()
             for _ in range(count):
                 f(*arrays)
             found.append((time.perf_counter() - begun) / count)
-    return tuple(map(statistics.median, times))
+    return tuple(statistics.quantiles(found, n=4)[0] for found in times)
 
 
 def _drawn(t: Placeholder, device: Device, chance: np.random.Generator) -> np.ndarray:

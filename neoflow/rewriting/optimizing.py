@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from neoflow.errors import GraphError
 from neoflow.expr.tensor import structural_hash
-from neoflow.graph import Graph
+from neoflow.graph import Editor, Graph
 from neoflow.graph.cost import is_worth
 from neoflow.partition import Partition, Subgraph
 from neoflow.rewriting.channels import CHANNELS, Laid
@@ -20,6 +20,8 @@ from neoflow.rewriting.gathered import GATHERED, Gathered, gatherings
 from neoflow.rewriting.times import Lookup, Times
 from neoflow.rewriting.unread import UNREAD, Narrowed
 from neoflow.superopt import Family, Limits, Optimized, Replayed, Rule, Search, Sites, family, rules_about, standard
+from neoflow.superopt.search import Move, applied
+from neoflow.superopt.term import variables
 from neoflow.trace import tick
 
 ABOUT, MEASURING, SEARCHING = 0.2, 0.3, 0.6
@@ -80,7 +82,9 @@ class Optimizer:
         estimate = self.estimate(graph, self.shapes)
         before = estimate.whole(graph)
         self._learn(before)
-        start, begun = self._begun(graph, estimate)
+        start, zeroed = without_zeros(graph, own.values())
+        start, begun = self._begun(start, estimate)
+        begun = (*zeroed, *begun)
         self._learn(estimate.near(start))
         for _ in range(ROUNDS):
             left = self._end(SEARCHING) - time.monotonic()
@@ -205,6 +209,21 @@ class Optimizer:
 
 def _key(graph: Graph) -> str:
     return structural_hash(graph.roots, tuple(dict.fromkeys([*graph.inputs, *graph.parameters])))
+
+
+def without_zeros(graph: Graph, rules: Iterable[Rule]) -> tuple[Graph, tuple[Replayed, ...]]:
+    """The graph after all rules by which something is a constant whatever it reads, and what was done: it takes less
+    without what it was computed by, so nothing needs to be compared."""
+    sites = Sites([rule for rule in rules if variables(rule.source) and not variables(rule.target)])
+    moves: list[Replayed] = []
+    while True:
+        editor = Editor(graph.roots, graph.order)
+        site = next((s for t in graph.nodes if not editor.is_root(t) for s in sites.at(editor, t)), None)
+        if site is None:
+            return graph, tuple(moves)
+        at = tuple(range(len(graph.nodes)))
+        graph, derivation = applied(graph, site)
+        moves.append(Move(((at, (derivation,)),)))
 
 
 def own_rules(graph: Graph, until: float) -> Iterator[Rule]:

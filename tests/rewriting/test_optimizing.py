@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import math
 import time
 
 import numpy as np
@@ -14,7 +15,7 @@ from neoflow.partition import partition
 from neoflow.rewriting import beside, in_turns
 from neoflow.rewriting.asked import seconds_of
 from neoflow.rewriting.forms import Forms
-from neoflow.rewriting.optimizing import TOO_LITTLE, Optimizer, own_rules
+from neoflow.rewriting.optimizing import TOO_LITTLE, Optimizer, own_rules, without_zeros
 from neoflow.rewriting.times import Times
 from neoflow.roofs import STATED
 from neoflow.superopt import Limits
@@ -121,6 +122,23 @@ def test_what_is_not_faster_with_channels_last_is_searched_without():
         assert optimizer.has_found == (is_faster and again.is_other)
         if not optimizer.has_found:
             assert "a call took 1000 us before and 2000 us after" in optimizer(graph).stopped
+
+
+def test_what_is_zero_is_left_out_before_anything_is_compared():
+    """A state that begins at zero, times weights."""
+    w = nf.parameter((8, 8), name="w", init=np.linspace(-1, 1, 64).reshape(8, 8))
+    h, x = nf.zeros((1, 8)), nf.placeholder((2, 1, 8), name="x")
+    for t in range(2):
+        h = nf.tanh(x[t] + nf.nn.functional.linear(h, w))
+    graph = canonicalize(make_graph([h], [x]))
+    after, moves = without_zeros(graph, own_rules(graph, math.inf))
+    sums = [sum(t.definition.has_reduction for t in g.nodes) for g in (graph, after)]
+    assert sums == [2, 1] and len(moves) == 1 and len(tuple(moves[0].steps)) == 1
+    assert moves[0].replay(graph).digest == after.digest
+    feeds = {t: np.random.default_rng(0).standard_normal(t.shape) for t in (x, w)}
+    [a], [b] = (nf.evaluate(list(g.outputs), feeds, dtype="float64") for g in (graph, after))
+    np.testing.assert_allclose(a, b, rtol=1e-12)
+    assert without_zeros(after, own_rules(after, math.inf)) == (after, ())
 
 
 class Counted:
