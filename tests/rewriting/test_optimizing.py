@@ -158,8 +158,8 @@ def test_short_programs_are_timed_for_longer_than_a_burst_of_other_work():
     """Though no time is left."""
     pair, begun = (Counted(), Counted()), time.monotonic()
     times = in_turns(pair, None, 0.0)
-    assert time.monotonic() - begun >= beside.LEAST and all(t >= 1e-4 for t in times)
-    assert min(f.calls for f in pair) > 5 * beside.BLOCK / 1e-3
+    is_long, rounds = time.monotonic() - begun >= beside.LEAST, min(f.calls for f in pair) - 2
+    assert (is_long or rounds >= beside.MOST_ROUNDS) and all(t >= 1e-4 for t in times)
 
 
 @pytest.mark.tvm
