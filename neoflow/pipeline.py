@@ -19,7 +19,7 @@ from neoflow.building import find_kernels, load, usual_schedule
 from neoflow.caller import caller
 from neoflow.code import Handed
 from neoflow.devices import device, parameter_store
-from neoflow.errors import CodegenError, ConfigError, NeoflowError, RuntimeFault
+from neoflow.errors import CodegenError, ConfigError, RuntimeFault
 from neoflow.expr.recurrence import runs_of
 from neoflow.expr.tensor import Placeholder, Tensor
 from neoflow.graph import Graph, Packed, make_graph
@@ -44,7 +44,6 @@ from neoflow.rewriting import (
     attended,
     divided,
     handed,
-    in_turns,
     left_out,
     mapped,
     nobody,
@@ -57,7 +56,7 @@ from neoflow.runtime.plan import Plan
 from neoflow.runtime.records import Module
 from neoflow.target import Target
 from neoflow.trace import Trace, shown
-from neoflow.trials import Trials, alone, loaded_on
+from neoflow.trials import Trials, judge, loaded_on
 from neoflow.tune import Limits
 from neoflow.tune.records import Verdict
 
@@ -149,7 +148,8 @@ def compile_program(
         if optimizer is not None and machine.device == "cpu":
             tried = make(None, None, begun, limit, optimizer=optimizer)
             if optimizer.has_found:
-                _judge(optimizer, make(None, None, begun, limit), tried)
+                again = partial(make, None, None, begun, limit, optimizer=optimizer)
+                judge(optimizer, make(None, None, begun, limit), tried, again)
             elif limits is None:
                 return tried
             begun = time.monotonic()
@@ -181,15 +181,6 @@ def measured_within(target: Target, optimize: float | None) -> Limits | None:
 
 MEASURED = 10.0
 """Seconds of `optimize` from which kernels are measured: the workers that do take two to come up."""
-
-
-def _judge(optimizer: Optimizer, before: Compiled, after: Compiled) -> None:
-    """Time the whole program beside the one that was written, on parameters of their own."""
-    place, pair = device(before.target), [alone(before), alone(after)]
-    try:
-        optimizer.judge(in_turns(pair, place, optimizer.left))
-    except NeoflowError as error:
-        optimizer.refuse(f"it could not be timed: {error.message}")
 
 
 def _measured(given: Mapping[str, Schedule] | None, machine: Target, folder: Path) -> Known:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from neoflow import config
 from neoflow.building import load
 from neoflow.code import Handed
 from neoflow.devices import device
-from neoflow.errors import RuntimeFault
+from neoflow.errors import NeoflowError, RuntimeFault
 from neoflow.expr.tensor import Placeholder, Tensor
 from neoflow.kernel import Kernel
 from neoflow.persisting import Loops
@@ -23,6 +23,9 @@ from neoflow.runtime.function import Compilation, Function
 from neoflow.runtime.records import Module
 from neoflow.runtime.store import ParameterStore
 from neoflow.target import Target
+
+if TYPE_CHECKING:
+    from neoflow.rewriting.optimizing import Optimizer
 
 TRIED = 1.0
 """Seconds of turns in which a recurrence is timed beside what another library makes of it."""
@@ -62,6 +65,25 @@ def alone(c: Runnable) -> Function:
     place = device(c.target)
     wholes = c.loops.loaded(place)  # or a GPU's loops would go turn by turn
     return Function(c, loaded_on(place, c), ParameterStore(place), place, c.target.threads, wholes=wholes)
+
+
+def judge(optimizer: Optimizer, written: Runnable, tried: Runnable, again: Callable[[], Runnable]) -> None:
+    """Time what was found for a whole program beside it as it is written, on parameters of their own; where nothing was
+    faster with channels last, once more what is found without. again: compiles what is found then."""
+    _time(optimizer, written, tried)
+    if optimizer.goes_without_channels():
+        tried = again()
+        if optimizer.has_found:
+            _time(optimizer, written, tried)
+        optimizer.goes_back()
+
+
+def _time(optimizer: Optimizer, written: Runnable, tried: Runnable) -> None:
+    place, pair = device(written.target), [alone(written), alone(tried)]
+    try:
+        optimizer.judge(in_turns(pair, place, optimizer.left))
+    except NeoflowError as error:
+        optimizer.refuse(f"it could not be timed: {error.message}")
 
 
 @dataclass(frozen=True)

@@ -101,10 +101,12 @@ class BatchShared(Rewrite):
             a[i, j] = q[0, i, j];  b[i, j] = q[1, i, j];  c[i, j] = q[2, i, j]
 
     Their number is the first dimension of the result, of which each is a run of memory then; where all that reads them
-    is what puts them together in their order, it is the dimension along which that does.
+    is what puts them together in their order, it is the dimension along which that does. is_compared: whether one has
+    to take less by the estimate, which packs at every call what is shared.
     """
 
     name: str = "batch shared"
+    is_compared: bool = True
 
     def match(self, editor: Editor, t: Compute) -> Iterator[Match]:
         """All that share an operand, for each that they may share, found at the first."""
@@ -134,6 +136,8 @@ class BatchShared(Rewrite):
         if (late := editor.dependent(links)) is not None:
             return Verdict(False, f"{late.name} needs another of them")
         first = links[0].definition
+        if not self.is_compared:
+            return Verdict(True, f"one for {len(links)}")
         at = joined(editor, links)
         body, shape = over(first, found, at or 0, len(links))
         one = cost.seconds(Definition(shape, body, _slots(first, found)))

@@ -17,10 +17,15 @@ ROUNDS, MOST_ROUNDS = 5, 60
 """The fewest, and the most."""
 BLOCK = 0.002
 """Seconds of calls in a round, a call at least."""
+LEAST = 0.25
+"""Seconds that are spent at least, unless rounds are enough before: five of short calls are over in one burst of
+another process, and of nasrnn, 1.7 times as fast, nothing was taken for it."""
 
 
 def in_turns(functions: Sequence[Function], device: Device, seconds: float, seed: int = 0) -> tuple[float, ...]:
-    """Median seconds of a call of each; of programs of the same inputs, whose parameters nobody else uses."""
+    """Seconds of a call of each, the lower quartile of its rounds: other work only adds to them. Every other round goes
+    the other way round, since the slices in which a core is shared may keep step with the rounds. Of programs of the
+    same inputs, whose parameters nobody else uses."""
     arrays = drawn(functions[0].inputs, device, seed)
     calls = []
     for f in functions:
@@ -31,15 +36,16 @@ def in_turns(functions: Sequence[Function], device: Device, seconds: float, seed
         device.synchronize()
         calls.append(max(1, int(BLOCK / max(time.perf_counter() - begun, 1e-7))))
     times: list[list[float]] = [[] for _ in functions]
-    end = time.monotonic() + seconds
+    end = time.monotonic() + max(seconds, LEAST)
     while len(times[0]) < ROUNDS or (time.monotonic() < end and len(times[0]) < MOST_ROUNDS):
-        for f, count, found in zip(functions, calls, times, strict=True):
+        turns = [*zip(functions, calls, times, strict=True)]
+        for f, count, found in turns if len(times[0]) % 2 else reversed(turns):
             begun = time.perf_counter()
             for _ in range(count):
                 f(*arrays)
             device.synchronize()
             found.append((time.perf_counter() - begun) / count)
-    return tuple(map(statistics.median, times))
+    return tuple(statistics.quantiles(found, n=4)[0] for found in times)
 
 
 def drawn(inputs: Sequence[Placeholder], device: Device, seed: int = 0) -> list[Memory]:

@@ -74,6 +74,8 @@ class Estimate:
         self._divide, self._seconds, self._without, self._prepares = divide, seconds, without, prepares
         self._changed = frozenset(p.uid for p in changed)
         self._known: dict[tuple[object, ...], tuple[Kernels, ...]] = {}
+        self._subgraphs: dict[str, Subgraph] = {}
+        """by digest, so that the default schedule of one is found once for all parts and forms"""
         self.parts = 0
 
     def __call__(self, graph: Graph) -> Cost:
@@ -123,7 +125,11 @@ class Estimate:
         return Counter(c.subgraph for c in cut.calls if not all(t.uid in free for t in c.outputs))
 
     def _cut(self, graph: Graph, chosen: Mapping[str, str]) -> tuple[Graph, Partition]:
-        return (graph, self._divide(graph)) if self.forms is None else self.forms.take(graph, self._divide, chosen)
+        if self.forms is None:
+            return graph, self._divide(graph)
+        if len(self._subgraphs) >= KNOWN:
+            self._subgraphs.clear()
+        return self.forms.take(graph, self._divide, chosen, self._subgraphs)
 
     def take(self, kernels: Mapping[Subgraph, int]) -> float:
         """Seconds of so many calls of kernels."""

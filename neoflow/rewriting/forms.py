@@ -58,12 +58,14 @@ class Forms:
         if self.packs:
             yield dict.fromkeys(definitions, IN_PLACE)
 
-    def take(self, graph: Graph, divide: Divide, chosen: Chosen) -> tuple[Graph, Partition]:
-        """A graph behind `PASSES` in a form, and its kernels."""
+    def take(
+        self, graph: Graph, divide: Divide, chosen: Chosen, known: dict[str, Subgraph] | None = None
+    ) -> tuple[Graph, Partition]:
+        """A graph behind `PASSES` in a form, and its kernels. known: see `lay_out`."""
         formed = computed_by(graph, chosen)
         if not self.packs:
             return formed, divide(formed)
-        laid = lay_out(formed, self.target, divide, self.may_last, in_place(chosen))
+        laid = lay_out(formed, self.target, divide, self.may_last, in_place(chosen), known)
         return laid.graph, divide(laid.graph) if laid.cut is None else laid.cut
 
 

@@ -70,17 +70,20 @@ def lay_out(
     cut: Callable[[Graph], Partition],
     may_last: Callable[[Subgraph], bool] | None = None,
     in_place: Collection[str] = (),
+    known: dict[str, Subgraph] | None = None,
 ) -> Layouts:
     """The graph with the operands packed that several kernels would pack alike. cut: divides a graph into kernels.
 
     may_last: whether a kernel may read a parameter packed once for all calls of the program; None: none may.
-    in_place: digests of definitions that read nothing packed beside.
+    in_place: digests of definitions that read nothing packed beside. known: kernels by digest, which this adds to: what
+    is found out about one is not found out again about an equal one of another graph.
     """
+    known = {} if known is None else known
     lasting = frozenset() if may_last is None else _lasting(graph)
     if not _may_share(graph, lasting):
         return Layouts(graph)
     first = cut(graph)
-    kernels = kernels_of(first)
+    kernels = kernels_of(first, known)
     before = packed_bytes(kernels, target)
     asked = _requests(kernels, target, lasting, may_last)
     requests = {r.wish.definition: r for r in asked if r.wish.definition.digest not in in_place}
@@ -90,19 +93,20 @@ def lay_out(
         if not derivation.steps:
             return Layouts(graph, derivation, before, before, 0, first)
         second = carried(first, changed, counterparts(graph, changed))
-        kept = _of_use(graph, requests, wishes, kernels, kernels_of(second), target)
+        kept = _of_use(graph, requests, wishes, kernels, kernels_of(second, known), target)
         if len(kept) == len(wishes):
             packed = packed_tensors(changed)
             if any(isinstance(t, Compute) and isinstance(t.inputs[0], Compute) for t in packed):
                 second = cut(changed)  # what is computed, and packed then, may now be computed where it is packed
-            after = packed_bytes(kernels_of(second), target)
+            after = packed_bytes(kernels_of(second, known), target)
             return Layouts(changed, derivation, before, after, sum(t.nbytes for t in packed), second)
         wishes = kept
 
 
-def kernels_of(cut: Partition) -> tuple[Subgraph, ...]:
-    """Of each call, those that are equal as one object: what is found out about it is found out once."""
-    known: dict[str, Subgraph] = {}
+def kernels_of(cut: Partition, known: dict[str, Subgraph] | None = None) -> tuple[Subgraph, ...]:
+    """Of each call, those that are equal as one object: what is found out about it is found out once. known: those
+    that there are by digest."""
+    known = {} if known is None else known
     return tuple(known.setdefault(c.subgraph.digest, c.subgraph) for c in cut.calls)
 
 
@@ -160,7 +164,8 @@ def contracting(subgraph: Subgraph, target: Target) -> Contracting | None:
     nbytes = each * cut.batch * cut.k * (cut.n * bool(knobs["pack_panels"]) + cut.m * bool(knobs["pack"]))
     slot = axis = None
     if knobs["pack_panels"] and s.right_read is not None and s.right_read.slot in anchor.inputs:
-        slot, axis = anchor.inputs.index(s.right_read.slot), s.c.n[-1]
+        slot = anchor.inputs.index(s.right_read.slot)
+        axis = _alone(anchor.definition, slot, s.c.n[-1])
     lanes = int(knobs["lanes"])
     cycles = estimated_cycles(problem, target, knobs)
     summed = []
@@ -171,6 +176,15 @@ def contracting(subgraph: Subgraph, target: Target) -> Contracting | None:
             summed.append((number, _dimensions(steps, anchor.definition.slots[number].shape)))
     width = lanes * int(knobs["vectors"])
     return Contracting(anchor.definition, slot, axis, lanes, width, nbytes, cycles, tuple(summed))
+
+
+def _alone(definition: Definition, slot: int, axis: Axis) -> Axis:
+    """The axis of a definition that is a loop along an operand which no other has: where all that is joined in that
+    loop is of extent 1 but for one axis, that axis."""
+    others = {a for r in definition.reads if r.slot != slot for i in r.indices for a in i.free}
+    own = {a for r in definition.reads if r.slot == slot for i in r.indices for a in i.free} - others
+    longer = [a for a in definition.axes if a in own and a.extent > 1]
+    return longer[0] if len(longer) == 1 and longer[0].extent == axis.extent else axis
 
 
 def _dimensions(steps: Sequence[int | None], shape: Sequence[int]) -> tuple[int, ...]:

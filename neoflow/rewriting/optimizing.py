@@ -10,15 +10,18 @@ from dataclasses import replace
 
 from neoflow.errors import GraphError
 from neoflow.expr.tensor import structural_hash
-from neoflow.graph import Graph
+from neoflow.graph import Editor, Graph
 from neoflow.graph.cost import is_worth
 from neoflow.partition import Partition, Subgraph
 from neoflow.rewriting.channels import CHANNELS, Laid
 from neoflow.rewriting.estimates import Estimate
 from neoflow.rewriting.forms import Forms
+from neoflow.rewriting.gathered import GATHERED, Gathered, gatherings
 from neoflow.rewriting.times import Lookup, Times
 from neoflow.rewriting.unread import UNREAD, Narrowed
 from neoflow.superopt import Family, Limits, Optimized, Replayed, Rule, Search, Sites, family, rules_about, standard
+from neoflow.superopt.search import Move, applied
+from neoflow.superopt.term import variables
 from neoflow.trace import tick
 
 ABOUT, MEASURING, SEARCHING = 0.2, 0.3, 0.6
@@ -30,6 +33,9 @@ ROUNDS = 4
 """Searches, each of which knows what the kernels that the one before thought of took."""
 FASTER = 0.03
 """Part of its time that a whole program has to save: less is noise."""
+AGAIN = 0.3
+"""Share of all seconds in which it is searched once more, without a change of nearly all kernels, where the whole
+program was not faster with it: what is gained besides need not be lost."""
 TOO_LITTLE = "the best that was found is too little to be sure of"
 
 
@@ -57,6 +63,10 @@ class Optimizer:
         self.found: dict[str, Optimized] = {}
         self.own: dict[str, Rule] = {}
         """by name, the rules that follow from the program's own operators"""
+        self.is_laid = False
+        """whether a search began with channels last"""
+        self.refused: dict[str, Optimized] = {}
+        """what was found with channels last, and was not faster"""
 
     def __call__(self, graph: Graph) -> Optimized:
         """The best that is found for a graph in canonical form."""
@@ -72,7 +82,9 @@ class Optimizer:
         estimate = self.estimate(graph, self.shapes)
         before = estimate.whole(graph)
         self._learn(before)
-        start, begun = self._begun(graph, estimate)
+        start, zeroed = without_zeros(graph, own.values())
+        start, begun = self._begun(start, estimate)
+        begun = (*zeroed, *begun)
         self._learn(estimate.near(start))
         for _ in range(ROUNDS):
             left = self._end(SEARCHING) - time.monotonic()
@@ -94,10 +106,9 @@ class Optimizer:
         return self.found[key]
 
     def _begun(self, graph: Graph, estimate: Estimate) -> tuple[Graph, tuple[Replayed, ...]]:
-        """What a search begins with, and how it became that: the graph after each change of the whole of it that is
-        thought to take less; where kernels are measured, that is not surely slower: such a change is of nearly all
-        kernels, whose sum is off by more than one of them, and the whole program is timed in the end."""
+        """What a search begins with, and how it became that: the graph after each change of many steps that pays."""
         moves: list[Replayed] = [] if UNREAD in self.without else [Narrowed()]
+        moves += gatherings(graph) if self.prepares and GATHERED not in self.without else ()
         if self.shapes is not None and self.prepares and CHANNELS not in self.without:
             moves.append(Laid())
         taken: list[Replayed] = []
@@ -106,11 +117,20 @@ class Optimizer:
             if after is graph:
                 continue
             self._learn(estimate.whole(after))
-            now, then = estimate(graph), estimate(after)
-            if then < now or (self.measure is not None and not is_worth(then.seconds, now.seconds)):
+            if self._pays(move, estimate, graph, after):
                 graph = after
                 taken.append(move)
+                self.is_laid |= isinstance(move, Laid)
         return graph, tuple(taken)
+
+    def _pays(self, move: Replayed, estimate: Estimate, before: Graph, after: Graph) -> bool:
+        """Whether a graph after a move is thought to take less; where kernels are measured, that it is not surely
+        slower: a change of nearly all kernels, whose sum is off by more than one of them, is timed with the whole
+        program in the end. What changes a few kernels is to be surely faster."""
+        if isinstance(move, Gathered):
+            return self.is_sure(before, after)
+        now, then = estimate(before), estimate(after)
+        return then < now or (self.measure is not None and not is_worth(then.seconds, now.seconds))
 
     def estimate(self, graph: Graph, forms: Forms | None) -> Estimate:
         """What costs graphs that are equal to one, in such forms."""
@@ -140,6 +160,22 @@ class Optimizer:
     def refuse(self, why: str) -> None:
         """Take nothing that was found."""
         self.found = {key: found.refused(why) if found.is_other else found for key, found in self.found.items()}
+
+    def goes_without_channels(self) -> bool:
+        """Whether nothing was faster with channels last, which nearly all kernels are others by: then what is found
+        from now on leaves that out."""
+        if self.has_found or CHANNELS in self.without or not self.is_laid:
+            return False
+        self.refused, self.found = self.found, {}
+        self.without = {*self.without, CHANNELS}
+        if self.limits.seconds is not None:
+            self.until = time.monotonic() + AGAIN * self.limits.seconds
+        return True
+
+    def goes_back(self) -> None:
+        """Say of what was refused before why it was, where nothing was found without channels last either."""
+        if not self.has_found:
+            self.found = {**self.found, **self.refused}
 
     @property
     def has_found(self) -> bool:
@@ -173,6 +209,21 @@ class Optimizer:
 
 def _key(graph: Graph) -> str:
     return structural_hash(graph.roots, tuple(dict.fromkeys([*graph.inputs, *graph.parameters])))
+
+
+def without_zeros(graph: Graph, rules: Iterable[Rule]) -> tuple[Graph, tuple[Replayed, ...]]:
+    """The graph after all rules by which something is a constant whatever it reads, and what was done: it takes less
+    without what it was computed by, so nothing needs to be compared."""
+    sites = Sites([rule for rule in rules if variables(rule.source) and not variables(rule.target)])
+    moves: list[Replayed] = []
+    while True:
+        editor = Editor(graph.roots, graph.order)
+        site = next((s for t in graph.nodes if not editor.is_root(t) for s in sites.at(editor, t)), None)
+        if site is None:
+            return graph, tuple(moves)
+        at = tuple(range(len(graph.nodes)))
+        graph, derivation = applied(graph, site)
+        moves.append(Move(((at, (derivation,)),)))
 
 
 def own_rules(graph: Graph, until: float) -> Iterator[Rule]:

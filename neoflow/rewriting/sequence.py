@@ -52,6 +52,7 @@ from neoflow.rewriting.channels import CHANNELS
 from neoflow.rewriting.flowing import BLOCKED, SWAPPED, flow
 from neoflow.rewriting.flowing import Known as Measured
 from neoflow.rewriting.forms import computed_by, in_place
+from neoflow.rewriting.gathered import GATHERED
 from neoflow.rewriting.layouts import lay_out
 from neoflow.rewriting.living import live_packed
 from neoflow.rewriting.unread import UNREAD
@@ -68,7 +69,7 @@ MAPPING, ATTENTION, REWARD, TOGETHER, TORCH = "mapping", "attention", "reward", 
 SEGMENTS, CHUNKS, BLOCKS, PERSISTENT = "segments", "chunks", "blocks", "persistent"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
 RECURRENT = (STRANDS, SEGMENTS, CHUNKS, BLOCKS, ROWS, PERSISTENT)
-LYING = (SWAPPED, BLOCKED, LIVING, LAYOUTS, CHANNELS, UNREAD)
+LYING = (SWAPPED, BLOCKED, LIVING, LAYOUTS, CHANNELS, UNREAD, GATHERED)
 OPTIONAL = (
     *(MAPPING, ATTENTION, *OPTIONAL_REWRITES),
     *LYING,
@@ -77,9 +78,10 @@ OPTIONAL = (
     *RECURRENT,
 )
 """What `NEOFLOW_WITHOUT` may name: recurrences found, attention in blocks, passes, their rewrites, activations that lie
-with dimensions swapped or in blocks, parameters that live packed, layouts, channels of images last and contractions
-of what is read alone (both where `optimize=` is given), rules of fusion and their reward, what is prepared, and
-strands, segments, chunks, blocks, rows in place and persistent kernels of recurrences."""
+with dimensions swapped or in blocks, parameters that live packed, layouts, channels of images last, contractions of
+what is read alone and products by one parameter gathered (the three where `optimize=` is given), rules of fusion and
+their reward, what is prepared, and strands, segments, chunks, blocks, rows in place and persistent kernels of
+recurrences."""
 
 
 def stages(

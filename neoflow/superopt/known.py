@@ -22,7 +22,8 @@ def rules_about(families: Iterable[Family]) -> Iterator[Rule]:
         for p in each_property(f):
             for n, (statement, proof) in enumerate(zip(p.statements, p.proofs, strict=True)):
                 about = "_".join(str(part) for slot in p.slots for part in slot if part is not None)
-                label = f"{label_of(f)}_{p.kind.replace(' ', '_')}_{about}{f'_{n}' if n else ''}"
+                parts = (label_of(f), p.kind.replace(" ", "_"), about, str(n) if n else "")
+                label = "_".join(part for part in parts if part)
                 yield Rule(label, labelled(statement), proof)
     for moving in known.values():
         for f in known.values():

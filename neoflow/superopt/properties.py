@@ -9,6 +9,7 @@
     associative x, y    op(op(x, y), z) = op(x, op(y, z))
     homogeneous in x    op(c * x) = c * op(x) for c > 0
     keeps zero in x     op(0) = 0, so padding with zeros moves through where the axes do
+    zero                op(x) = 0, whatever x is: what is left of a product with a state that begins at zero
 
 Whatever is a `Statement` is proved by the prover; pointwise, reindexing and homogeneous follow from the body's form, by
 induction over it.
@@ -28,7 +29,10 @@ from neoflow.superopt.forms import Form, form, name
 from neoflow.superopt.prove import Proof, Statement, prove
 from neoflow.superopt.term import Application, Shape, Term, Variable, apply
 
-KINDS = ("linear", "passes", "sums", "pointwise", "reindexing", "symmetric", "associative", "homogeneous", "keeps zero")
+KINDS = (
+    *("linear", "passes", "sums", "pointwise", "reindexing", "symmetric", "associative", "homogeneous", "keeps zero"),
+    "zero",
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,8 @@ class Property:
         about = ", ".join(f"argument {n}" + (f" along {d}" if d is not None else "") for n, d in self.slots)
         result = f" to axis {self.axis}" if self.axis is not None else ""
         proofs = "; ".join(dict.fromkeys(map(str, self.proofs)))
-        return f"{self.kind} in {about}{result}{f' ({proofs})' if proofs else ''}"
+        where = f" in {about}" if about else ""
+        return f"{self.kind}{where}{result}{f' ({proofs})' if proofs else ''}"
 
 
 def properties(family: Family) -> tuple[Property, ...]:
@@ -119,6 +124,8 @@ def _stated(family: Family) -> Iterator[Property]:
     for slots in [(n,) for n in every] + ([tuple(every)] if len(every) > 1 else []):
         yield _linear(family, slots)
         yield _keeps_zero(family, slots)
+    if family.slots and _multiplies_by_zero(family.body):
+        yield replace(_keeps_zero(family, ()), kind="zero")
     for symbol in family.symbols:
         yield from _along(family, symbol)
     for m, n in itertools.combinations(every, 2):
@@ -152,6 +159,11 @@ def _keeps_zero(family: Family, slots: Sequence[int]) -> Property:
         args[n] = _zeros(family, family.slots[n])
     statement = Statement(applied(family, args, {}), _zeros(family, family.shape))
     return Property("keeps zero", tuple((n, None) for n in slots), None, (statement,))
+
+
+def _multiplies_by_zero(b: Body) -> bool:
+    """Whether anything in a body is multiplied by the number 0."""
+    return any(isinstance(e, Call) and e.fn == "mul" and Number(0.0) in e.args for e in bodies(b))
 
 
 def _zeros(family: Family, shape: Shape) -> Application:

@@ -104,6 +104,15 @@ def test_a_parameter_that_stays_is_packed_for_one_kernel():
     assert lay_out(changing, TARGET, partition, may_last).graph is changing
 
 
+@pytest.mark.parametrize("shape", [(5, 1, 512), (1, 5, 512), (5, 512)])
+def test_a_dimension_of_one_element_changes_nothing(shape):
+    """Steps of one sample: the columns of a product, and a sample, are one loop of its kernel."""
+    x = nf.placeholder(shape, name="x")
+    w = nf.parameter((4096, 512), name="w")
+    found = lay_out(optimize(make_graph([nf.nn.functional.linear(x, w)], [x])), TARGET, partition, lambda kernel: True)
+    assert found.beside == w.nbytes and not found.after
+
+
 @pytest.mark.tvm
 def test_what_was_measured_is_not_replaced_by_what_was_not(tmp_path, monkeypatch):
     monkeypatch.setenv("NEOFLOW_CACHE_DIR", str(tmp_path))

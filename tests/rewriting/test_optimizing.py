@@ -2,6 +2,8 @@
 
 import copy
 import functools
+import math
+import time
 
 import numpy as np
 import pytest
@@ -10,11 +12,14 @@ import neoflow as nf
 from neoflow import pipeline
 from neoflow.graph import canonicalize, make_graph
 from neoflow.partition import partition
+from neoflow.rewriting import beside, in_turns
 from neoflow.rewriting.asked import seconds_of
-from neoflow.rewriting.optimizing import TOO_LITTLE, Optimizer, own_rules
+from neoflow.rewriting.forms import Forms
+from neoflow.rewriting.optimizing import TOO_LITTLE, Optimizer, own_rules, without_zeros
 from neoflow.rewriting.times import Times
 from neoflow.roofs import STATED
 from neoflow.superopt import Limits
+from tests.codegen.kernels import TARGET
 
 ROWS = 256
 X, Z = (nf.placeholder((ROWS, 512), name=n) for n in "xz")
@@ -88,6 +93,73 @@ def test_what_is_not_faster_is_not_taken():
         said = "measured 2000 to 1000 us (2.00x)" if is_taken else "a call took 2000 us before and 1990 us after"
         assert said in found.summary
         assert (found.graph is found.written) != is_taken
+
+
+def image_network():
+    """A network whose channels may lie last, and a sum of which rules make a faster one."""
+    w = nf.parameter((8, 4, 3, 3), name="c", init=np.linspace(-1, 1, 288).reshape(8, 4, 3, 3))
+    image = nf.placeholder((1, 4, 12, 12), name="image")
+    pooled = nf.relu(nf.nn.functional.conv2d(image, w, None, 1, 1))
+    return canonicalize(make_graph([nf.sum(pooled, axis=(2, 3)), SUM], [image, X, Z]))
+
+
+def test_what_is_not_faster_with_channels_last_is_searched_without():
+    """It keeps what is gained besides; where nothing is, it says why the first was refused."""
+    graph, later = image_network(), image_network()
+    for is_faster in (True, False):
+        forms = Forms(TARGET, may_last=lambda kernel: True)
+        optimizer = Optimizer(
+            Limits(graphs=100, widest=1.6), partition, Times(STATED), measure=lambda k: 1e-5, forms=forms
+        )
+        found = optimizer(graph)
+        assert "the channels of images lie last" in found.summary and optimizer.is_laid
+        optimizer.judge((1e-3, 2e-3))
+        assert optimizer.goes_without_channels() and not optimizer.found
+        assert "channels of images" not in (again := optimizer(later)).summary
+        optimizer.judge((1e-3, 5e-4 if is_faster else 2e-3))
+        assert not optimizer.goes_without_channels(), "once"
+        optimizer.goes_back()
+        assert optimizer.has_found == (is_faster and again.is_other)
+        if not optimizer.has_found:
+            assert "a call took 1000 us before and 2000 us after" in optimizer(graph).stopped
+
+
+def test_what_is_zero_is_left_out_before_anything_is_compared():
+    """A state that begins at zero, times weights."""
+    w = nf.parameter((8, 8), name="w", init=np.linspace(-1, 1, 64).reshape(8, 8))
+    h, x = nf.zeros((1, 8)), nf.placeholder((2, 1, 8), name="x")
+    for t in range(2):
+        h = nf.tanh(x[t] + nf.nn.functional.linear(h, w))
+    graph = canonicalize(make_graph([h], [x]))
+    after, moves = without_zeros(graph, own_rules(graph, math.inf))
+    sums = [sum(t.definition.has_reduction for t in g.nodes) for g in (graph, after)]
+    assert sums == [2, 1] and len(moves) == 1 and len(tuple(moves[0].steps)) == 1
+    assert moves[0].replay(graph).digest == after.digest
+    feeds = {t: np.random.default_rng(0).standard_normal(t.shape) for t in (x, w)}
+    [a], [b] = (nf.evaluate(list(g.outputs), feeds, dtype="float64") for g in (graph, after))
+    np.testing.assert_allclose(a, b, rtol=1e-12)
+    assert without_zeros(after, own_rules(after, math.inf)) == (after, ())
+
+
+class Counted:
+    """In the place of a function: counts its calls."""
+
+    inputs = ()
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self):
+        self.calls += 1
+        time.sleep(1e-4)
+
+
+def test_short_programs_are_timed_for_longer_than_a_burst_of_other_work():
+    """Though no time is left."""
+    pair, begun = (Counted(), Counted()), time.monotonic()
+    times = in_turns(pair, None, 0.0)
+    is_long, rounds = time.monotonic() - begun >= beside.LEAST, min(f.calls for f in pair) - 2
+    assert (is_long or rounds >= beside.MOST_ROUNDS) and all(t >= 1e-4 for t in times)
 
 
 @pytest.mark.tvm

@@ -1,10 +1,13 @@
 """What is derived of operators that nobody registered, and what is not."""
 
+import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow.superopt import family, properties, standard
+from neoflow.graph import Editor, canonicalize, make_graph
+from neoflow.superopt import Sites, family, properties, rules_about, standard
 from neoflow.superopt.properties import KINDS
+from neoflow.superopt.rewrite import rewritten
 
 OPERATORS = {f.name: f for f in standard().operators}
 
@@ -106,6 +109,16 @@ W = nf.placeholder((4, 5), name="w")
             {"passes in argument 0 along 0 to axis 0"},
             ("linear", "pointwise", "passes in argument 0 along 1"),
         ),
+        (  # a product with a state that begins at zero
+            nf.expr("y[i, j] = sum[k<4](0.0 * w[k, j] + x[i, k] * 0.0)", x=X, w=W),
+            {"zero", "keeps zero in argument 0"},
+            ("pointwise",),
+        ),
+        (  # a product with zero is not all of it
+            nf.expr("y[i, k] = x[i, k] + 0.0 * x[i, 0]", x=X),
+            {"linear in argument 0", "keeps zero in argument 0"},
+            ("zero",),
+        ),
         (
             nf.expr("y[i, k] = x[i, k] + 1.0", x=X),
             {"pointwise in argument 0"},
@@ -117,6 +130,19 @@ def test_of_an_operator_defined_a_moment_ago(tensor, some, none):
     found = said(family(tensor.definition)[0])
     assert some <= found, found
     assert not [p for p in found if p.startswith(none)]
+
+
+def test_what_is_zero_whatever_it_reads_is_a_rule():
+    y = nf.expr("y[i, j] = sum[k<4](0.0 * w[k, j] + x[i, k] * 0.0)", x=X, w=W)
+    (rule,) = (r for r in rules_about([family(y.definition)[0]]) if r.name.endswith("_zero"))
+    assert str(rule.target).startswith("zeros") and not rule.is_exact and rule.reversed() is None
+    graph = canonicalize(make_graph([nf.exp(y)], [X, W]))
+    (site,) = Sites([rule]).at(Editor(graph.roots, graph.order), graph.nodes[0])
+    after, derivation = rewritten(graph, site.rewrite, graph.nodes[0])
+    assert not after.nodes[-1].inputs or all(not t.inputs for t in after.nodes[:-1])
+    assert derivation.replay(graph).digest == after.digest
+    (ones,) = nf.evaluate(list(after.outputs), {X: np.ones(X.shape), W: np.ones(W.shape)})
+    np.testing.assert_array_equal(ones, np.ones((3, 5)))
 
 
 def test_kinds():
