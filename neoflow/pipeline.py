@@ -19,7 +19,7 @@ from neoflow.building import find_kernels, load, usual_schedule
 from neoflow.caller import caller
 from neoflow.code import Handed
 from neoflow.devices import device, parameter_store
-from neoflow.errors import CodegenError, ConfigError, RuntimeFault
+from neoflow.errors import CodegenError, ConfigError, NeoflowError, RuntimeFault
 from neoflow.expr.recurrence import runs_of
 from neoflow.expr.tensor import Placeholder, Tensor
 from neoflow.graph import Graph, Packed, make_graph
@@ -56,7 +56,7 @@ from neoflow.runtime.plan import Plan
 from neoflow.runtime.records import Module
 from neoflow.target import Target
 from neoflow.trace import Trace, shown
-from neoflow.trials import Trials, judge, loaded_on
+from neoflow.trials import Trials, alone, judge, loaded_on
 from neoflow.tune import Limits
 from neoflow.tune.records import Verdict
 
