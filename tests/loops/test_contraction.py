@@ -111,6 +111,16 @@ def test_weights_that_some_tiles_use_are_read_in_place_but_not_across_lines():
     assert not few_rows(28, 1000, 2048)["pack_panels"] and few_rows(49, 1000, 2048)["pack_panels"]
 
 
+def test_rows_whose_lines_are_lost_before_the_next_tile_reads_their_rest_are_not_packed():
+    """Weights of 1024 channels, a page apart: lanes along them, and not along 196 pixels."""
+    x, w = nf.placeholder((4, 1024, 14, 14), name="x"), nf.placeholder((2048, 1024, 1, 1), name="w")
+    y = F.conv2d(x, w, stride=2)
+    g = nf.placeholder(y.shape, name="g")
+    (d,) = nf.vjp(y, [x], g)
+    _, s = contraction(d, [w, g], replace(TARGET, threads=1))
+    assert [a.extent for a in s.c.n] == [1024]
+
+
 def test_nor_where_they_are_near():
     a, b = nf.placeholder((200, 49), name="a"), nf.placeholder((200, 1040), name="b")
     schedule, _ = contraction(nf.expr("y[n,m] = sum(a[k,m] * b[k,n])", a=a, b=b), [a, b])
