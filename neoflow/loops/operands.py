@@ -96,23 +96,27 @@ def lies_packed(p: NestProblem, k: Chosen) -> bool:
     return any(stride(read.indices[0], a) == block for a in s.c.k)
 
 
-def _is_used_seldom(p: NestProblem, k: Chosen) -> bool:
-    """Whether a few tiles of packed rows go over the side with N, and this, read in place, is in another page at each
-    point of the innermost K, but few of its lines share their places in a cache."""
-    s = sides(p, k)
-    read = s.in_place(int(k["lanes"]))
-    if read is None or not k["pack"] or not costs.USED_ONCE < pieces(p, k).tiles <= costs.USED_SELDOM:
+def _is_used_seldom(p: NestProblem, target: Target, k: Chosen) -> bool:
+    """Whether a few tiles of packed rows go over the side with N, read in place, in less time than it takes to pack it
+    before: where a tile takes long for each line it needs, every few; else where each point of the innermost K is in
+    another page, so that packing waits too, but few of its lines share their places in a cache."""
+    s, cut = sides(p, k), pieces(p, k)
+    read, each = s.in_place(int(k["lanes"])), dt.itemsize(s.element)
+    if read is None or not k["pack"] or cut.tiles <= costs.USED_ONCE:
         return False
-    step = abs(stride(read.indices[0], s.c.k[-1]) or 0) * dt.itemsize(s.element)
-    return step >= costs.SET_BYTES and step % costs.SET_BYTES != 0
+    step = abs(stride(read.indices[0], s.c.k[-1]) or 0) * each
+    cycles = cut.rows * int(k["vectors"]) / target.fma_units
+    if int(k["lanes"]) * int(k["vectors"]) * each <= costs.FED_BYTES * cycles:
+        return cut.tiles <= (costs.USED_ACROSS_LINES if step % costs.LINE_BYTES else costs.USED_FED)
+    return cut.tiles <= costs.USED_SELDOM and step >= costs.SET_BYTES and step % costs.SET_BYTES != 0
 
 
-def _usual_pack_panels(p: NestProblem, _: Target, k: Chosen) -> bool:
+def _usual_pack_panels(p: NestProblem, target: Target, k: Chosen) -> bool:
     if lies_packed(p, k):
         return False
     if pieces(p, k).tiles <= costs.USED_ONCE and sides(p, k).in_place(int(k["lanes"])) is not None:
         return False
-    if _is_used_seldom(p, k):
+    if _is_used_seldom(p, target, k):
         return False
     return k["order"] == "panels" or not is_kept(p, k)
 
@@ -221,8 +225,9 @@ def _usual_prefetch(p: NestProblem, target: Target, k: Chosen) -> int:
         return costs.FETCHED_PACKED
     if k["pack_panels"] and dt.itemsize(s.element) * size(s.c.k) * width > costs.LONG_PANEL_BYTES:
         return costs.FETCHED_AHEAD
-    if not k["pack_panels"] and _is_used_seldom(p, k) and s.right_read is not None:
-        return costs.FETCHED_FAR if nbytes([s.right_read]) > target.l2_bytes * target.threads else 1
+    is_seldom = not k["pack_panels"] and _is_used_seldom(p, target, k)
+    if is_seldom and s.right_read is not None and nbytes([s.right_read]) > target.l2_bytes * target.threads:
+        return costs.FETCHED_FAR
     if not k["pack_panels"] and strides_far(target, s.in_place(int(k["lanes"])), s.element, s.c.k):
         return costs.FETCHED_FAR
     if not k["pack_panels"] and _is_beyond_first_cache(p, k):

@@ -291,7 +291,10 @@ def _row_cycles(s: Sides, target: Target, tile_rows: int) -> float:
     """Cycles of packing an element of the side with M."""
     line, lanes = s.left_line(tile_rows), target.lanes(s.element)
     if s.left_read is not None and line > 1:
-        return costs.PACK_CHUNK * math.ceil(line / lanes) / line
+        step = abs(stride(s.left_read.indices[0], s.c.k[-1]) or 0) * dt.itemsize(s.element)
+        is_far = nbytes([s.left_read]) > target.l2_bytes * target.threads and step >= costs.SET_BYTES
+        lost = costs.LOST_LINE if is_far and step % costs.SET_BYTES == 0 else 0  # before the next tile reads its rest
+        return (costs.PACK_CHUNK * math.ceil(line / lanes) + lost) / line
     if s.left_read is not None and contiguous_run(s.left_joined.side, s.left_joined.axes, lanes) is not None:
         return costs.PACK_TURNED
     return costs.PACK_ELEMENT + s.work[0] / costs.PACK_LANES

@@ -1,5 +1,7 @@
 """What the `contraction` template chooses without a search for a convolution's operands; without a compiler."""
 
+from dataclasses import replace
+
 import neoflow as nf
 from neoflow.loops import default_schedule, problem_of
 from neoflow.loops.nest import stride
@@ -11,11 +13,11 @@ from tests.loops.programs import subgraphs
 TARGET = Target("cpu", "x86-64-v4", 2, 64, 1 << 20, 1)
 
 
-def contraction(root, inputs):
+def contraction(root, inputs, target=TARGET):
     """The largest contraction of a program, its schedule and its sides in the order of their loops."""
     found = []
     for s in subgraphs([root], inputs):
-        schedule = default_schedule(s, TARGET)
+        schedule = default_schedule(s, target)
         if schedule.template == "contraction":
             found.append((schedule, sides(problem_of(s), schedule)))
     return max(found, key=lambda f: f[1].c.flops)
@@ -89,10 +91,34 @@ def test_large_weights_that_few_tiles_use_are_read_in_place_and_fetched_ahead():
     assert not schedule["pack_panels"] and schedule["prefetch"] == 16
 
 
-def test_but_not_where_all_of_their_lines_share_a_place_in_the_cache():
-    a, b = nf.placeholder((512, 49), name="a"), nf.placeholder((512, 2048), name="b")
-    schedule, _ = contraction(nf.expr("y[n,m] = sum(a[k,m] * b[k,n])", a=a, b=b), [a, b])
-    assert schedule["pack_panels"]
+def few_rows(m, n, k, target=TARGET):
+    """The schedule of a product of m rows, which lie along k."""
+    a, b = nf.placeholder((k, m), name="a"), nf.placeholder((k, n), name="b")
+    schedule, _ = contraction(nf.expr("y[n,m] = sum(a[k,m] * b[k,n])", a=a, b=b), [a, b], target)
+    return schedule
+
+
+def test_but_not_where_their_lines_share_a_place_and_two_multiply_adds_a_cycle_need_them_faster_than_they_come():
+    eager = replace(TARGET, fma_units=2)
+    assert few_rows(49, 2048, 512, eager)["pack_panels"] and few_rows(49, 512, 2048, eager)["pack_panels"]
+    for n, k in ((2048, 512), (512, 2048)):
+        schedule = few_rows(49, n, k)
+        assert not schedule["pack_panels"] and schedule["prefetch"] == 16
+
+
+def test_weights_that_some_tiles_use_are_read_in_place_but_not_across_lines():
+    assert not few_rows(98, 512, 4096)["pack_panels"] and few_rows(196, 512, 4096)["pack_panels"]
+    assert not few_rows(28, 1000, 2048)["pack_panels"] and few_rows(49, 1000, 2048)["pack_panels"]
+
+
+def test_rows_whose_lines_are_lost_before_the_next_tile_reads_their_rest_are_not_packed():
+    """Weights of 1024 channels, a page apart: lanes along them, and not along 196 pixels."""
+    x, w = nf.placeholder((4, 1024, 14, 14), name="x"), nf.placeholder((2048, 1024, 1, 1), name="w")
+    y = F.conv2d(x, w, stride=2)
+    g = nf.placeholder(y.shape, name="g")
+    (d,) = nf.vjp(y, [x], g)
+    _, s = contraction(d, [w, g], replace(TARGET, threads=1))
+    assert [a.extent for a in s.c.n] == [1024]
 
 
 def test_nor_where_they_are_near():

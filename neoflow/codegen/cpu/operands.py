@@ -187,34 +187,42 @@ class PanelOperand:
         return packed + self.packed.each_point(env, span, lambda _, k: self._zeros(base, k, panel, lanes))
 
     def _pack_turned(self, env: Env, panel: Panel, base: Value, span: Span, turned: Turned) -> list:
+        """Squares of as many points of N, along all of the span, before the next ones: a core fetches few streams ahead
+        by itself, and lines of rows that are a power of two apart share few places of its first cache."""
         out: list = []
+        for begin, place in self._places(out, panel, turned.run.lanes).items():
+            is_last = begin + turned.run.lanes >= panel.valid
+            out += self._pack_squares({**env, **place}, panel, (base, begin, is_last), span, turned)
+        return out
+
+    def _pack_squares(self, env: Env, panel: Panel, there: tuple[Value, int, bool], span: Span, turned: Turned) -> list:
+        """The span at the points of N from `env` on. there: where the panel is packed, the place of these points in it,
+        whether they are its last ones, which what is 0 follows."""
         read, run, lanes = turned.read, turned.run, turned.run.lanes
-        source = self.frame.inputs[read.slot]
-        step = stride(read.indices[0], self.panels.n[-1])
+        source, step = self.frame.inputs[read.slot], stride(turned.read.indices[0], self.panels.n[-1])
+        base, begin, is_last = there
         assert step is not None
-        places = self._places(out, panel, lanes)
+
+        def index(k: Value) -> Value:
+            return self._index(base, k, panel, emit.integer(begin), lanes)
+
+        def zeros(k: Value) -> list:
+            return self._zeros(base, k, panel, lanes) if is_last else []
 
         def point(e: Env, k: Value) -> list:
-            body: list = []
-            for begin, place in places.items():
-                body += self._store({**e, **place}, self._index(base, k, panel, emit.integer(begin), lanes), lanes)
-            return body + self._zeros(base, k, panel, lanes)
+            return [*self._store(e, index(k), lanes), *zeros(k)]
 
         def block(e: Env, k: Value) -> list:
-            body: list = []
-            for begin, place in places.items():
-                ev = self.frame.evaluator({**e, **place})
-                address = ev.index(read.indices[0])
-                body += ev.statements
-                vectors = turned_block(source, emit.bind(body, address, "base"), step, lanes, body)
-                for n, vector in enumerate(vectors):
-                    at = self._index(base, k + emit.integer(n * run.step), panel, emit.integer(begin), lanes)
-                    body.append(emit.store(self.buffer, at, vector))
-            for n in range(lanes):
-                body += self._zeros(base, k + emit.integer(n * run.step), panel, lanes)
+            ev = self.frame.evaluator(e)
+            address = ev.index(read.indices[0])
+            body = ev.statements
+            vectors = turned_block(source, emit.bind(body, address, "base"), step, lanes, body)
+            for n, vector in enumerate(vectors):
+                at = k + emit.integer(n * run.step)
+                body += [emit.store(self.buffer, index(at), vector), *zeros(at)]
             return body
 
-        return out + self.packed.each_block(env, span, run, block, point)
+        return self.packed.each_block(env, span, run, block, point)
 
     def _turned(self, panel: Panel) -> Turned | None:
         """The side as a read that strides along N, and a long enough run along which it is contiguous."""
