@@ -328,7 +328,7 @@ def _with_sums(nest: Nest, subgraph: Subgraph, bodies: dict[int, Expr]) -> Nest:
         sums.append((number, address(number), replaced(reduce.body, dict(zip(at, nest.axes, strict=True)))))
     for number in (o for o in subgraph.outputs if o in subgraph.behind):
         own = subgraph.nodes[number - first].definition.axes
-        kept = dict(zip(own, (nest.axes[d] for d in subgraph.behind[number]), strict=True))
+        kept: dict[Expr, Expr] = dict(zip(own, (nest.axes[d] for d in subgraph.behind[number]), strict=True))
         value = _total(subgraph, number) if number in subgraph.riders else replaced(bodies[number - first], kept)
         totals.append((number, address(number), value))
     return replace(nest, sums=tuple(sums), totals=tuple(totals))

@@ -85,7 +85,7 @@ def _passes(p: NestProblem, _: Target, k: Chosen) -> Range:
 
 def _usual_passes(p: NestProblem, target: Target, k: Chosen) -> int:
     """Where K is in no parts because of what rides along, as many."""
-    return min(_near_parts(p, target, k), _passes(p, target, k).values[-1]) if p.nest.sums else 1
+    return min(_near_parts(p, target, k), int(_passes(p, target, k).values[-1])) if p.nest.sums else 1
 
 
 def _tiles(p: NestProblem, _: Target, k: Chosen) -> Range:
@@ -113,7 +113,7 @@ def _usual_panels(p: NestProblem, target: Target, k: Chosen) -> int:
     cut, s = pieces(p, k), sides(p, k)
     if k["order"] != "panels":
         return cut.panels
-    if adds_up(s.c.n, s.nest):
+    if adds_up(s.c.n, s.nest) and not s.is_usually_turned(int(k["tile_rows"])):  # a number for each lane
         fair = cut.batch * cut.panels // wanted_tasks(target, k)
         return max(1, min(cut.panels, fair, pieces_added(int(k["lanes"]) * int(k["vectors"]))))
     if cut.k > costs.SHORT_K:

@@ -101,6 +101,8 @@ def object_for_gpu(rule: str, facts: Facts, state: Any, candidate: Any) -> str |
                 return f"{name} would begin at byte {at}, no multiple of {ACCESS_BYTES}"
     if rule == MOVES.name and (few := _moved_rows_are_few(facts, state, candidate, GPU_ROWS)) is not None:
         return few
+    if rule == RIDERS.name:
+        return "tiles of a GPU add nothing up"
     if rule in (ROW_KERNELS.name, ALONGSIDE.name):
         if any(not t.is_plain for t in candidate.turns):
             return "its rows are not the first dimensions of what it writes, which a block of threads writes at once"
@@ -253,8 +255,10 @@ def _loses(rule: str, facts: Facts, state: Kernels, merge: Merge) -> str | None:
 
 
 def _saves_nothing(facts: Facts, state: Kernels, merge: Merge) -> str | None:
-    """Whether one kernel takes as long as the two: what is not read again is less than what tiles add."""
+    """Whether one kernel takes as long as the two: what is not read again is less than what tiles add, and what it
+    takes to clear partial sums and to add them, which all threads wait for."""
     two, one = _compared(state, merge)
+    one += 2 * state.roofs.start
     return None if one < two else f"one kernel would take {told(two, one)}"
 
 

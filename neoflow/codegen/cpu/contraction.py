@@ -69,7 +69,7 @@ class _Lowering:
         way = str(schedule["store"])
         self.riding = Riding(frame, written, c, self.tiling.along(lines), self.added, element, way == "turned")
         if self.riding.partials:
-            written = replace(written, beside=self.riding.add)
+            written = replace(written, riding=self.riding.add)
         self.results = Results(written, self.tiling.along(lines), element, way)
 
     def phases(self) -> Phases:

@@ -43,7 +43,7 @@ class Frame:
     """whether whole vectors are stored past the caches"""
     totals: tuple[tirx.Buffer, ...] = ()
     """the buffers of the nest's totals"""
-    beside: Callable[[Evaluator, dict[Axis, Value], int, Value | None], list] | None = None
+    riding: Callable[[Evaluator, dict[Axis, Value], int, Value | None], list] | None = None
     """what else is stored where outputs are: takes what computes them, where they are, the lanes and their mask"""
 
     def evaluator(
@@ -92,8 +92,8 @@ class Frame:
                 stores.append(self._store(target, index, values[0]))
             else:
                 stores.append(emit.masked_store(target, index, values[0], mask))
-        if self.beside is not None:
-            stores += self.beside(ev, env, lanes, mask)
+        if self.riding is not None:
+            stores += self.riding(ev, env, lanes, mask)
         return ev.statements + stores
 
     def _store(self, target: tirx.Buffer, index: Value, value: Value) -> ts.Stmt:
