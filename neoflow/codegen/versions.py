@@ -14,7 +14,7 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
 
-_TILED = ("loops/sides.py", "loops/joined.py", "loops/tile.py")
+_TILED = ("loops/sides.py", "loops/joined.py", "loops/tile.py", "loops/riding.py")
 _CONTRACTION = tuple(
     f"codegen/cpu/{n}.py"
     for n in (
@@ -25,6 +25,7 @@ _CONTRACTION = tuple(
         "parts",
         "passes",
         "results",
+        "riding",
         "tiling",
         "transpose",
         "turned",

@@ -34,6 +34,10 @@ and convolutions of 9x9 (1.2)."""
 STORED = 6
 """Those of a result beside its multiply-adds and memory: a tile of 448 takes 160 cycles to be entered, cleared and
 stored, see `costs.TILE_CYCLES` and `costs.REGISTER_CYCLES`."""
+RIDES = 6
+"""Those of an element that is added up while a tile of it is written: on one thread of a busy Zen 4 0.03 to 0.25 ns, of
+which 0.1 are these. So what a third-level cache holds is read again, which takes two cores 0.04, and what comes from
+memory, 0.1, is not."""
 LANES = 16
 """Elements of a vector: a row that is shorter fills one nevertheless."""
 NEST = 20 * LANES

@@ -22,7 +22,8 @@ from neoflow.loops import costs, operands, tasks
 from neoflow.loops.knob import INDEX, NUMBER, WORD, Chosen, Knob, Range, completed, up_to
 from neoflow.loops.nest import input_reads
 from neoflow.loops.problem import FUSE, NestProblem, looks_up_beside_choices, nbytes
-from neoflow.loops.sides import near_last_k, size, usual_last_k, usual_last_n
+from neoflow.loops.riding import rides
+from neoflow.loops.sides import contractions_of, near_last_k, size, usual_last_k, usual_last_n
 from neoflow.loops.tile import Sides, element_of, estimated_cycles, sided, sides, splits_of
 from neoflow.target import Target
 from neoflow.verdict import Verdict
@@ -38,6 +39,8 @@ UNROLLS = (1, 2, 4, 8)
 def fits(p: NestProblem) -> Verdict:
     if splits_of(p, {"fuse": p.all_fused}):
         return Verdict(True, "a sum of products with two sides")
+    for c in contractions_of(p.fused({"fuse": p.all_fused})):
+        return rides(c, p.fused({"fuse": p.all_fused}))
     return Verdict(False, "a contraction does not fit: it is no sum of products with two sides")
 
 
@@ -85,6 +88,8 @@ def _best(p: NestProblem, target: Target, given: dict) -> _Choice:
 
 def is_usable(p: NestProblem, target: Target) -> bool:
     """Whether lanes can go along one of the sides, so that the template is the default one."""
+    if p.nest.sums:
+        return True  # no other template has them
     before = completed(KNOBS[:2], p, target, {})
     return any(_best(p, target, {**before, "side": side}).is_usable for side in SIDES)
 

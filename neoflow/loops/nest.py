@@ -27,23 +27,35 @@ Boundary = tuple[bool, int]
 """Where two axes meet: whether both are reduced, and the position of the first."""
 
 
+Formula = tuple[int, Expr, Expr]
+"""Value number, address in its dense tensor, and what is there."""
+
+
 @dataclass(frozen=True)
 class Nest:
     """One kernel: for every point of `axes`, `outputs`; when `reduction` is given they read its result.
 
-    outputs: (value number, address in the dense output, expression), one for each output of the subgraph.
+    outputs: a formula for each output of the subgraph. sums: of each sum that rides along, what it adds at a point, and
+    the address of what that is added to. totals: the outputs that follow from these sums, which they read as
+    `Read(Slot(value number, ()), ())`, at those addresses.
     """
 
     axes: tuple[Axis, ...]
     reduction: Reduce | None
     anchor: Read | None
-    outputs: tuple[tuple[int, Expr, Expr], ...]
+    outputs: tuple[Formula, ...]
+    sums: tuple[Formula, ...] = ()
+    totals: tuple[Formula, ...] = ()
+
+    @property
+    def formulas(self) -> tuple[Formula, ...]:
+        return self.outputs + self.sums + self.totals
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
         """Every expression of the kernel."""
         body = (self.reduction.body,) if self.reduction is not None else ()
-        return body + tuple(e for _, address, value in self.outputs for e in (address, value))
+        return body + tuple(e for _, address, value in self.formulas for e in (address, value))
 
     def fused(self, apart: frozenset[Boundary] = frozenset()) -> Nest:
         """The same kernel over fewer, longer axes; axes stay apart at the boundaries of `apart`.
@@ -94,11 +106,15 @@ class Nest:
 
     def substituted(self, mapping: dict[Expr, Expr]) -> Nest:
         """Axes replaced by index expressions; the caller sets `axes` and the reduction's axes."""
-        outputs = tuple((n, replaced(a, mapping), replaced(v, mapping)) for n, a, v in self.outputs)
+
+        def of(formulas: tuple[Formula, ...]) -> tuple[Formula, ...]:
+            return tuple((n, replaced(a, mapping), replaced(v, mapping)) for n, a, v in formulas)
+
         reduction = self.reduction
         if reduction is not None:
             reduction = Reduce(reduction.op, reduction.axes, replaced(reduction.body, mapping))
-        return replace(self, outputs=outputs, reduction=reduction)
+        made = of(self.outputs), of(self.sums), of(self.totals)
+        return replace(self, outputs=made[0], reduction=reduction, sums=made[1], totals=made[2])
 
 
 def _with_reduction_axes(nest: Nest, axes: tuple[Axis, ...]) -> Nest:
@@ -214,6 +230,11 @@ def _anchor_read(subgraph: Subgraph) -> Read | None:
     return Read(Slot(number, (), subgraph.value(number).dtype), ())
 
 
+def _total(subgraph: Subgraph, number: int) -> Read:
+    """What a sum that rides along is in the end."""
+    return Read(Slot(number, (), subgraph.value(number).dtype), ())
+
+
 def _bodies(subgraph: Subgraph, wanted: Iterable[int]) -> dict[int, Expr]:
     """The bodies of some nodes over kernel inputs, producers inlined."""
     first, anchor = len(subgraph.inputs), subgraph.anchor
@@ -230,6 +251,8 @@ def _bodies(subgraph: Subgraph, wanted: Iterable[int]) -> dict[int, Expr]:
                 return input_read(source, node)
             if source - first == anchor:
                 return rounded(cast(Read, anchor_read))
+            if source in subgraph.riders:
+                return rounded(_total(subgraph, source))
             producer = subgraph.nodes[source - first].definition
             inlined = bodies[source - first]
             if not reads_at_own_point(node, producer.shape):
@@ -275,19 +298,40 @@ def scatter_of(subgraph: Subgraph) -> ScatterNest | None:
 def nest_of(subgraph: Subgraph) -> Nest:
     """The kernel of a subgraph, axes not yet fused."""
     first, anchor = len(subgraph.inputs), subgraph.anchor
-    wanted = {o - first for o in subgraph.outputs} | ({anchor} if anchor is not None else set())
+    wanted = {o - first for o in (*subgraph.outputs, *subgraph.riders)} | ({anchor} if anchor is not None else set())
     anchor_read, bodies = _anchor_read(subgraph), _bodies(subgraph, wanted)
     shape = subgraph.value(subgraph.outputs[0]).shape
     axes = tuple(Axis(i, n) for i, n in enumerate(shape))
     address = flat_address(shape, axes)
     outputs = []
-    for o in subgraph.outputs:
+    for o in (o for o in subgraph.outputs if o not in subgraph.behind):
         is_anchor = anchor is not None and o - first == anchor
         outputs.append((o, address, anchor_read if is_anchor else bodies[o - first]))
     reduction = bodies[anchor] if anchor is not None else None
     if reduction is not None and not isinstance(reduction, Reduce):
         raise CodegenError("the anchor's reduction is not at the root of its body")
-    return Nest(axes, reduction, anchor_read, cast("tuple[tuple[int, Expr, Expr], ...]", tuple(outputs)))
+    nest = Nest(axes, reduction, anchor_read, cast("tuple[Formula, ...]", tuple(outputs)))
+    return _with_sums(nest, subgraph, bodies) if subgraph.riders else nest
+
+
+def _with_sums(nest: Nest, subgraph: Subgraph, bodies: dict[int, Expr]) -> Nest:
+    """The kernel with the sums that ride along, over the axes of its points."""
+    first = len(subgraph.inputs)
+
+    def address(number: int) -> Expr:
+        kept = tuple(nest.axes[d] for d in subgraph.behind[number])
+        return flat_address(subgraph.value(number).shape, kept)
+
+    sums, totals = list[Formula](), list[Formula]()
+    for number, at in subgraph.riders.items():
+        reduce = cast(Reduce, bodies[number - first])
+        sums.append((number, address(number), replaced(reduce.body, dict(zip(at, nest.axes, strict=True)))))
+    for number in (o for o in subgraph.outputs if o in subgraph.behind):
+        own = subgraph.nodes[number - first].definition.axes
+        kept: dict[Expr, Expr] = dict(zip(own, (nest.axes[d] for d in subgraph.behind[number]), strict=True))
+        value = _total(subgraph, number) if number in subgraph.riders else replaced(bodies[number - first], kept)
+        totals.append((number, address(number), value))
+    return replace(nest, sums=tuple(sums), totals=tuple(totals))
 
 
 def rounded(e: Expr) -> Expr:

@@ -39,6 +39,8 @@ PARTS_A_THREAD = 8
 def fits(p: NestProblem) -> Verdict:
     if p.nest.reduction is None:
         return Verdict(False, "a reduction does not fit a map: nothing is reduced")
+    if p.nest.sums:
+        return Verdict(False, "a reduction does not fit: sums ride along with tiles of a contraction alone")
     return Verdict(True, "the kernel reduces")
 
 

@@ -13,6 +13,7 @@ from neoflow.loops import costs, operands
 from neoflow.loops.knob import FLAG, NUMBER, WORD, Chosen, Knob, Range, flags, one, up_to
 from neoflow.loops.nest import stride
 from neoflow.loops.problem import NestProblem
+from neoflow.loops.riding import adds_up, pieces_added
 from neoflow.loops.tile import pieces, places_beside, sides, wanted_tasks
 from neoflow.target import Target
 
@@ -53,17 +54,26 @@ def _usual_order(p: NestProblem, target: Target, k: Chosen) -> str:
 
 
 def _splits(p: NestProblem, _: Target, k: Chosen) -> Range:
+    if p.nest.sums:
+        return one(1, "a tile that is not complete is not added up")
     extent = sides(p, k).c.k[0].extent
     return up_to(extent, f"the first axis of K has {extent} points")
 
 
 def _usual_splits(p: NestProblem, target: Target, k: Chosen) -> int:
+    if p.nest.sums:
+        return 1
     cut, wanted = pieces(p, k), wanted_tasks(target, k)
     tasks = cut.owners(k["order"] == "panels")
     splits = math.ceil(wanted / tasks) if k["parallel"] and tasks < wanted and cut.k >= costs.SPLIT_K else 1
-    part_bytes = 4 * cut.k * int(k["lanes"]) * int(k["vectors"])
-    splits = max(splits, math.ceil(part_bytes / (target.l2_bytes * costs.PANEL_CACHE_SHARE)))
+    splits = max(splits, _near_parts(p, target, k))
     return min(splits, sides(p, k).c.k[0].extent)
+
+
+def _near_parts(p: NestProblem, target: Target, k: Chosen) -> int:
+    """Parts of K of which a panel stays in a core's own cache."""
+    part_bytes = 4 * pieces(p, k).k * int(k["lanes"]) * int(k["vectors"])
+    return math.ceil(part_bytes / (target.l2_bytes * costs.PANEL_CACHE_SHARE))
 
 
 def _passes(p: NestProblem, _: Target, k: Chosen) -> Range:
@@ -71,6 +81,11 @@ def _passes(p: NestProblem, _: Target, k: Chosen) -> Range:
         return one(1, "K is in parts already, a task each")
     extent = min(MOST_PASSES, sides(p, k).c.k[0].extent)
     return up_to(extent, f"the first axis of K has {sides(p, k).c.k[0].extent} points, and passes are few")
+
+
+def _usual_passes(p: NestProblem, target: Target, k: Chosen) -> int:
+    """Where K is in no parts because of what rides along, as many."""
+    return min(_near_parts(p, target, k), int(_passes(p, target, k).values[-1])) if p.nest.sums else 1
 
 
 def _tiles(p: NestProblem, _: Target, k: Chosen) -> Range:
@@ -93,10 +108,14 @@ def _panels(p: NestProblem, _: Target, k: Chosen) -> Range:
 
 
 def _usual_panels(p: NestProblem, target: Target, k: Chosen) -> int:
-    """One for a task that owns panels, but for so many that finding each takes as long as summing a short K."""
-    cut = pieces(p, k)
+    """One for a task that owns panels, but for so many that finding each takes as long as summing a short K, or that
+    add to one partial sum."""
+    cut, s = pieces(p, k), sides(p, k)
     if k["order"] != "panels":
         return cut.panels
+    if adds_up(s.c.n, s.nest) and not s.is_usually_turned(int(k["tile_rows"])):  # a number for each lane
+        fair = cut.batch * cut.panels // wanted_tasks(target, k)
+        return max(1, min(cut.panels, fair, pieces_added(int(k["lanes"]) * int(k["vectors"]))))
     if cut.k > costs.SHORT_K:
         return 1
     enough = costs.GROUPS_A_TASK * wanted_tasks(target, k)
@@ -152,7 +171,7 @@ ORDER: Knob[NestProblem] = Knob(
 )
 SPLITS: Knob[NestProblem] = Knob("splits", NUMBER, "parts of K that are tasks", _splits, _usual_splits)
 PASSES: Knob[NestProblem] = Knob(
-    "passes", NUMBER, "blocks of K that a task goes through one after the other", _passes, lambda _, __, ___: 1
+    "passes", NUMBER, "blocks of K that a task goes through one after the other", _passes, _usual_passes
 )
 TILES: Knob[NestProblem] = Knob("tiles", NUMBER, "row tiles that a task owns", _tiles, _usual_tiles)
 PANELS: Knob[NestProblem] = Knob("panels", NUMBER, "panels that a task owns", _panels, _usual_panels)

@@ -52,6 +52,12 @@ def _anywhere(_: Any, __: Target) -> Verdict:
     return Verdict(True, "it is for every target of its device")
 
 
+def _without_sums(p: NestProblem, _: Target) -> Verdict:
+    return Verdict(
+        not p.nest.sums, "sums of its results ride along on a CPU alone" if p.nest.sums else "it has no sums"
+    )
+
+
 @dataclass(frozen=True)
 class Template(Generic[P]):
     """A form of kernels: the problems it is for, the decisions to make, in order; `codegen` has a lowering a target.
@@ -114,6 +120,7 @@ TEMPLATES: dict[str, Template] = {
             gpu_contraction.KNOBS,
             gpu_contraction.FAMILY.measures,
             device="gpu",
+            fits_target=_without_sums,
         ),
         Template("gpu_map", NestProblem, map.fits, gpu_map.KNOBS, gpu_map.measures, device="gpu"),
         Template(

@@ -20,6 +20,7 @@ from neoflow.loops.problem import (
     nbytes,
     one_lane,
 )
+from neoflow.loops.riding import rides
 from neoflow.loops.sides import (
     Contraction,
     block_lanes,
@@ -47,7 +48,8 @@ class Sides:
 
     @cached_property
     def written(self) -> tuple[Expr, ...]:
-        return tuple(value for _, _, value in self.nest.outputs)
+        """The values of the outputs, and of what is added up of them."""
+        return tuple(value for _, _, value in self.nest.outputs + self.nest.sums)
 
     @cached_property
     def left_read(self) -> Read | None:
@@ -71,13 +73,15 @@ class Sides:
 
     @cached_property
     def lines(self) -> tuple[tuple[Axis, ...], tuple[Output, ...]]:
-        """N and the outputs as they are written: over axes joined wherever that keeps their lanes."""
-        axes, outputs = joined_outputs(self.nest.outputs, self.c.n)
+        """N and the outputs as they are written, and what is added up of them: over axes joined wherever that keeps
+        their lanes."""
+        formulas = self.nest.outputs + self.nest.sums
+        axes, outputs = joined_outputs(formulas, self.c.n)
         values = tuple(value for _, _, value in outputs)
         if self.one_lane is not None or one_lane(values, axes[-1], True) is not None:
-            return self.c.n, self.nest.outputs
+            return self.c.n, formulas
         if looks_up_beside_choices(values, axes[-1]):
-            return self.c.n, self.nest.outputs
+            return self.c.n, formulas
         return axes, outputs
 
     @cached_property
@@ -96,7 +100,7 @@ class Sides:
     def has_lines(self) -> bool:
         """The same over axes that are joined."""
         axes, outputs = self.lines
-        return all(stride(address, axes[-1]) == 1 for _, address, _ in outputs)
+        return all(stride(address, axes[-1]) == 1 for _, address, _ in outputs[: len(self.nest.outputs)])
 
     @cached_property
     def one_lane(self) -> str | None:
@@ -185,7 +189,11 @@ def element_of(p: NestProblem) -> str:
 
 
 def splits_of(p: NestProblem, k: Chosen) -> tuple[Contraction, ...]:
-    return p.memo.once(("contractions", k["fuse"]), lambda: contractions_of(p.fused(k)))
+    def found() -> tuple[Contraction, ...]:
+        nest = p.fused(k)
+        return tuple(c for c in contractions_of(nest) if rides(c, nest).ok)
+
+    return p.memo.once(("contractions", k["fuse"]), found)
 
 
 def sided(p: NestProblem, k: Chosen) -> Contraction:
@@ -335,7 +343,7 @@ def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
     points, size_each = cut.batch * cut.m * cut.n, dt.itemsize(s.element)
     written_work = s.work[2]
     read = nbytes(r for e in (s.c.left, s.c.right, *s.written) for r in input_reads(e))
-    written = points * sum(dt.itemsize(e.dtype) for e in s.written)
+    written = points * sum(dt.itemsize(value.dtype) for _, _, value in s.nest.outputs)
     tile = cut.rows + int(k["lanes"]) * int(k["vectors"])
     tasks = cut.batch * splits * cut.blocks(k)
     held = cut.rows * int(k["vectors"])

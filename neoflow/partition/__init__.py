@@ -22,6 +22,7 @@ from neoflow.partition.carried import carried
 from neoflow.partition.choose import LOSES, Choice, object_for_gpu, object_to
 from neoflow.partition.compose import STRANDS, compose
 from neoflow.partition.cost import cost_of, objective, reward
+from neoflow.partition.engine import RIDING as RIDERS
 from neoflow.partition.engine import RULES, partition
 from neoflow.partition.handed import HandedCall
 from neoflow.partition.looped import Loop, flattened
@@ -37,6 +38,7 @@ from neoflow.verdict import Verdict
 __all__ = [
     "LOSES",
     "MOST_PREPARED",
+    "RIDERS",
     "ROWS",
     "RULES",
     "STRANDS",

@@ -37,7 +37,7 @@ from neoflow.partition.facts import reads_columns, reduces
 from neoflow.partition.graph_facts import Facts
 from neoflow.partition.inlined import MAX_NODES, READ_OFTEN, UNTURNED
 from neoflow.partition.kernels import Kernels, Merge
-from neoflow.partition.rules import ALONGSIDE, EPILOGUES, INLINING, MOVES, PARTS, ROW_KERNELS, SIBLINGS, VIEWS
+from neoflow.partition.rules import ALONGSIDE, EPILOGUES, INLINING, MOVES, PARTS, RIDERS, ROW_KERNELS, SIBLINGS, VIEWS
 
 MAX_OUTPUTS = 4
 """Tensors a kernel writes. More streams are not slow by themselves: in kernels of 8 to 32, chains of 16 and 32 results
@@ -101,6 +101,8 @@ def object_for_gpu(rule: str, facts: Facts, state: Any, candidate: Any) -> str |
                 return f"{name} would begin at byte {at}, no multiple of {ACCESS_BYTES}"
     if rule == MOVES.name and (few := _moved_rows_are_few(facts, state, candidate, GPU_ROWS)) is not None:
         return few
+    if rule == RIDERS.name:
+        return "tiles of a GPU add nothing up"
     if rule in (ROW_KERNELS.name, ALONGSIDE.name):
         if any(not t.is_plain for t in candidate.turns):
             return "its rows are not the first dimensions of what it writes, which a block of threads writes at once"
@@ -252,6 +254,14 @@ def _loses(rule: str, facts: Facts, state: Kernels, merge: Merge) -> str | None:
     return None if two >= one or not is_worth(one, two) else f"one kernel would take {told(two, one)}"
 
 
+def _saves_nothing(facts: Facts, state: Kernels, merge: Merge) -> str | None:
+    """Whether one kernel takes as long as the two: what is not read again is less than what tiles add, and what it
+    takes to clear partial sums and to add them, which all threads wait for."""
+    two, one = _compared(state, merge)
+    one += 2 * state.roofs.start
+    return None if one < two else f"one kernel would take {told(two, one)}"
+
+
 def _compared(state: Kernels, merge: Merge) -> tuple[float, float]:
     """Seconds of the two kernels, and of one in their place."""
     before = [state.cost(state.kernels[n]) for n in (merge.first, merge.second)]
@@ -291,4 +301,5 @@ OBJECTIONS = (
     Objection(ALONGSIDE.name, "rows are few", _rows_are_few),
     Objection(ALONGSIDE.name, "sums are many", _sums_are_many),
     Objection(ALONGSIDE.name, LOSES, partial(_loses, ALONGSIDE.name)),
+    Objection(RIDERS.name, "it saves nothing", _saves_nothing),
 )

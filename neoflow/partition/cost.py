@@ -13,7 +13,7 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Definition
 from neoflow.graph import is_contraction, is_move, points, reads_at_own_point
-from neoflow.graph.cost import LANES, LOOP, NEST, Cost, read_bytes, sides, with_products
+from neoflow.graph.cost import LANES, LOOP, NEST, RIDES, Cost, read_bytes, sides, with_products
 from neoflow.graph.work import size, work_of
 from neoflow.partition.calls import Partition
 from neoflow.partition.subgraph import Subgraph
@@ -68,7 +68,7 @@ def cost_of(subgraph: Subgraph) -> Cost:
             if i < first:
                 read[i] = max(read[i], nbytes)
     written = sum(_nbytes(subgraph, o) for o in subgraph.outputs)
-    total, near, row_bytes = 0.0, 0.0, 0.0
+    total, near, row_bytes, beside = 0.0, 0.0, 0.0, 0.0
     rows = 0 if subgraph.rows is None else math.prod(subgraph.row_shape)
     anchor = None if subgraph.anchor is None else subgraph.nodes[subgraph.anchor].definition
     for number, node in enumerate(subgraph.nodes, first):
@@ -77,10 +77,11 @@ def cost_of(subgraph: Subgraph) -> Cost:
             total += often[number] * each(definition)
             continue
         total += work_of(definition) * _filled(_width(definition, rows)) + _nests(definition, rows)
+        beside += RIDES * points(definition) if number in subgraph.riders else 0.0
         if rows and number not in subgraph.outputs:
             near += 2 * _nbytes(subgraph, number)
             row_bytes += _nbytes(subgraph, number) / rows
-    cost = Cost(sum(read) + written, total, near, row_bytes)
+    cost = Cost(sum(read) + written, total, near, row_bytes, beside=beside)
     if anchor is not None and subgraph.anchor is not None:
         own = _nbytes(subgraph, first + subgraph.anchor)
         cost = with_products(cost, anchor, min(own, written))

@@ -12,8 +12,19 @@ from neoflow.graph import Graph
 from neoflow.partition.calls import Decision, Partition, in_order
 from neoflow.partition.choose import Choice, object_to
 from neoflow.partition.graph_facts import Facts
-from neoflow.partition.kernels import Kernels
-from neoflow.partition.rules import ALONGSIDE, EPILOGUES, INLINING, MOVES, PARTS, ROW_KERNELS, SIBLINGS, VIEWS, Rule
+from neoflow.partition.kernels import InTiles, Kernels
+from neoflow.partition.rules import (
+    ALONGSIDE,
+    EPILOGUES,
+    INLINING,
+    MOVES,
+    PARTS,
+    RIDERS,
+    ROW_KERNELS,
+    SIBLINGS,
+    VIEWS,
+    Rule,
+)
 from neoflow.partition.storage import Storing
 from neoflow.roofs import STATED, Roofs
 from neoflow.trace import tick
@@ -59,9 +70,16 @@ STORAGE = (Pass(_readers_first, (INLINING,)), Pass(_sources_first, (PARTS,)), Pa
 """What is stored: what becomes of a compute follows from what becomes of its readers; a view is of something stored,
 and where that lies is known when it is known of what it is a part."""
 
-KERNELS = (Pass(_stored, (EPILOGUES, SIBLINGS)), Pass(_kernels, (ROW_KERNELS, MOVES)), Pass(_kernels, (ALONGSIDE,)))
+KERNELS = (
+    *(Pass(_stored, (EPILOGUES, SIBLINGS)), Pass(_kernels, (ROW_KERNELS, MOVES)), Pass(_kernels, (ALONGSIDE,))),
+    Pass(_kernels, (RIDERS,)),
+)
 """Which kernels are one: first those that go through the same points, then those that go through the same rows
-or move them, and then those that reduce the same rows though neither reads the other."""
+or move them, and then those that reduce the same rows though neither reads the other. What then still only adds up may
+ride along with what it adds."""
+
+RIDING = RIDERS.name
+"""What is tried only where somebody says which kernels have tiles."""
 
 RULES = tuple(rule for p in (*STORAGE, *KERNELS) for rule in p.rules)
 
@@ -76,12 +94,14 @@ def partition(
     choose: Choice = object_to,
     roofs: Roofs = STATED,
     combine: Combine | None = None,
+    in_tiles: InTiles | None = None,
 ) -> Partition:
     """Divide the graph into kernels (subgraphs). Source: NeoFlow, section 5 (training-aware fusion), greedy form.
 
     without: names of `RULES` that are not tried. choose: which legal fusions are done, see `Choice`. roofs: of the
     machine that runs them, by which kernels are compared. combine: makes kernels one; None: site by site, which is as
-    good as the best reward first, and takes half of its time (`python -m benchmarks.fusion`).
+    good as the best reward first, and takes half of its time (`python -m benchmarks.fusion`). in_tiles: which kernels
+    may have sums that ride along, see `RIDERS`; None: none.
     Raises `PartitionError` for a name that no rule has.
     """
     names = [rule.name for rule in RULES]
@@ -91,8 +111,9 @@ def partition(
     facts = Facts.of(graph)
     storing = Storing(facts)
     decisions = go_through(facts, storing, _left(STORAGE, without), choose)
-    kernels = Kernels(storing.settle(), roofs)
-    decisions += (combine or go_through)(facts, kernels, _left(KERNELS, without), choose)
+    kernels = Kernels(storing.settle(), roofs, *(() if in_tiles is None else (in_tiles,)))
+    left = {*without} if in_tiles is not None else {*without, RIDERS.name}
+    decisions += (combine or go_through)(facts, kernels, _left(KERNELS, left), choose)
     views, wholes = kernels.storage.views, kernels.storage.wholes
     return Partition(tuple(in_order(kernels.calls(), views, wholes)), views, tuple(decisions), wholes)
 

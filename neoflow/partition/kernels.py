@@ -18,6 +18,7 @@ from neoflow.partition.storage import Storage
 from neoflow.partition.subgraph import Subgraph
 from neoflow.partition.turned import Turn, Turns, followed
 from neoflow.roofs import STATED, Roofs
+from neoflow.verdict import Verdict
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +58,20 @@ ReducedRows = dict[Tensor, set[tuple[Expr | None, ...]]]
 """Tensors that a kernel reduces by rows, and the indices that are the same all along a row; the others are None."""
 
 
+InTiles = Callable[[Subgraph], Verdict]
+"""Whether sums may ride along with the tiles of the contraction of a kernel."""
+
+
+def _never(_: Subgraph) -> Verdict:
+    return Verdict(False, "nothing rides along with tiles")
+
+
 class Kernels:
     """The kernels so far, by number, in the order in which they were begun; and which of them need which. roofs: what
-    their costs are compared by."""
+    their costs are compared by. in_tiles: see `InTiles`."""
 
-    def __init__(self, storage: Storage, roofs: Roofs = STATED):
-        self.storage, self.roofs = storage, roofs
+    def __init__(self, storage: Storage, roofs: Roofs = STATED, in_tiles: InTiles = _never):
+        self.storage, self.roofs, self.in_tiles = storage, roofs, in_tiles
         self.kernels = {n: Kernel((t,)) for n, t in enumerate(storage.stored)}
         self.number: dict[Tensor, int] = {t: n for n, t in enumerate(storage.stored)}
         """the kernel of each stored compute"""

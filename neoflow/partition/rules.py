@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from neoflow.errors import ExpressionError, PartitionError
+from neoflow.expr.ir import Reduce
 from neoflow.expr.tensor import Compute, Tensor
 from neoflow.graph import contiguous_offset, is_contraction, is_move, pieces, reads_at_own_point
 from neoflow.partition.composed import is_at_own_row
@@ -357,6 +358,39 @@ def _reduced_rows(state: Kernels, kernel: Kernel, dims: RowDims) -> ReducedRows:
     return found
 
 
+def _what_it_adds_up(state: Kernels, n: int) -> Iterator[Merge]:
+    """The kernels that contract to what kernel n only adds up."""
+    if n not in state.kernels or not _is_sum(state.kernels[n].head):
+        return
+    for first in state.sources(state.kernels[n]):
+        if first != n and n in state.kernels and is_contraction(state.kernels[first].head.definition):
+            yield Merge(first, n)
+
+
+def _is_sum(t: Compute) -> bool:
+    body = t.definition.body
+    return isinstance(body, Reduce) and body.op == "sum" and not is_contraction(t.definition)
+
+
+def _may_ride_in_tiles(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
+    """What a contraction makes is added up while its tiles are written: a partial sum a task, and the sum of these.
+
+    kernel 1: y[m,n] = sum[k](x[m,k] * w[k,n])         kernel 1: y[m,n] = sum[k](x[m,k] * w[k,n])
+    kernel 2: s[n] = sum[m](y[m,n])             ->               p[task,n] = sum[m of task](y[m,n])
+                                                                 s[n] = sum[task](p[task,n])
+    """
+    first = state.kernels[merge.first]
+    if first.rows is not None:
+        return Verdict(False, f"{first.head.name} is made row by row, not in tiles")
+    if (verdict := _apart(state, merge) or _ill_formed(state, merge)) is not None:
+        return verdict
+    subgraph = state.call(state.merged(merge)).subgraph
+    if not subgraph.riders:
+        return Verdict(False, "it adds up nothing of what the kernel makes")
+    fit = state.in_tiles(subgraph)
+    return Verdict(True, "it adds up what tiles have at hand") if fit.ok else fit
+
+
 def _apart(state: Kernels, merge: Merge) -> Verdict | None:
     """Why the first must have finished before the second begins; None when it need not."""
     for t in state.kernels[merge.second].members:
@@ -398,4 +432,5 @@ EPILOGUES = Rule("epilogues", _what_it_reads, _may_ride, _into_the_first, _pair)
 SIBLINGS = Rule("siblings", _beside, _may_share, _into_the_second, _pair)
 ALONGSIDE = Rule("alongside", _what_reads_the_same, _may_reduce_along, _into_the_first, _pair)
 ROW_KERNELS = Rule("row kernels", _what_a_kernel_reads, _may_go_by_rows, _into_the_first, _pair)
+RIDERS = Rule("riders", _what_it_adds_up, _may_ride_in_tiles, _into_the_first, _pair)
 MOVES = Rule("moves", _what_it_moves, _may_move_rows, _into_the_first, _pair)

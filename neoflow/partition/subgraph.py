@@ -10,7 +10,7 @@ from functools import cached_property
 from neoflow.boundary import public
 from neoflow.errors import PartitionError
 from neoflow.expr.close import build
-from neoflow.expr.ir import Binder, Expr, Read, Scatter, Slot
+from neoflow.expr.ir import Axis, Binder, Expr, Read, Reduce, Scatter, Slot, same
 from neoflow.expr.printer import default_names, print_expr
 from neoflow.expr.tensor import Compute, Definition, Placeholder, Tensor
 from neoflow.graph import own_indices, reads_at_own_point
@@ -44,6 +44,8 @@ class Subgraph:
     Rules (`check`): at most one node reduces (the *anchor*). Nodes before it are elementwise producers, to be inlined
     where they are read. Nodes after it have its shape and read it, and each other, at their own axes (the
     *epilogue*). Without an anchor all outputs have one shape. A node that is no output is never stored.
+    *Riders* are sums after the anchor of what is there at its points, over some of its axes (`riders`); what follows
+    from these has their shape and reads them at its own point (`behind`). Outputs of them come last.
 
     A *row kernel* (`rows` leading dimensions) has other rules: every node that reads another one, and every node that
     reduces or is an output, begins with the same `rows` extents and reads the others at its own row, itself or through
@@ -121,6 +123,10 @@ class Subgraph:
                 raise PartitionError(f"{me} scatters, and what it scatters is complete only when its kernel ends")
             if self.rows is not None:
                 self._check_row(first + n, node, called)
+            elif first + n in self.riders:
+                self._check_rider(first + n, node, called)
+            elif first + n in self.behind:
+                self._check_behind(first + n, node, called)
             elif node.definition.has_reduction and n != self.anchor:
                 raise PartitionError(f"{me} reduces, which only the kernel's anchor may")
             elif self.anchor is not None and n > self.anchor:
@@ -132,8 +138,10 @@ class Subgraph:
                 raise PartitionError(f"{called[o]} does not lie in an order of its dimensions")
             if self._is_written_across(o):
                 raise PartitionError(f"a row of {called[o]} would be written across memory, not along it")
-        if self.rows is None and len({self.value(o).shape for o in self.outputs}) > 1:
+        if self.rows is None and len({self.value(o).shape for o in self.outputs if o not in self.behind}) > 1:
             raise PartitionError("the outputs differ in shape")
+        if self.outputs[0] in self.behind or sorted(self.outputs, key=self.behind.__contains__) != [*self.outputs]:
+            raise PartitionError("sums of what is at a point are stored before anything that is there")
 
     def _is_written_across(self, output: int) -> bool:
         """Whether neighbours along a row of an output do not lie beside each other in memory."""
@@ -148,6 +156,59 @@ class Subgraph:
             source = node.inputs[read.slot]
             if source >= anchor and not reads_at_own_point(read, node.definition.shape):
                 raise PartitionError(f"{called[number]} reads {called[source]} away from its own point")
+
+    def _check_rider(self, number: int, node: Node, called: Sequence[str]) -> None:
+        definition, at = node.definition, self.riders[number]
+        anchor = self.nodes[self.anchor or 0].definition
+        if not (isinstance(definition.body, Reduce) and definition.body.op == "sum"):
+            raise PartitionError(f"{called[number]} is no sum, and only sums ride along with the kernel's anchor")
+        axes = {*definition.axes, *definition.reduction_axes}
+        extents = tuple(a.extent for a in at if isinstance(a, Axis))
+        if extents != anchor.shape or {*at} != axes or len(axes) != len(at):
+            raise PartitionError(f"{called[number]} adds up something else than the kernel's points, each once")
+        for read in definition.reads:
+            source = node.inputs[read.slot]
+            if source in self.behind or (self._follows(source) and not same(read.indices, at)):
+                raise PartitionError(f"{called[number]} reads {called[source]} away from the point that it adds")
+
+    def _check_behind(self, number: int, node: Node, called: Sequence[str]) -> None:
+        for read in node.definition.reads:
+            source = node.inputs[read.slot]
+            is_there = source in self.behind and self.behind[source] == self.behind[number]
+            is_own = is_there and reads_at_own_point(read, node.definition.shape)
+            if self._follows(source) and not is_own:
+                raise PartitionError(f"{called[number]} reads {called[source]} away from its own point")
+        if node.definition.has_reduction:
+            raise PartitionError(f"{called[number]} reduces, which only the kernel's anchor may")
+
+    def _follows(self, number: int) -> bool:
+        """Whether a value is the anchor's, or comes after it."""
+        return self.anchor is not None and number >= len(self.inputs) + self.anchor
+
+    @cached_property
+    def riders(self) -> Mapping[int, tuple[Expr, ...]]:
+        """Sums after the anchor of what there is at its points, and their axes that go along those of a point."""
+        found: dict[int, tuple[Expr, ...]] = {}
+        for number, node in enumerate(self.nodes, len(self.inputs)):
+            if self.anchor is None or number <= len(self.inputs) + self.anchor or not node.definition.has_reduction:
+                continue
+            reads = [r for r in node.definition.reads if self._follows(node.inputs[r.slot])]
+            if reads:
+                found[number] = reads[0].indices
+        return found
+
+    @cached_property
+    def behind(self) -> Mapping[int, tuple[int, ...]]:
+        """The riders and what follows from them, and which dimensions of a point theirs are."""
+        found: dict[int, tuple[int, ...]] = {}
+        for number, at in self.riders.items():
+            idents = [a.ident if isinstance(a, Axis) else -1 for a in at]
+            found[number] = tuple(idents.index(d) for d in range(len(self.value(number).shape)) if d in idents)
+        for number, node in enumerate(self.nodes, len(self.inputs)):
+            source = next((i for i in node.inputs if i in found), None)
+            if source is not None and number not in found:
+                found[number] = found[source]
+        return found
 
     def _check_row(self, number: int, node: Node, called: Sequence[str]) -> None:
         if not self.depends(number) or number in self.strays:

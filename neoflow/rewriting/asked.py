@@ -20,7 +20,7 @@ from neoflow.expr.tensor import Compute
 from neoflow.graph import Graph
 from neoflow.mapping.chains import may_recur
 from neoflow.nn.attention import LARGE
-from neoflow.partition import RULES, Subgraph, object_for_gpu, object_to, partition
+from neoflow.partition import RIDERS, RULES, Subgraph, object_for_gpu, object_to, partition
 from neoflow.rewriting.flowing import BLOCKED, SWAPPED
 from neoflow.rewriting.sequence import ATTENTION, LAYOUTS, MAPPING, TOGETHER, TORCH, left_out, size_of
 from neoflow.rewriting.times import Lookup, Times
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from neoflow.rewriting.optimizing import Optimizer
     from neoflow.superopt import Rule
 
-ASKED = (MAPPING, TOGETHER, SWAPPED, BLOCKED, TORCH)
+ASKED = (MAPPING, TOGETHER, SWAPPED, BLOCKED, TORCH, RIDERS)
 """What `NEOFLOW_WITH` may name."""
 
 

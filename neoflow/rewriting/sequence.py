@@ -29,8 +29,10 @@ from neoflow.graph import (
 )
 from neoflow.graph.blocks import Blocked, blocked
 from neoflow.graph.chunked import Chunked, chunked
+from neoflow.loops import fits, problem_of
 from neoflow.partition import (
     LOSES,
+    RIDERS,
     ROWS,
     RULES,
     STRANDS,
@@ -60,6 +62,7 @@ from neoflow.roofs import STATED, Roofs
 from neoflow.target import Target
 from neoflow.trace import Trace
 from neoflow.tuning import Algorithms
+from neoflow.verdict import Verdict
 
 if TYPE_CHECKING:
     from neoflow.rewriting.optimizing import Optimizer
@@ -116,9 +119,10 @@ def stages(
     if algorithms is not None:
         choosing = partial(algorithms, graph)
         graph = trace.run("algorithms", choosing, lambda a: a.summary, str, size_of(graph), is_asked_for=True).graph
-    divide = partial(partition, without=without & RULE_NAMES, choose=choose, roofs=roofs)
-    cut: Partition | None = None
     asked = config.load().asked
+    riding = in_tiles if RIDERS in asked and target is not None and target.device == "cpu" else None
+    divide = partial(partition, without=without & RULE_NAMES, choose=choose, roofs=roofs, in_tiles=riding)
+    cut: Partition | None = None
     for kind in (SWAPPED, BLOCKED):
         may_pay = kind in asked or not (graph.updates or kind in without)  # in a step that trains none was ever taken
         if target is not None and target.device == "cpu" and known is not None and may_pay:
@@ -197,6 +201,11 @@ def divided(
         loops = [d for d in result[1].decisions if d.rule == STRANDS]
         trace.run(STRANDS, lambda: loops, _strands_summary, lambda found: "\n".join(map(str, found)))
     return result
+
+
+def in_tiles(subgraph: Subgraph) -> Verdict:
+    """Whether sums may ride along with the tiles of a kernel's contraction."""
+    return fits("contraction", problem_of(subgraph))
 
 
 def left_out() -> frozenset[str]:

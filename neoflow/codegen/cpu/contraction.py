@@ -16,6 +16,7 @@ from neoflow.codegen.cpu.operands import Fetcher, PanelOperand, RowOperand
 from neoflow.codegen.cpu.parts import Env, Parts, Span
 from neoflow.codegen.cpu.passes import Passes
 from neoflow.codegen.cpu.results import Results
+from neoflow.codegen.cpu.riding import Added, Riding
 from neoflow.codegen.cpu.tiling import Panel, Rows, tiling_of
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.blocks import cleared
@@ -34,8 +35,9 @@ Value = emit.Value
 def lower_contraction(problem: NestProblem, schedule: Schedule, buffers: Buffers) -> Phases:
     """What is packed for all tasks, the tasks, the second pass over partial sums."""
     found = sides(problem, schedule)
-    axes, outputs = found.lines
-    written = buffers.frame(replace(found.nest, outputs=outputs))
+    axes, formulas = found.lines
+    count = len(found.nest.outputs)
+    written = buffers.frame(replace(found.nest, outputs=formulas[:count], sums=formulas[count:]))
     return _Lowering(buffers.frame(found.nest), schedule, found.c, found.element, written, axes).phases()
 
 
@@ -60,10 +62,18 @@ class _Lowering:
         self.passes = Passes(self.tiling, element, self.blocks, self.groups)
         is_turned = schedule["store"] == "turned"
         self.beside = Beside(written, self.panels.along(lines), c.m, is_turned) if schedule["fetch"] else None
-        self.results = Results(written, self.tiling.along(lines), element, str(schedule["store"]))
+        self.added = (
+            Added(self.blocks, len(self.row_tiles.whole), -13),
+            Added(self.groups, self.panels.width, -14),
+        )
+        way = str(schedule["store"])
+        self.riding = Riding(frame, written, c, self.tiling.along(lines), self.added, element, way == "turned")
+        if self.riding.partials:
+            written = replace(written, riding=self.riding.add)
+        self.results = Results(written, self.tiling.along(lines), element, way)
 
     def phases(self) -> Phases:
-        found: list[Phase] = []
+        found: list[Phase] = self.riding.clear(self.parallel)
         pieces, operands = [self.packing.axis], (self.left, self.right)
         if self.left.is_packed and self.left.is_shared:
             found.append(self._tasks([*self.c.batch, self.row_tiles.axis, *pieces], self._pack_left))
@@ -72,8 +82,9 @@ class _Lowering:
         found.append(self._tasks(self._task_order(), self._task))
         if self.results.is_partial:
             found.append(self._tasks([*self.c.batch, *self.c.m], self.results.combine))
+        found += self.riding.combine(self.parallel)
         packed = [Scratch(o.buffer, o.is_shared) for o in operands if o.is_packed]
-        return Phases(tuple(found), (*packed, *self.passes.scratch, *self.results.scratch))
+        return Phases(tuple(found), (*packed, *self.passes.scratch, *self.results.scratch, *self.riding.scratch))
 
     def _tasks(self, dimensions: list[Axis], body: Callable[[Env], list]) -> Phase:
         total = math.prod(a.extent for a in dimensions)
@@ -124,7 +135,8 @@ class _Lowering:
                 left = self.left.begin(env, span, tiles.first + number, number, rows)
                 right = self.right.begin(env, span, panel)
                 sums = (place * emit.integer(self.blocks.longest) + number) * emit.integer(self.passes.size)
-                return self._tile({**env, **at}, rows, panel, left, right, sums)
+                added = {**self.added[0].at(number), **self.added[1].at(place)}
+                return self._tile({**env, **at, **added}, rows, panel, left, right, sums)
 
             return self.row_tiles.each(tiles.first + number, run)
 
@@ -181,7 +193,13 @@ class _Lowering:
             return body
 
         out += self.parts.added(env, self.parts.part(env), acc, step, self.unroll)
-        return out + self.passes.after(env, acc, sums, self.results.store(env, rows, panel, acc))
+        return out + self.passes.after(env, acc, sums, self._store(env, rows, panel, acc))
+
+    def _store(self, env: Env, rows: Rows, panel: Panel, acc: emit.Registers) -> list:
+        def store() -> list:
+            return self.results.store(env, rows, panel, acc)
+
+        return self.riding.at_once(store) if self.results.way == "registers" else store()
 
     def _fetches(self, out: list, env: Env, rows: Rows, panel: Panel, left: Value, right: Value) -> list[Fetcher]:
         """What fetches a point of K of each operand of a tile, where that is asked for."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tvm import tirx
 from tvm.tirx import stmt as ts
@@ -41,6 +41,10 @@ class Frame:
     """by value number, how many elements behind neighbours that are read others are fetched"""
     is_streamed: bool = False
     """whether whole vectors are stored past the caches"""
+    totals: tuple[tirx.Buffer, ...] = ()
+    """the buffers of the nest's totals"""
+    riding: Callable[[Evaluator, dict[Axis, Value], int, Value | None], list] | None = None
+    """what else is stored where outputs are: takes what computes them, where they are, the lanes and their mask"""
 
     def evaluator(
         self,
@@ -88,6 +92,8 @@ class Frame:
                 stores.append(self._store(target, index, values[0]))
             else:
                 stores.append(emit.masked_store(target, index, values[0], mask))
+        if self.riding is not None:
+            stores += self.riding(ev, env, lanes, mask)
         return ev.statements + stores
 
     def _store(self, target: tirx.Buffer, index: Value, value: Value) -> ts.Stmt:
@@ -107,7 +113,9 @@ class Buffers:
         self, nest: Nest, outer: dict[Axis, Value] | None = None, instead: dict[int, Value] | None = None
     ) -> Frame:
         """A nest with these buffers, under axes that are bound outside of it."""
-        return Frame(nest, self.target, self.inputs, self.outputs, self.faults, outer or {}, instead or {})
+        count = len(nest.outputs)
+        found = Frame(nest, self.target, self.inputs, self.outputs[:count], self.faults, outer or {}, instead or {})
+        return replace(found, totals=self.outputs[count:]) if nest.totals else found
 
 
 @dataclass(frozen=True)

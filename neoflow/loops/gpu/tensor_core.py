@@ -48,7 +48,7 @@ def types(p: NestProblem) -> set[str]:
 
 
 def fits(p: NestProblem) -> Verdict:
-    if types(p):
+    if types(p) and not p.nest.sums:
         return Verdict(True, "a sum of products of narrow floats, or floats rounded to TF32, with two sides")
     reason = "it is no sum of products whose two sides are narrow floats, or rounded to TF32"
     return Verdict(False, f"tensor cores do not fit: {reason}")
