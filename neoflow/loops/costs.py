@@ -41,6 +41,12 @@ step of a polynomial waits for the one before, and two take turns; 1.05 to 1.2 t
 WIDE_VECTORS, LONG_SUM = 8, 128
 """Vectors of a wide row that are summed side by side down so many rows: 512 bytes of each, which memory fetches as one
 stretch; 1.3 times as fast as 256 from the third-level cache. Fitted."""
+SHARED_STEPS, SHORT_AXIS = 4, 8
+"""Points of a reduced axis that are taken together where windows go along it one by one: of 3 points each, 22 loads for
+36 products in place of 40; 7 were no faster from a core's own cache, and slower from beyond. Where windows go in larger
+steps they share less: then all of a short axis or none. Fitted to depthwise convolutions, on Zen 4."""
+LONG_WINDOW = 3
+"""Points of a window from which neighbours share most of it: of 2 rows side by side were not surely faster."""
 FEW_TERMS = 16
 """Terms of a maximum up to which a core overlaps one output with the next by itself: rows side by side only make more
 streams of memory than it fetches ahead. Fitted to pooling."""
