@@ -188,10 +188,10 @@ def _slides(nest: Nest, axis: Axis, windows: tuple[Axis, ...]) -> bool:
     for read in input_reads(reduced(nest).body):
         if is_data_dependent(read):
             return False
-        if axis in read.free and not read.free.isdisjoint(windows):
+        over = [w for w in windows if axis in read.free and overlap(read, axis, w)]
+        if over:
             step = abs(stride(read.indices[0], axis) or 0)
-            long = (w for w in windows if w.extent >= costs.LONG_WINDOW)
-            if not any(abs(stride(read.indices[0], w) or 0) == step for w in long):
+            if not any(w.extent >= costs.LONG_WINDOW and abs(stride(read.indices[0], w) or 0) == step for w in over):
                 return False
             found = True
     return found

@@ -42,7 +42,7 @@ def test_windows_of_weights(shape, knobs):
 @pytest.mark.parametrize("pads", [False, True])
 def test_points_of_the_axis_before_the_lanes_together(shape, pads):
     """Every number that divides it; also where what is read is padded in place, which only masks say."""
-    batch, channels, rows, columns, window = shape
+    rows = shape[2]
     roots, inputs = padded_weights_gradient(shape) if pads else weights_gradient(*shape)
     problem = problem_of(subgraph_of(roots, inputs))
     taken = [n for n in range(1, rows + 1) if rows % n == 0]
