@@ -30,6 +30,11 @@ class Target:
         """Elements of a vector register; dtypes narrower than 4 bytes are computed in 4."""
         return self.vector_bytes // (8 if dtype in ("float64", "int64") else 4)
 
+    def fmas(self, dtype: str, lanes: int) -> int:
+        """Multiply-adds of vectors of so many lanes a cycle: a processor of one unit for whole vectors passes halves of
+        them through two."""
+        return self.fma_units if 2 * lanes > self.lanes(dtype) else 2
+
     @property
     def device(self) -> str:
         """What its templates are for: "cpu" or "gpu"."""

@@ -43,6 +43,12 @@ WIDE_VECTORS, LONG_SUM = (16, 8), 128
 a KiB of each, or half, which memory fetches as one stretch; from the third-level cache 512 bytes are 1.3 times as fast
 as 256, and a KiB 1.15 to 1.4 times as fast as 512. Down 64 rows they are as much faster alone, and no faster in the
 steps of recurrent models, which read what lies farther away by then. Fitted."""
+SHARED_STEPS, SHORT_AXIS = 4, 8
+"""Points of a reduced axis that are taken together where windows go along it one by one: of 3 points each, 22 loads for
+36 products in place of 40; 7 were no faster from a core's own cache, and slower from beyond. Where windows go in larger
+steps they share less: then all of a short axis or none. Fitted to depthwise convolutions, on Zen 4."""
+LONG_WINDOW = 3
+"""Points of a window from which neighbours share most of it: of 2 rows side by side were not surely faster."""
 FEW_TERMS = 16
 """Terms of a maximum up to which a core overlaps one output with the next by itself: rows side by side only make more
 streams of memory than it fetches ahead. Fitted to pooling."""

@@ -3,7 +3,8 @@
 `lane` is "output": a vector of neighbouring outputs, the reduced axes as loops; or "reduced": one output, vectors
 along the last reduced axis, the lanes combined as a tree at the end. `unroll` vectors hide the latency of the
 operation, those of `rows` rows of outputs where a row is short, or of `rows` outputs that read the same. `splits` > 1
-divides the first reduced axis into parts reduced side by side, combined in order by a second pass. With `terms` a few
+divides the first reduced axis into parts reduced side by side, combined in order by a second pass. With `steps` so
+many points of the reduced axis before the lanes' are taken together, which share what windows read. With `terms` a few
 terms are written out: guards are then decided before. The order of operations depends on the schedule alone, so
 results are reproducible.
 """
@@ -30,6 +31,8 @@ MOST_UNROLLED = 16
 """Vectors of accumulators along the lanes, at most."""
 MOST_ACCUMULATORS = 32
 """Vectors of accumulators at most: the registers of the larger instruction set."""
+MOST_STEPS = 16
+"""Points of a reduced axis that may be written out inside of those of another one."""
 MOST_TERMS = 32
 """Terms of a sum that may be written out: windows of five by five, not more code than LLVM is quick with."""
 PARTS_A_THREAD = 8
@@ -182,18 +185,45 @@ def _sharing(nest: Nest, most: int) -> int:
     return count
 
 
+def _slides(nest: Nest, axis: Axis, windows: tuple[Axis, ...]) -> bool:
+    """Whether windows of three points and more go along an axis point by point: neighbours share most of what they
+    read, and nothing is read that moves otherwise."""
+    found = False
+    for read in input_reads(reduced(nest).body):
+        if is_data_dependent(read):
+            return False
+        over = [w for w in windows if axis in read.free and overlap(read, axis, w)]
+        if over:
+            step = abs(stride(read.indices[0], axis) or 0)
+            if not any(w.extent >= costs.LONG_WINDOW and abs(stride(read.indices[0], w) or 0) == step for w in over):
+                return False
+            found = True
+    return found
+
+
+def _is_shared(nest: Nest, target: Target) -> bool:
+    """Whether rows of a sum of a few terms are better side by side, for what they share, than one after the other:
+    under conditions where windows go point by point, or a row is half a vector."""
+    reduction, rows = reduced(nest), nest.axes[-2]
+    if reduction.op != "sum" or not any(isinstance(n, Select) for n in postorder(reduction.body)):
+        return reduction.op == "sum"
+    reads = [r for r in input_reads(reduction.body) if not is_data_dependent(r)]
+    overlaps = any(overlap(r, rows, a) for r in reads for a in reduction.axes if a.extent >= costs.LONG_WINDOW)
+    is_short = 2 * nest.axes[-1].extent <= target.lanes(reduction.body.dtype)
+    return _slides(nest, rows, reduction.axes) or (is_short and overlaps)
+
+
 def _usual_rows(p: NestProblem, target: Target, k: Chosen) -> int:
-    """A short row leaves registers for its neighbours; the largest of a few terms has nothing to wait for, nor has what
-    computes conditions. Terms that are a vector go to all outputs that read one side of them alike."""
+    """A short row leaves registers for its neighbours; the largest of a few terms has nothing to wait for. Terms that
+    are a vector go to all outputs that read one side of them alike."""
     nest = p.fused(k)
     if k["lane"] == "reduced" and nest.axes:
         return _sharing(nest, (target.registers - costs.SPARE_REGISTERS) // int(k["unroll"]))
     if k["lane"] != "output" or len(nest.axes) < 2:
         return 1
-    is_guarded = any(isinstance(n, Select) for n in postorder(reduced(nest).body))
-    if (reduced(nest).op != "sum" or is_guarded) and costs.points(reduced(nest).axes) <= costs.FEW_TERMS:
-        return 1
     vectors = max(1, math.ceil(nest.axes[-1].extent / int(k["lanes"])))
+    if costs.points(reduced(nest).axes) <= costs.FEW_TERMS and not _is_shared(nest, target):
+        return 1
     extent, most = nest.axes[-2].extent, max(1, costs.SHORT_ROW_VECTORS // vectors)
     return min(math.ceil(extent / math.ceil(extent / most)), MOST_ACCUMULATORS // int(k["unroll"]))
 
@@ -241,6 +271,32 @@ def _usual_splits(p: NestProblem, target: Target, k: Chosen) -> int:
 
 
 # --- terms
+
+
+def _steps(p: NestProblem, _: Target, k: Chosen) -> Range:
+    axes = reduced(p.fused(k)).axes
+    if k["lane"] != "reduced" or len(axes) < 2:
+        return one(1, "there is no reduced axis beside that of the lanes")
+    if len(axes) == 2 and k["splits"] != 1:
+        return one(1, "the reduced axis before that of the lanes is in parts")
+    extent = axes[-2].extent
+    return Range(
+        tuple(n for n in range(1, min(MOST_STEPS, extent) + 1) if extent % n == 0),
+        f"the reduced axis before that of the lanes has {extent} points, and {MOST_STEPS} are written out at most",
+    )
+
+
+def _usual_steps(p: NestProblem, target: Target, k: Chosen) -> int:
+    """A few that share what windows of outputs side by side read; a short axis whole, so that guards are decided."""
+    nest, allowed = p.fused(k), _steps(p, target, k).values
+    if len(allowed) == 1 or _sharing(nest, MOST_ACCUMULATORS) == 1:
+        return 1
+    axis = reduced(nest).axes[-2]
+    if not _slides(nest, axis, nest.axes):
+        return axis.extent if axis.extent <= costs.SHORT_AXIS else 1
+    if allowed[-1] == axis.extent:
+        return axis.extent
+    return max(n for n in map(int, allowed) if n <= costs.SHARED_STEPS)
 
 
 def _terms(p: NestProblem, _: Target, k: Chosen) -> Range:
@@ -345,6 +401,7 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
     Knob("tile_rows", NUMBER, "rows of outputs, or outputs, side by side", _rows, _usual_rows),
     Knob("parallel", FLAG, "threads share the tasks", _parallel, _is_worth_sharing),
     Knob("splits", NUMBER, "parts of the first reduced axis", _splits, _usual_splits),
+    Knob("steps", NUMBER, "points of the reduced axis before that of the lanes, side by side", _steps, _usual_steps),
     Knob("terms", FLAG, "the terms are written out", _terms, _usual_terms),
     Knob("fetch", FLAG, "what later terms read is fetched", _fetch, _usual_fetch),
 )

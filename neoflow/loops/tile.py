@@ -262,8 +262,9 @@ def estimated_cycles(p: NestProblem, target: Target, k: Chosen) -> float:
     lanes, vectors = int(k["lanes"]), int(k["vectors"])
     # multiply-adds, or what limits them: loading the operands, the latency of few accumulators; then the loops
     registers = cut.rows * vectors
-    limit = max(1.0, target.fma_units * max((cut.rows + vectors) / 2, costs.LATENCY) / registers)
-    multiply = cut.batch * cut.k * cut.m * math.ceil(cut.n / lanes) / target.fma_units * limit
+    units = target.fmas(s.element, lanes)
+    limit = max(1.0, units * max((cut.rows + vectors) / 2, costs.LATENCY) / registers)
+    multiply = cut.batch * cut.k * cut.m * math.ceil(cut.n / lanes) / units * limit
     each: float = costs.STEP_CYCLES * cut.k + costs.TILE_CYCLES + costs.REGISTER_CYCLES * registers
     if dt.itemsize(s.element) * cut.k * lanes * vectors > costs.NEAR_BYTES:
         each += costs.STREAMED_LINE * cut.k * vectors

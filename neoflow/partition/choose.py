@@ -117,6 +117,8 @@ def object_for_gpu(rule: str, facts: Facts, state: Any, candidate: Any) -> str |
         if state.looked_up(candidate):
             return "it is looked up at indices from data, and is no view"
     is_free = rule == INLINING.name and inlined.is_multiplied_narrow(facts, state, candidate)
+    if rule == INLINING.name and not is_free and (often := inlined.is_read_in_windows(state, candidate)) is not None:
+        return often
     return object_to(rule, facts, state, candidate, besides | set(READ_OFTEN) if is_free else besides)
 
 

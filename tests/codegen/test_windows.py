@@ -38,6 +38,44 @@ def test_windows_of_weights(shape, knobs):
     check(roots, inputs, schedule, scale=16.0)
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 6, 9, 3), (1, 2, 12, 21, 3), (3, 2, 4, 16, 5), (1, 3, 7, 7, 3)])
+@pytest.mark.parametrize("pads", [False, True])
+def test_points_of_the_axis_before_the_lanes_together(shape, pads):
+    """Every number that divides it; also where what is read is padded in place, which only masks say."""
+    rows = shape[2]
+    roots, inputs = padded_weights_gradient(shape) if pads else weights_gradient(*shape)
+    problem = problem_of(subgraph_of(roots, inputs))
+    taken = [n for n in range(1, rows + 1) if rows % n == 0]
+    for steps in taken:
+        schedule = complete("reduction", problem, TARGET, {"lane": "reduced", "steps": steps})
+        assert check(roots, inputs, schedule, scale=16.0)["steps"] == steps
+
+
+def padded_weights_gradient(shape):
+    batch, channels, rows, columns, window = shape
+    g = nf.placeholder((batch, channels, rows, columns), name="g")
+    x = nf.placeholder((batch, channels, rows, columns), name="x")
+    b, i, j, off = nf.axis(batch), nf.axis(rows), nf.axis(columns), window // 2
+
+    def at(c, r, s):
+        p, q = i + r - off, j + s - off
+        inside = (p >= 0) & (p < rows) & (q >= 0) & (q < columns)
+        return nf.sum(nf.select(inside, x[b, c, p, q], 0.0) * g[b, c, i, j], axis=[b, i, j])
+
+    return [nf.compute((channels, window, window), at)], [g, x]
+
+
+def test_windows_share_what_they_read():
+    """Four rows of many, all of a few; none where windows go in steps of two along an axis that is not short."""
+    for rows, steps in ((56, 4), (14, 14), (7, 7)):
+        roots, inputs = weights_gradient(16, 8, rows, rows, 3)
+        assert default_schedule(subgraph_of(roots, inputs), TARGET)["steps"] == steps
+    g, x = nf.placeholder((16, 8, 28, 28), name="g"), nf.placeholder((16, 8, 57, 57), name="x")
+    b, i, j = nf.axis(16), nf.axis(28), nf.axis(28)
+    y = nf.compute((8, 3, 3), lambda c, r, s: nf.sum(g[b, c, i, j] * x[b, c, 2 * i + r, 2 * j + s], axis=[b, i, j]))
+    assert default_schedule(subgraph_of([y], [g, x]), TARGET)["steps"] == 1
+
+
 @pytest.mark.parametrize("name", ["max", "argmax", "sum"])
 @pytest.mark.parametrize("rows", [1, 3, 8])
 def test_any_reducer_of_several_outputs(name, rows):

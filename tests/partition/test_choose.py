@@ -47,6 +47,19 @@ def test_what_a_contraction_reads_is_stored():
     assert "part[8, 64]" not in reasons([product("s", part)])
 
 
+def test_padding_of_a_depthwise_convolution_is_a_condition_of_its_loads():
+    """Where windows of three by three share no side; larger ones, those of channels and a GPU's read a padded copy."""
+    x = nf.placeholder((2, 6, 12, 12), name="x")
+    w, v = nf.placeholder((6, 1, 3, 3), name="w"), nf.placeholder((6, 1, 5, 5), name="v")
+    pad = "pad[2, 6, 14, 14]"
+    y = nf.nn.functional.depthwise_conv2d(x, w, padding=1)
+    assert pad not in reasons([y])
+    assert "reads each element many times" in reasons([y], object_to=object_for_gpu)[pad]
+    assert "reads each element" in reasons([nf.nn.functional.depthwise_conv2d(x, v, padding=2)])["pad[2, 6, 16, 16]"]
+    full = nf.nn.functional.conv2d(x, nf.placeholder((6, 6, 3, 3), name="u"), padding=1)
+    assert "reads each element many times" in reasons([full])[pad]
+
+
 def test_what_lies_as_a_contraction_reads_it_is_stored():
     packed = compute("p", lambda q, k, r: W[k, 16 * q + r], (4, 64, 16))
     blocks = compute("s", lambda i, j: nf.sum(X[i, K] * packed[j // 16, K, j % 16], axis=[K]))

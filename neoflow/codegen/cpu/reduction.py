@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tvm import tirx
@@ -42,7 +42,7 @@ class _Lowering:
         self.alike = replace(self.frame, further={})
         self.outputs, self.reduced = frame.nest.axes, reduction.axes
         self.lanes, self.unroll = int(schedule["lanes"]), int(schedule["unroll"])
-        self.rows = int(schedule["tile_rows"])
+        self.rows, self.steps = int(schedule["tile_rows"]), int(schedule["steps"])
         self.parallel, self.along_output = bool(schedule["parallel"]), schedule["lane"] == "output"
         self.reducer = Reducer(reduction)
         self.written = [Reducer(term) for term in terms_of(reduction)] if schedule["terms"] else []
@@ -193,12 +193,13 @@ class _Lowering:
         if not axes:
             return step(state, env)
         first, *rest = axes
-        start, length = self._range(part)
+        start, length = self._range(part) if first is self.reduced[0] else (emit.integer(0), first.extent)
 
         def leaf(to: State, at: list[Value]) -> list:
             return step(to, {**env, first: start + at[0], **dict(zip(rest, at[1:], strict=True))})
 
-        return self._accumulated([Loop(length, self.part), *Loop.of([a.extent for a in rest])], state, leaf, terms)
+        most = length if isinstance(length, int) else self.part
+        return self._accumulated([Loop(length, most), *Loop.of([a.extent for a in rest])], state, leaf, terms)
 
     def _accumulated(self, loops: list[Loop], state: State, leaf: Leaf, terms: int = 1) -> list:
         """`leaf` under the loops; in blocks where what it adds is rounded."""
@@ -222,21 +223,40 @@ class _Lowering:
         *outer, last = self.reduced
         if not outer:
             return self._run(state, env, places, *self._range(part))
-        terms = merged(math.ceil(last.extent / (self.unroll * self.lanes))) + 2
+        terms = self.steps * (merged(math.ceil(last.extent / (self.unroll * self.lanes))) + 2)
+        if self.steps == 1:
+            return self._over(tuple(outer), env, part, state, self._row(places, lambda _: ({},)), terms)
+        *before, stepped = outer
+        groups = Axis(-13, stepped.extent // self.steps, "steps")
 
-        def step(to: State, at: Env) -> list:
-            return self._run(to, at, places, emit.integer(0), last.extent)
+        def beside(at: Env) -> list[Env]:
+            first = at[groups] * emit.integer(self.steps)
+            return [{stepped: first + emit.integer(n)} for n in range(self.steps)]
 
-        return self._over(tuple(outer), env, part, state, step, terms)
+        return self._over((*before, groups), env, part, state, self._row(places, beside), terms)
 
-    def _run(self, state: State, env: Env, places: list[Env], start: Value, length: int | Value) -> list:
-        """Vectors along the lane axis, of each output at `places`: groups of `unroll`, single ones, the masked tail."""
+    def _row(self, places: list[Env], beside: Callable[[Env], Sequence[Env]]) -> StepBody:
+        """All of the lane axis."""
+        length = self.lane_axis.extent
+        return lambda to, at: self._run(to, at, places, emit.integer(0), length, beside(at))
+
+    def _run(
+        self,
+        state: State,
+        env: Env,
+        places: list[Env],
+        start: Value,
+        length: int | Value,
+        beside: Sequence[Env] = ({},),
+    ) -> list:
+        """Vectors along the lane axis, of each output at `places`: groups of `unroll`, single ones, the masked tail.
+        beside: where on the axis before it terms are taken together."""
         own = [{a: place[a] for a in self.outputs} for place in places]
 
         def vectors(to: State, base: Value, count: int, mask: Value | None = None) -> list:
             out: list = []
-            for n, (number, place) in itertools.product(range(count), enumerate(own)):
-                at = {**env, **place, self.lane_axis: base + emit.integer(n * self.lanes)}
+            for n, other, (number, place) in itertools.product(range(count), beside, enumerate(own)):
+                at = {**env, **place, **other, self.lane_axis: base + emit.integer(n * self.lanes)}
                 frame = self.frame if number == 0 else self.alike  # which all read nearly the same
                 ev = frame.evaluator(at, self.lane_axis, self.lanes, mask=mask)
                 out += self.reducer.accumulate(to, number * self.unroll + n, ev, mask)

@@ -102,7 +102,9 @@ class Evaluator:
         return run(self._index(affine.simplify(e)))
 
     def is_zero_outside(self, read: Expr) -> bool:
-        """Whether a value is 0 in the lanes that the mask has not: one read from neighbours there."""
+        """Whether a value is 0 in the lanes that the mask has not: one read from neighbours there, or 0 instead."""
+        if isinstance(read, Select) and isinstance(read.other, Const) and read.other.value == 0:
+            return self.is_zero_outside(read.then)
         if not isinstance(read, Read) or self._mask is None or self._is_invariant(read) or is_data_dependent(read):
             return False
         is_plain = dialect().any_address and self._repeated(read) is None and _is_narrow(read.indices[0])
