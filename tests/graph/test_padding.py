@@ -91,6 +91,16 @@ def test_an_operand_that_needs_the_guard_keeps_it():
     assert refusal(y, x, v) == "another operand leaves its tensor where the guards do not hold"
 
 
+def test_an_index_that_needs_the_guard_to_be_read_keeps_it():
+    """Found by a random program: the gradient of a read whose index is the place of a maximum."""
+    x, v, n = inputs()[0], nf.placeholder((7,), name="v"), nf.placeholder((6,), "int64", name="n")
+    y = guarded(lambda i, r: x[i + r - 1] * v[n[i + r - 1] % 7])
+    assert refusal(y, x, v, n) == "another operand leaves its tensor where the guards do not hold"
+    feeds = {x: np.arange(6.0), v: np.arange(7.0) + 1, n: np.array([0, 3, 6, 2, 5, 1])}
+    graph = optimize(make_graph([y], [x, v, n]))
+    np.testing.assert_allclose(*nf.evaluate([*graph.outputs, y], feeds, dtype="float64"))
+
+
 def test_a_guard_on_something_else_is_kept():
     x, w, n = *inputs(), nf.placeholder((6,), "int64", name="n")
     r = nf.axis(3, "r")
