@@ -15,7 +15,8 @@ from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import build
 from neoflow.expr.guards import conjuncts
-from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, Slot, postorder, rewrite, substitute
+from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, Slot, rewrite, substitute
+from neoflow.expr.locality import stays_inside
 from neoflow.expr.memo import remembered
 from neoflow.expr.narrow import NARROW, holds
 from neoflow.expr.normal import conjunction
@@ -185,7 +186,6 @@ def _masked(definition: Definition) -> _Masked | str:
         return "a factor is more than a read: where it is infinite, 0 times it is no 0"
     guards = conjuncts(choice.cond, True)
     reads = [e for e in parts if isinstance(e, Read)]
-    inner = [e for e in postorder(choice.then) if isinstance(e, Read)]  # and those that an index is read by
     reason = "its guards are no window on a single operand"
     for read in sorted(reads, key=lambda r: math.prod(r.source.shape)):
         window = _window(read, guards)
@@ -193,7 +193,7 @@ def _masked(definition: Definition) -> _Masked | str:
             continue
         if not _is_worth_padding(read):
             reason = f"what it reaches is more than {LARGER} times the operand"
-        elif not all(_stays_inside(r) for r in inner if r is not read):
+        elif not all(map(stays_inside, (*read.indices, *(r for r in reads if r is not read)))):
             reason = "another operand leaves its tensor where the guards do not hold"
         else:
             return _Masked(choice.then, read, window)
@@ -204,12 +204,6 @@ def _is_worth_padding(read: Read) -> bool:
     """Whether what the indices reach is known and not much larger than the tensor."""
     bounds = [affine.bounds(index) for index in read.indices]
     return math.prod(high - low + 1 for low, high in bounds) <= max(LARGER * math.prod(read.source.shape), SMALL)
-
-
-def _stays_inside(read: Read) -> bool:
-    """Whether a read stays inside its tensor without any guard."""
-    ranges = [affine.bounds(index) for index in read.indices]
-    return all(low >= 0 and high < n for (low, high), n in zip(ranges, read.source.shape, strict=True))
 
 
 def _window(read: Read, guards: tuple[Expr, ...]) -> Window | None:
