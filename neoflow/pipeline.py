@@ -56,7 +56,7 @@ from neoflow.runtime.plan import Plan
 from neoflow.runtime.records import Module
 from neoflow.target import Target
 from neoflow.trace import Trace, shown
-from neoflow.trials import Trials, alone, judge, loaded_on
+from neoflow.trials import Trials, alone, faster, judge, loaded_on
 from neoflow.tune import Limits
 from neoflow.tune.records import Verdict
 
@@ -340,14 +340,18 @@ def _in_step(c: Compiled, seconds: float, settings: config.Config) -> Compiled:
 
 def _whole(c: Compiled) -> Compiled:
     """The same program with all its kernels run at every call, by the schedules they have, on parameters as users know
-    them: who has an instance of it in C may read and write these at any time."""
+    them: who has an instance of it in C may read and write these at any time. What a search has found for it may have
+    counted on weights that are made ready once: then it is timed beside what is written."""
     if not c.plan.prepared and not _lives_packed(c) and not c.loops.has_strands and not c.foreign:
         return c
     schedules = {k.subgraph.digest: k.schedule for k in c.kernels}
     g = c.written
     updates: dict[Tensor, Tensor] = dict(g.updates)
     asked = (g.outputs, g.inputs, updates, c.target, c.precision)
-    return _compiled(*asked, None, None, time.monotonic(), given=schedules, optimizer=c.optimizer)
+    make = partial(_compiled, *asked, None, None, time.monotonic(), given=schedules)
+    found = make(optimizer=c.optimizer)
+    is_other = c.optimizer is not None and c.optimizer.has_found
+    return faster(make(), found) if is_other and c.plan.prepared else found
 
 
 def _code_summary(modules: Sequence[Module], built: int, target: Target) -> str:

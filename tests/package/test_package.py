@@ -1,5 +1,6 @@
 """Packages: what is saved runs again to the last bit, without a compiler, in Python and in C."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -12,9 +13,11 @@ import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow import pipeline
+from neoflow import devices, pipeline, trials
+from neoflow.graph import canonicalize, make_graph
 from neoflow.loops import problem_of, space
 from neoflow.package import manifest as manifests
+from neoflow.rewriting.gathered import gatherings
 from tests.emulator.driver import emulated
 from tests.package.network import BATCH, batch, functions, ten_steps
 
@@ -422,3 +425,25 @@ def test_files_that_are_others(copy):
     with pytest.raises(nf.PackageError, match=r"is damaged: parameters\.safetensors has no table: float32\[20, 16\]"):
         nf.load(copy)
     assert nf.evaluate([x * w], {x: np.ones(2, np.float32), w: np.ones(2, np.float32)})[0].sum() == 2
+
+
+@pytest.mark.parametrize("is_faster", [False, True])
+def test_what_a_search_found_is_saved_where_it_is_faster_with_weights_that_are_made_ready_in_every_call(
+    monkeypatch, is_faster
+):
+    """Packages prepare nothing: a graph that was chosen since weights are packed once may lose that."""
+    x = nf.placeholder((3, 1, 128), name="x")
+    w = nf.parameter((512, 128), name="w", init=lambda shape, rng: rng.standard_normal(shape))
+    outputs = [nf.tanh(nf.nn.functional.linear(x[t], w)) * float(t + 1) for t in range(3)]
+    optimizer = pipeline.optimizer_of(devices.resolve_target("cpu"), 1.0)
+    graph = canonicalize(make_graph(outputs, [x]))
+    (move,) = gatherings(graph)
+    optimizer.take(graph, dataclasses.replace(optimizer(graph), graph=move.replay(graph), moves=(move,)))
+    compiled = pipeline.compile_program(outputs, [x], optimizer=optimizer)
+    prepares = dataclasses.replace(compiled, plan=dataclasses.replace(compiled.plan, prepared=1))
+    monkeypatch.setattr(trials, "in_turns", lambda *_: (2.0, 1.0) if is_faster else (1.0, 2.0))
+    whole = pipeline._whole(prepares)
+    assert sum(t.definition.has_reduction for t in whole.graph.nodes) == (1 if is_faster else 3)
+    array = np.random.default_rng(0).standard_normal(x.shape).astype(np.float32)
+    for a, b in zip(pipeline.bind(whole)(array), pipeline.bind(compiled)(array), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
