@@ -433,7 +433,7 @@ def test_what_a_search_found_is_saved_where_it_is_faster_with_weights_that_are_m
 ):
     """Packages prepare nothing: a graph that was chosen since weights are packed once may lose that."""
     x = nf.placeholder((3, 1, 128), name="x")
-    w = nf.parameter((512, 128), name="w", init=lambda shape, rng: rng.standard_normal(shape))
+    w = nf.parameter((512, 128), name="w", init=lambda shape, rng: rng.standard_normal(shape) / 12)
     outputs = [nf.tanh(nf.nn.functional.linear(x[t], w)) * float(t + 1) for t in range(3)]
     optimizer = pipeline.optimizer_of(devices.resolve_target("cpu"), 1.0)
     graph = canonicalize(make_graph(outputs, [x]))
@@ -446,4 +446,4 @@ def test_what_a_search_found_is_saved_where_it_is_faster_with_weights_that_are_m
     assert sum(t.definition.has_reduction for t in whole.graph.nodes) == (1 if is_faster else 3)
     array = np.random.default_rng(0).standard_normal(x.shape).astype(np.float32)
     for a, b in zip(pipeline.bind(whole)(array), pipeline.bind(compiled)(array), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
