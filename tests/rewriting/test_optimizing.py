@@ -10,6 +10,7 @@ import pytest
 
 import neoflow as nf
 from neoflow import pipeline
+from neoflow.devices import device, resolve_target
 from neoflow.graph import canonicalize, make_graph
 from neoflow.partition import partition
 from neoflow.rewriting import beside, in_turns
@@ -157,7 +158,7 @@ class Counted:
 def test_short_programs_are_timed_for_longer_than_a_burst_of_other_work():
     """Though no time is left."""
     pair, begun = (Counted(), Counted()), time.monotonic()
-    times = in_turns(pair, None, 0.0)
+    times = in_turns(pair, device(resolve_target("cpu")), 0.0)
     is_long, rounds = time.monotonic() - begun >= beside.LEAST, min(f.calls for f in pair) - 2
     assert (is_long or rounds >= beside.MOST_ROUNDS) and all(t >= 1e-4 for t in times)
 

@@ -70,7 +70,7 @@ def test_the_same_seed_and_times_give_the_same_sequence():
 def test_what_is_not_done_in_time_is_no_trial():
     machine = Later(late=20)
     found = found_of(machine, limits=Limits(trials=48, seconds=1e3))
-    assert len(found.trials) == len(machine.asked) == 24 and found.best.outcome == "ok"
+    assert 20 <= len(found.trials) == len(machine.asked) < 48 and found.best.outcome == "ok"
 
 
 def test_a_default_that_is_not_done_in_time_is_told():
