@@ -26,11 +26,12 @@ from neoflow.devices import device, resolve_target
 from neoflow.graph import canonicalize, make_graph
 from neoflow.machine import processor
 from neoflow.nn import functional as F
-from neoflow.pipeline import bind, compile_program, measured_within, optimizer_of
+from neoflow.pipeline import bind, compile_program
 from neoflow.rewriting import in_turns
 from neoflow.rewriting.optimizing import Optimizer, own_rules
 from neoflow.rewriting.strategies import STRATEGIES, searched
 from neoflow.superopt import Limits, Optimized, Sites
+from neoflow.trials import measured_within, optimizer_of
 
 SIZES = {"length": 128, "width": 768, "heads": 12}
 SMALL = {"length": 16, "width": 64, "heads": 4}

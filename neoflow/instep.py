@@ -102,12 +102,7 @@ class Sets:
     def whole(self, schedules: Schedules, block: float) -> float:
         """Seconds of a call of the program, of calls that take `block` together."""
         self._adopt(self._function, schedules)
-        self._function(*self._arrays)
-        begun, calls = time.perf_counter(), 0
-        while calls == 0 or time.perf_counter() - begun < block:
-            self._function(*self._arrays)
-            calls += 1
-        return (time.perf_counter() - begun) / calls
+        return _call(self._function, self._arrays, block)
 
     @property
     def names(self) -> dict[str, str]:
@@ -142,6 +137,42 @@ def judge(runs: Sets, sets: Mapping[str, Schedules], seconds: float) -> Judged:
     names = runs.names
     kernels = [(names.get(d, d[:8]), {name: took[name][d] for name in sets}) for d in differ]
     return Judged(best, several[best], seconds_of, kernels)
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of a call of a program, and of another one that gives the same."""
+
+    usual: float
+    other: float
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether the other one is; where nothing was timed, it is thought so."""
+        return self.other <= (1 - CLEARLY) * self.usual
+
+    def __str__(self) -> str:
+        return f"{self.usual * 1e3:.3f} ms directly, {self.other * 1e3:.3f} ms with other algorithms"
+
+
+def beside(pair: tuple[Function, Function], place: Device, seconds: float) -> Times:
+    """Two programs of the same inputs in turns, on parameters of their own."""
+    arrays = drawn(pair[0].inputs, place)
+    for f in pair:
+        f(*arrays)
+    work = {str(n): partial(_call, f, arrays, BLOCK) for n, f in enumerate(pair)}
+    usual, other = map(median, _in_rounds(work, time.monotonic() + seconds).values())
+    return Times(usual, other)
+
+
+def _call(function: Function, arrays: Sequence[Any], block: float) -> float:
+    """Seconds of a call, of as many as take a block together; the first one finds caches that were another's."""
+    function(*arrays)
+    begun, calls = time.perf_counter(), 0
+    while calls == 0 or time.perf_counter() - begun < block:
+        function(*arrays)
+        calls += 1
+    return (time.perf_counter() - begun) / calls
 
 
 def _first(seconds: Mapping[str, float]) -> str:

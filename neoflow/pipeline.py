@@ -44,11 +44,8 @@ from neoflow.rewriting import (
     attended,
     divided,
     handed,
-    left_out,
     mapped,
     nobody,
-    optimizer_for,
-    seconds_of,
     segmented,
 )
 from neoflow.runtime.function import Elsewhere, Function
@@ -56,7 +53,7 @@ from neoflow.runtime.plan import Plan
 from neoflow.runtime.records import Module
 from neoflow.target import Target
 from neoflow.trace import Trace, shown
-from neoflow.trials import Trials, alone, faster, judge, loaded_on
+from neoflow.trials import Trials, alone, faster, judge, loaded_on, measured_within, optimizer_of
 from neoflow.tune import Limits
 from neoflow.tune.records import Verdict
 
@@ -72,7 +69,7 @@ class Compiled:
     written: the graph before any pass. modules: where the code of each kernel is. built: kernels that were compiled
     now; cached: kernels that came from the cache. precision: as it was asked for. optimizer: what found faster graphs.
     loops: on a GPU, those that are one launch each. foreign: calls of another library; their numbers in the plan come
-    after those of the kernels.
+    after those of the kernels. algorithms: what contractions are computed by, of each graph where that was asked.
     """
 
     written: Graph
@@ -90,6 +87,7 @@ class Compiled:
     optimizer: Optimizer | None = None
     loops: Loops = NONE
     foreign: tuple[Handed, ...] = ()
+    algorithms: tuple[tuning.Algorithms, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Compiled {len(self.graph.nodes)} computes: {len(self.calls)} calls of {len(self.kernels)} kernels>"
@@ -153,34 +151,31 @@ def compile_program(
             elif limits is None:
                 return tried
             begun = time.monotonic()
-        return make(limits, measurer if limits is not None else None, begun, limit, optimizer=optimizer)
+        found = make(limits, measurer if limits is not None else None, begun, limit, optimizer=optimizer)
+        usual = partial(make, None, None, begun, limit, optimizer=optimizer)
+        return found if limits is None else _beside_direct(found, usual, instep.seconds_for(limits))
 
 
-def optimizer_of(
-    target: Target,
-    optimize: float | None,
-    measurer: Measurer | None = None,
-    prepares: bool = True,
-    rules: Sequence[Rule] = (),
-    seed: int = 0,
-) -> Optimizer | None:
-    """What searches for faster graphs with what this machine knows of kernels; see `optimizer_for`."""
-    without, folder = left_out(), config.load().cache_dir
-    known = tuning.known_seconds(target, folder)
-    measure = None if measurer is None else tuning.default_seconds(target, measurer)
-    is_prepared = prepares and target.device == "cpu" and PREPARED not in without
-    may_last = tuning.unmeasured(target, folder) if is_prepared else None
-    return optimizer_for(target, optimize, without, rules, seed, known, measure, is_prepared, may_last)
-
-
-def measured_within(target: Target, optimize: float | None) -> Limits | None:
-    """Within what kernels are measured for a search for faster graphs; None where there is no time for it."""
-    seconds = seconds_of(optimize)
-    return Limits(seconds=seconds) if seconds is not None and seconds >= MEASURED and target.device == "cpu" else None
-
-
-MEASURED = 10.0
-"""Seconds of `optimize` from which kernels are measured: the workers that do take two to come up."""
+def _beside_direct(c: Compiled, make: Callable[[], Compiled], seconds: float) -> Compiled:
+    """A program whose contractions are computed by what was fastest of each by itself; or, where the whole of it is not
+    faster so, one of direct sums, as later compilations make it then."""
+    settings, keys = config.load(), [a.key for a in c.algorithms if a.others]
+    if not keys:
+        return c
+    have_direct = partial(tuning.have_direct, keys, c.target, settings.cache_dir)
+    have_direct(True)
+    direct = _in_step(make(), seconds / 2, settings)
+    try:
+        pair, place = (alone(direct), alone(c)), device(c.target)
+        beside = partial(instep.beside, pair, place, seconds / 2)
+        times = c.trace.run("beside direct sums", beside, str, str, f"{len(c.calls)} kernel calls")
+    except NeoflowError:
+        times = instep.Times(0.0, 0.0)
+    if times.is_faster:
+        have_direct(False)
+        return c
+    direct.trace.records.append(c.trace.records[-1])
+    return direct
 
 
 def _measured(given: Mapping[str, Schedule] | None, machine: Target, folder: Path) -> Known:
@@ -221,11 +216,13 @@ def _compiled(
         ways = tried.values, tried.beside, tried.refusal
         source = handed(source, trace, settings, machine, precision, memory, *ways)
     source = attended(source, trace, machine, precision, memory)
-    choosing = None
+    choosing, algorithms = None, list[tuning.Algorithms]()
     if tuning.knows_algorithms(machine, limits, settings.cache_dir):
-        choosing = partial(
-            tuning.algorithms, target=machine, limits=limits, folder=settings.cache_dir, measurer=measurer
-        )
+
+        def choosing(graph: Graph) -> tuning.Algorithms:
+            algorithms.append(tuning.algorithms(graph, machine, limits, settings.cache_dir, measurer))
+            return algorithms[-1]
+
     may_last = None
     if given is None and memory is None and limits is None and PREPARED not in settings.without:
         may_last = tuning.unmeasured(machine, settings.cache_dir)
@@ -310,7 +307,8 @@ def _compiled(
             return _compiled(*asked, optimizer=optimizer, lives=lives, in_blocks=False)
     cached = max(0, sum(1 for m in modules if m.library) - built)
     made = (program.calls, plan, kernels, modules, machine, tuned, built, cached)
-    compiled = Compiled(written, graph, *made, trace, precision, optimizer, whole, tuple(foreign.values()))
+    others = whole, tuple(foreign.values()), tuple(algorithms)
+    compiled = Compiled(written, graph, *made, trace, precision, optimizer, *others)
     return compiled if limits is None or machine.device != "cpu" else _in_step(compiled, judging, settings)
 
 

@@ -1,4 +1,5 @@
-"""Programs that are compiled to be tried: what they give, and what a call of each takes, on parameters of their own."""
+"""Programs that are compiled to be tried, on parameters of their own: what they give, and what a call of each takes.
+And what looks for faster graphs."""
 
 from __future__ import annotations
 
@@ -8,24 +9,27 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
-from neoflow import config
+from neoflow import config, tuning
 from neoflow.building import load
 from neoflow.code import Handed
 from neoflow.devices import device
 from neoflow.errors import NeoflowError, RuntimeFault
 from neoflow.expr.tensor import Placeholder, Tensor
 from neoflow.kernel import Kernel
+from neoflow.measure import Measurer
 from neoflow.persisting import Loops
-from neoflow.rewriting import in_turns
+from neoflow.rewriting import PREPARED, in_turns, left_out, optimizer_for, seconds_of
 from neoflow.runtime.device import Device
 from neoflow.runtime.executor import Loaded
 from neoflow.runtime.function import Compilation, Function
 from neoflow.runtime.records import Module
 from neoflow.runtime.store import ParameterStore
 from neoflow.target import Target
+from neoflow.tune import Limits
 
 if TYPE_CHECKING:
     from neoflow.rewriting.optimizing import Optimizer
+    from neoflow.superopt import Rule
 
 TRIED = 1.0
 """Seconds of turns in which a recurrence is timed beside what another library makes of it."""
@@ -132,3 +136,30 @@ class Trials:
         pair = [self.function(outputs, inputs) for outputs in (ours, theirs)]
         own, other = in_turns(pair, device(self.target), TRIED)
         return own, other
+
+
+def optimizer_of(
+    target: Target,
+    optimize: float | None,
+    measurer: Measurer | None = None,
+    prepares: bool = True,
+    rules: Sequence[Rule] = (),
+    seed: int = 0,
+) -> Optimizer | None:
+    """What searches for faster graphs with what this machine knows of kernels; see `optimizer_for`."""
+    without, folder = left_out(), config.load().cache_dir
+    known = tuning.known_seconds(target, folder)
+    measure = None if measurer is None else tuning.default_seconds(target, measurer)
+    is_prepared = prepares and target.device == "cpu" and PREPARED not in without
+    may_last = tuning.unmeasured(target, folder) if is_prepared else None
+    return optimizer_for(target, optimize, without, rules, seed, known, measure, is_prepared, may_last)
+
+
+def measured_within(target: Target, optimize: float | None) -> Limits | None:
+    """Within what kernels are measured for a search for faster graphs; None where there is no time for it."""
+    seconds = seconds_of(optimize)
+    return Limits(seconds=seconds) if seconds is not None and seconds >= MEASURED and target.device == "cpu" else None
+
+
+MEASURED = 10.0
+"""Seconds of `optimize` from which kernels are measured: the workers that do take two to come up."""

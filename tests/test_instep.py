@@ -8,6 +8,8 @@ import pytest
 
 import neoflow as nf
 from neoflow import config, instep, tuning
+from neoflow.devices import resolve_target
+from neoflow.graph import make_graph, optimize
 from neoflow.instep import ALONE, CHOSEN, DEFAULT, judge, sets_of
 from neoflow.loops import default_schedule, problem_of, space
 from neoflow.pipeline import Compiled, compile_program
@@ -187,3 +189,52 @@ def test_a_program_that_cannot_be_run_keeps_its_schedules(monkeypatch):
     with pytest.warns(UserWarning, match="could not be timed: there is no memory"):
         found = compile_program(*asked, tune=nf.tune.Limits(trials=1))
     assert by_digest(found) == tuned
+
+
+# --- other algorithms than direct sums
+
+
+class Products:
+    """A call takes as long as its products are many."""
+
+    def __call__(self, subgraph: Any, target: Any, schedules: Any, deadline: Any = None) -> list[nf.tune.Trial]:
+        sums = [n.definition for n in subgraph.nodes if n.definition.reduction_axes]
+        products = sum(float(np.prod([*d.shape, *(a.extent for a in d.reduction_axes)])) for d in sums)
+        return [nf.tune.Trial(s, "ok", 1e-9 * (1.0 + products), times=3) for s in schedules]
+
+
+@pytest.mark.parametrize("is_faster", [False, True])
+def test_algorithms_that_make_the_program_no_faster_are_left(is_faster, monkeypatch, own_cache):
+    """Each was faster by itself; what was found of the whole is what later compilations do, until the next search."""
+    x = nf.placeholder((2, 8, 8, 8), name="x")
+    w = nf.placeholder((8, 8, 3, 3), name="w")
+    y = nf.nn.functional.conv2d(x, w, padding=1)
+    graph, limits = optimize(make_graph([y], [x, w])), nf.tune.Limits(trials=1, rounding=16.0)
+    target = resolve_target("cpu")
+    assert tuning.algorithms(graph, target, limits, own_cache, Products()).others == 1
+    assert "winograd" in nf.compile(y, [x, w]).explain("algorithms")
+
+    def beside(pair: Any, place: Any, seconds: float) -> instep.Times:
+        array = [RNG.normal(size=t.shape).astype("float32") for t in (x, w)]
+        for a, b in zip(*(f(*array) for f in pair), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3)
+        return instep.Times(1.0, 0.5 if is_faster else 0.99)
+
+    monkeypatch.setattr(instep, "beside", beside)
+    found = compile_program([y], [x, w], tune=limits)
+    told = found.explain("beside direct sums")
+    assert told == f"1000.000 ms directly, {500 if is_faster else 990}.000 ms with other algorithms"
+    later = nf.compile(y, [x, w])
+    assert ("winograd" in later.explain("algorithms")) == is_faster
+    assert later.compiled.graph.digest == found.graph.digest
+    again = tuning.algorithms(graph, target, limits, own_cache, Products())
+    assert again.others == 1, "a search chooses again"
+
+
+def test_two_programs_are_really_timed():
+    from neoflow.devices import device
+    from neoflow.trials import alone
+
+    compiled = compile_program(*program())
+    found = instep.beside((alone(compiled), alone(compiled)), device(compiled.target), 0.05)
+    assert 0 < found.usual < 1 and 0 < found.other < 1

@@ -7,11 +7,12 @@ from pathlib import Path
 from neoflow.devices import resolve_target
 from neoflow.graph import make_graph
 from neoflow.models import build_model
-from neoflow.pipeline import compile_program, optimizer_of
+from neoflow.pipeline import compile_program
 from neoflow.rewriting import divided
 from neoflow.superopt import Optimized, rules_in
 from neoflow.trace import Trace
 from neoflow.train.step import program
+from neoflow.trials import optimizer_of
 
 
 def optimized(

@@ -246,14 +246,26 @@ class Algorithms:
 
     graph: Graph
     choices: tuple[choosing.Choice, ...]
+    key: str = ""
+    """of the graph as it was, see `have_direct`"""
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.choices))
 
     @property
+    def others(self) -> int:
+        """Contractions by another algorithm than the direct one."""
+        return sum(c.algorithm != DIRECT for c in self.choices)
+
+    @property
     def summary(self) -> str:
-        others = sum(c.algorithm != DIRECT for c in self.choices)
-        return f"{others} of {len(self.choices)} contractions by another algorithm than the direct one"
+        return f"{self.others} of {len(self.choices)} contractions by another algorithm than the direct one"
+
+
+def have_direct(keys: Iterable[str], target: Target, folder: Path, is_so: bool) -> None:
+    """Have later compilations of graphs sum all contractions directly, or choose for each again."""
+    for key in keys:
+        records_in(folder).keep_verdict(key, target, Verdict({}, {DIRECT: float(is_so)}))
 
 
 def knows_algorithms(target: Target, limits: Limits | None, folder: Path) -> bool:
@@ -285,11 +297,13 @@ def algorithms(
 
     measurer: what measures (default: workers of its own).
     """
-    kept = records_in(folder)
+    kept, key = records_in(folder), f"algorithms of {graph.digest}"
     recorded = choosing.recorded(kept, target)
+    if limits is None and (verdict := kept.verdict(key, target)) is not None and verdict.seconds.get(DIRECT):
+        return Algorithms(graph, (), key)
     if limits is None or not choosing.candidates(graph, limits.rounding):
         choices = choosing.choose(graph, recorded)
-        return Algorithms(choosing.applied(graph, choices), choices)
+        return Algorithms(choosing.applied(graph, choices), choices, key)
     end, unknown = time.monotonic() + _seconds_for(limits), _unknown(graph, limits, target, kept)
     with nullcontext(measurer) if measurer is not None else Measurer() as measure:
         ahead = Ahead(measure, target, unknown)
@@ -299,7 +313,7 @@ def algorithms(
                 measured(kernel)
         ahead.forget()
     choices = choosing.choose(graph, recorded, limits.rounding)
-    return Algorithms(choosing.applied(graph, choices), choices)
+    return Algorithms(choosing.applied(graph, choices), choices, key)
 
 
 def _unknown(graph: Graph, limits: Limits, target: Target, kept: Records) -> dict[Subgraph, Schedule]:

@@ -435,7 +435,7 @@ def test_what_a_search_found_is_saved_where_it_is_faster_with_weights_that_are_m
     x = nf.placeholder((3, 1, 128), name="x")
     w = nf.parameter((512, 128), name="w", init=lambda shape, rng: rng.standard_normal(shape) / 12)
     outputs = [nf.tanh(nf.nn.functional.linear(x[t], w)) * float(t + 1) for t in range(3)]
-    optimizer = pipeline.optimizer_of(devices.resolve_target("cpu"), 1.0)
+    optimizer = trials.optimizer_of(devices.resolve_target("cpu"), 1.0)
     graph = canonicalize(make_graph(outputs, [x]))
     (move,) = gatherings(graph)
     optimizer.take(graph, dataclasses.replace(optimizer(graph), graph=move.replay(graph), moves=(move,)))
