@@ -15,6 +15,7 @@ from neoflow.loops import default_schedule, problem_of, space
 from neoflow.pipeline import Compiled, compile_program
 from neoflow.tune.records import Verdict
 from neoflow.tuning.kept import records_in
+from tests.tuning.test_schedules import Products
 
 RNG = np.random.default_rng(11)
 
@@ -44,7 +45,9 @@ class Scripted:
 
 def chosen(kernels: dict[str, dict[str, float]], wholes: dict[tuple[str, ...], float]) -> instep.Judged:
     """Of kernels a, b, ... by a default schedule or another one."""
-    sets: Any = sets_of({d: "usual" for d in kernels}, {d: "tuned" for d in kernels}, None)  # type: ignore[misc]
+    usual, tuned = ({d: name for d in kernels} for name in ("usual", "tuned"))
+    asked: Any = (usual, tuned, None)
+    sets = sets_of(*asked)
     runs: Any = Scripted(kernels, wholes)
     return judge(runs, sets, 0.01)
 
@@ -192,15 +195,6 @@ def test_a_program_that_cannot_be_run_keeps_its_schedules(monkeypatch):
 
 
 # --- other algorithms than direct sums
-
-
-class Products:
-    """A call takes as long as its products are many."""
-
-    def __call__(self, subgraph: Any, target: Any, schedules: Any, deadline: Any = None) -> list[nf.tune.Trial]:
-        sums = [n.definition for n in subgraph.nodes if n.definition.reduction_axes]
-        products = sum(float(np.prod([*d.shape, *(a.extent for a in d.reduction_axes)])) for d in sums)
-        return [nf.tune.Trial(s, "ok", 1e-9 * (1.0 + products), times=3) for s in schedules]
 
 
 @pytest.mark.parametrize("is_faster", [False, True])

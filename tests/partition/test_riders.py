@@ -118,7 +118,10 @@ def test_what_is_no_rider_is_refused_by_the_check():
 def program(seed):
     """A contraction, what follows from it at its points, and sums of that over some of its dimensions."""
     rng = np.random.default_rng(seed)
-    pick = lambda *of: of[int(rng.integers(len(of)))]  # noqa: E731
+
+    def pick(*of):
+        return of[int(rng.integers(len(of)))]
+
     batch, m, n, k = (int(rng.integers(2, 9)) for _ in range(4))
     x, w = nf.placeholder((batch, m, k), name="x"), nf.placeholder((k, n), name="w")
     h, b, r = nf.placeholder((batch, m, n), name="h"), nf.placeholder((n,), name="b"), nf.axis(k)
