@@ -1,6 +1,7 @@
 """Recurrences that another library has, as users write them."""
 
 import numpy as np
+import pytest
 
 import neoflow as nf
 from neoflow.nn import functional as F
@@ -84,3 +85,23 @@ def trained(steps, x, own, loss, updates, target="cpu"):
     for p in own:
         nf.set_value(p, feeds[p])
     return f, [float(f(feeds[x])[0]) for _ in range(steps)]
+
+
+def interrupt_once(monkeypatch, f, x, own):
+    """An exception from outside, in the first of a step's foreign calls, comes when the step is done."""
+    from neoflow.runtime import torch_cells  # imported here: it imports PyTorch
+
+    forward, calls = torch_cells._forward, []
+
+    def interrupted(*given):
+        calls.append(1)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return forward(*given)
+
+    monkeypatch.setattr(torch_cells, "_forward", interrupted)
+    old = [nf.get_value(p).copy() for p in own]
+    with pytest.raises(KeyboardInterrupt):
+        f(values([x])[x])
+    assert f.runs == 2 and len(calls) == 3
+    assert all((nf.get_value(p) != a).any() for p, a in zip(own, old, strict=True))

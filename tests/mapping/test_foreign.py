@@ -17,7 +17,7 @@ from neoflow.nn import functional as F
 from neoflow.report.kernels import kernel_rows
 from neoflow.report.timeline import events
 from neoflow.verdict import Verdict
-from tests.mapping.cells import KINDS, case, lstm, trained, two_layers, values, weights
+from tests.mapping.cells import KINDS, case, interrupt_once, lstm, trained, two_layers, values, weights
 
 torch = pytest.importorskip("torch")
 
@@ -178,22 +178,7 @@ def test_an_exception_from_outside_comes_after_the_step(monkeypatch):
     program = two_layers()
     x, own, *_ = program
     f, _ = trained(1, *program)
-    from neoflow.runtime import torch_cells
-
-    forward, calls = torch_cells._forward, []
-
-    def interrupted(*given):
-        calls.append(1)
-        if len(calls) == 1:
-            raise KeyboardInterrupt
-        return forward(*given)
-
-    monkeypatch.setattr(torch_cells, "_forward", interrupted)
-    old = [nf.get_value(p).copy() for p in own]
-    with pytest.raises(KeyboardInterrupt):
-        f(values([x])[x])
-    assert f.runs == 2 and len(calls) == 3
-    assert all((nf.get_value(p) != a).any() for p, a in zip(own, old, strict=True))
+    interrupt_once(monkeypatch, f, x, own)
 
 
 def test_a_package_has_none_of_it(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 import neoflow as nf
 from neoflow import pipeline, trials
-from tests.mapping.cells import KINDS, case, lstm, trained, two_layers, values
+from tests.mapping.cells import KINDS, case, interrupt_once, lstm, trained, two_layers, values
 
 torch = pytest.importorskip("torch")
 
@@ -296,20 +296,7 @@ def test_an_exception_from_outside_comes_after_the_step(monkeypatch, stood):
     program = two_layers()
     x, own, *_ = program
     f, _ = trained(1, *program, target="cuda")
-    forward, calls = torch_cells._forward, []
-
-    def interrupted(*given):
-        calls.append(1)
-        if len(calls) == 1:
-            raise KeyboardInterrupt
-        return forward(*given)
-
-    monkeypatch.setattr(torch_cells, "_forward", interrupted)
-    old = [nf.get_value(p).copy() for p in own]
-    with pytest.raises(KeyboardInterrupt):
-        f(values([x])[x])
-    assert f.runs == 2 and len(calls) == 3
-    assert all((nf.get_value(p) != a).any() for p, a in zip(own, old, strict=True))
+    interrupt_once(monkeypatch, f, x, own)
 
 
 def test_an_index_out_of_its_table_is_told_beside_it(stood):
