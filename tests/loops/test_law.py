@@ -94,11 +94,11 @@ def test_default_schedules_of_convolutions_whose_images_no_cache_holds():
 
 
 def test_sampled_schedules_of_named_kernels():
-    assert check([(c, sampled(c, 3, n)) for n, c in enumerate(named_cases())]) >= 75
+    assert check([(c, sampled(c, 2, n)) for n, c in enumerate(named_cases())]) >= 50
 
 
 def test_sampled_schedules_of_random_programs():
-    assert check([(c, sampled(c, 3, seed)) for seed in range(5) for c in random_cases(seed)]) >= 30
+    assert check([(c, sampled(c, 3, seed)) for seed in range(3) for c in random_cases(seed)]) >= 18
 
 
 def cuts(dtype: str = "float32") -> Iterator[Case]:

@@ -110,7 +110,7 @@ def test_what_is_not_faster_with_channels_last_is_searched_without():
     for is_faster in (True, False):
         forms = Forms(TARGET, may_last=lambda kernel: True)
         optimizer = Optimizer(
-            Limits(graphs=100, widest=1.6), partition, Times(STATED), measure=lambda k: 1e-5, forms=forms
+            Limits(graphs=40, widest=1.6), partition, Times(STATED), measure=lambda k: 1e-5, forms=forms
         )
         found = optimizer(graph)
         assert "the channels of images lie last" in found.summary and optimizer.is_laid

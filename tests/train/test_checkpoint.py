@@ -253,7 +253,7 @@ def test_an_exception_at_any_moment_leaves_parameters_and_position_of_one_step(t
             trainer.step_function()
             gc.collect()  # what is raised in a finalizer is lost
             try:
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-3, 1e-2) + (0 if stops < 40 else 1e3))
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-3, 1e-2) + (0 if stops < 25 else 1e3))
                 trainer.fit(batches(), 8)
                 signal.setitimer(signal.ITIMER_REAL, 0)
             except (Stop, KeyboardInterrupt):
