@@ -14,6 +14,15 @@ def kernel_cache(tmp_path_factory):
         yield folder
 
 
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    """A folder for the kernels and records of one test, which are nobody else's."""
+    kernels = tmp_path / "kernels"
+    kernels.mkdir(mode=0o700)
+    monkeypatch.setenv("NEOFLOW_CACHE_DIR", str(kernels))
+    return kernels
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call():
     """A test that comes to the emulator on a machine without g++ is skipped, and the summary says why."""

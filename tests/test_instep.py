@@ -17,16 +17,8 @@ from neoflow.tune.records import Verdict
 from neoflow.tuning.kept import records_in
 from tests.tuning.test_schedules import Products
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 RNG = np.random.default_rng(11)
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    """Records of these tests are nobody else's."""
-    kernels = tmp_path / "kernels"
-    kernels.mkdir(mode=0o700)
-    monkeypatch.setenv("NEOFLOW_CACHE_DIR", str(kernels))
-    return kernels
 
 
 class Scripted:

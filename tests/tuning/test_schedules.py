@@ -19,16 +19,8 @@ from neoflow.tune import Trial
 from neoflow.tuning.choosing import candidates
 from neoflow.tuning.kept import records_in
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 RNG = np.random.default_rng(5)
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    """Records of these tests are nobody else's."""
-    kernels = tmp_path / "kernels"
-    kernels.mkdir(mode=0o700)
-    monkeypatch.setenv("NEOFLOW_CACHE_DIR", str(kernels))
-    return kernels
 
 
 def program():
