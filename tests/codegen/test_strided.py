@@ -84,6 +84,66 @@ def test_they_are_shuffles(kernels):
     assert alone == {"every fifth", "three times"}, "these are too far apart, or no power of two"
 
 
+BESIDE = [
+    *(
+        (width, {"side": "right", "store": "turned", "tile_rows": rows})
+        for width in (14, 29, 56)
+        for rows in (4, 7, 14)
+    ),
+    *((width, {"side": "left", "store": "stack", "lanes": lanes}) for width in (22, 29, 56) for lanes in (4, 8)),
+]
+"""Widths of an image, and knobs of a contraction that writes it."""
+
+
+def beside(width):
+    """Products of a 1x1 convolution, and beside them an image of half the width with zeros between its points, which
+    the adjoint of a strided one leaves; and one of a third."""
+    x, w = nf.placeholder((5, 3, width), name="x"), nf.placeholder((5, 33), name="w")
+    half = nf.placeholder((33, 2, (width + 1) // 2), name="half")
+    third = nf.placeholder((33, 3, width // 2 + 2), name="third")
+    k = nf.axis(5, "k")
+    y = nf.compute((33, 3, width), lambda c, p, q: nf.sum(x[k, p, q] * w[k, c], axis=[k]))
+
+    def at(c, p, q):
+        between = nf.select((p % 2 == 0) & (q % 2 == 0), half[c, p // 2, q // 2], 0.0)
+        return y[c, p, q] + between * third[c, p, (q + 3) // 2]
+
+    return [nf.compute(y.shape, at)], [x, w, half, third]
+
+
+@pytest.fixture(scope="module")
+def contractions():
+    """By width and knobs: the kernel, what it reads and what it gives."""
+    found, lowered, rng = [], [], np.random.default_rng(0)
+    for width, knobs in BESIDE:
+        outputs, inputs = beside(width)
+        arrays = [rng.standard_normal(t.shape).astype(np.float32) for t in inputs]
+        subgraph = subgraph_of(outputs, inputs)
+        problem = problem_of(subgraph)
+        asked = {"fuse": 0, **knobs}
+        schedule = complete("contraction", problem, TARGET, asked)
+        assert {name: schedule[name] for name in asked} == asked
+        lowered.append(codegen.lower(subgraph, schedule, TARGET, f"c{len(lowered)}"))
+        [wanted] = nf.evaluate(outputs, dict(zip(inputs, arrays, strict=True)))
+        found.append((f"{width} by {knobs}", lowered[-1], arrays, wanted))
+    return list(zip(found, loaded(lowered), strict=True))
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+def test_what_is_read_beside_sums_is_right_and_stays_inside(contractions, at_end):
+    for (name, _, arrays, wanted), kernel in contractions:
+        places, result = [fenced(a, at_end) for a in arrays], fenced(np.full_like(wanted, np.nan), at_end)
+        kernel(*places, result)
+        np.testing.assert_allclose(result, wanted, 2e-5, 2e-5, err_msg=name)
+
+
+def test_tiles_that_begin_at_even_points_take_shuffles(contractions):
+    """With an odd number of rows, every other tile begins at the second lane of a pair."""
+    taken = {name: "piece" in lowered.text() for (name, lowered, _, _), _ in contractions}
+    knobs = {"side": "right", "store": "turned"}
+    assert [taken[f"56 by {knobs | {'tile_rows': rows}}"] for rows in (14, 7)] == [True, False]
+
+
 def test_the_largest_of_many_with_nan_and_infinities():
     """NaN is found wherever it stands, also beside infinities; the lowest of all is no neutral element."""
     x = nf.placeholder((40, 70), name="x")

@@ -83,7 +83,7 @@ def _phases(frame: Frame, region: Region, schedule: Schedule, is_rest: bool = Fa
     nest = region.nest if is_rest else written_out(region.nest, int(schedule["unroll"]))
     buffers = dict(zip((n for n, _, _ in frame.nest.outputs), frame.outputs, strict=True))
     outputs = tuple(buffers[n] for n, _, _ in nest.outputs)
-    frame = replace(frame, nest=nest, outputs=outputs, is_aligned=True, together=region.together)
+    frame = replace(frame, nest=nest, outputs=outputs, begins=0, together=region.together)
     frame = replace(frame, is_streamed=bool(schedule["stream"]) and not is_rest)
     if not nest.axes:
         return (Phase(1, lambda _: frame.write({})),)

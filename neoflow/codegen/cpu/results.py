@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tvm import tirx
 
@@ -26,7 +27,8 @@ class Results:
         """way: "registers", the outputs are written out for every vector of a tile, which is a vector of each output;
         "stack", through a copy of the tile in memory; "turned", in vectors along M from such a copy."""
         self.way = way
-        self.frame, self.tiling, self.panels, self.element = frame, tiling, tiling.panels, element
+        self.tiling, self.panels, self.element = tiling, tiling.panels, element
+        self.frame = replace(frame, begins=0)  # chunks of panels
         self.row_axes = (*tiling.batch, *tiling.row_tiles.whole.m)
         self.is_partial = tiling.parts.count > 1 and not tiling.in_passes
         sums = tiling.parts.count * size(self.row_axes) * self.panels.padded
@@ -45,7 +47,8 @@ class Results:
         if self.way == "registers":
             return self._store_registers(env, rows, panel, acc)
         if self.way == "turned":
-            return TurnedRows(self.frame, self.panels, rows, self.element).store(env, panel, acc)
+            steps = self.tiling.row_tiles.whole.steps
+            return TurnedRows(self.frame, self.panels, rows, self.element, steps).store(env, panel, acc)
         return self._store_through_stack(env, rows, panel, acc)
 
     # --- outputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from tvm import tirx
 
@@ -22,13 +23,16 @@ class TurnedRows:
     The tile goes to the stack, is turned there in squares, and a loop over its columns writes a vector of each line.
     """
 
-    def __init__(self, frame: Frame, panels: Panels, rows: Rows, element: str):
-        self.frame, self.panels, self.rows, self.element = frame, panels, rows, element
+    def __init__(self, frame: Frame, panels: Panels, rows: Rows, element: str, steps: int):
+        """steps: of a whole tile, whose multiples tiles begin at."""
+        self.panels, self.rows, self.element = panels, rows, element
         self.line = rows.inner[-1].extent if rows.inner else rows.steps
         """rows of a line"""
         self.lines = len(rows) // self.line
         square = min(frame.target.lanes(element), 1 << (self.line - 1).bit_length())
         self.lanes = math.gcd(panels.lanes, square)
+        begins = math.gcd(0 if rows.inner else steps, self.lanes if self.line > self.lanes else 0)
+        self.frame = replace(frame, begins=begins)
 
     def store(self, env: Env, panel: Panel, acc: emit.Registers) -> list:
         """Write the outputs of the tile at `env`."""

@@ -53,8 +53,8 @@ class Evaluator:
     multiple of the lanes where the dialect asks for it.
     given: values known already (the anchor's result).  mask: lanes that exist, when not all do.  faults: where the
     checks of data-dependent indices go; without it there may be none.  instead: by value number, the element that is
-    loaded where a read is not needed, if it is not the first.  is_aligned: whether the start is a multiple of the lanes
-    also where the dialect does not ask for it.  starts: by value number, the element that indices from data count from.
+    loaded where a read is not needed, if it is not the first.  begins: what the start is a multiple of also where the
+    dialect does not ask for it; 0: of the lanes.  starts: by value number, the element that data counts indices from.
     further: by value number, how many elements behind neighbours that are loaded others are fetched, for later.
     """
 
@@ -68,11 +68,11 @@ class Evaluator:
         mask: Guard = None,
         faults: emit.Faults | None = None,
         instead: Mapping[int, Value] | None = None,
-        is_aligned: bool = False,
+        begins: int = 1,
         starts: Mapping[int, Value] | None = None,
         further: Mapping[int, int] | None = None,
     ):
-        self._faults, self._instead, self._is_aligned = faults, instead or {}, is_aligned
+        self._faults, self._instead, self._begins = faults, instead or {}, begins
         self._starts, self._further = starts or {}, further or {}
         self.statements: list = []
         self._buffers = buffers
@@ -309,10 +309,10 @@ class Evaluator:
 
     def _repeated(self, read: Read) -> tuple[Expr, int, int] | None:
         """What `repeated` makes of the address, where the device loads from any."""
-        if self._lane_axis is None or not (self._is_aligned and dialect().any_address and self._lane_axis in read.free):
+        if self._lane_axis is None or self._begins == 1 or not (dialect().any_address and self._lane_axis in read.free):
             return None
         address = affine.simplify(read.indices[0])
-        return repeated(address, self._lane_axis, self._lanes) if _is_narrow(address) else None
+        return repeated(address, self._lane_axis, self._lanes, self._begins) if _is_narrow(address) else None
 
     def _load_repeated(self, read: Read, rest: Expr, divisor: int, phase: int) -> Walk[Value]:
         axis = cast(Axis, self._lane_axis)

@@ -31,8 +31,8 @@ class Frame:
     """axes bound outside the nest"""
     instead: dict[int, Value] = field(default_factory=dict)
     """what an input is read at where it is not needed, if not at its first element"""
-    is_aligned: bool = False
-    """whether vectors begin at multiples of their lanes"""
+    begins: int = 1
+    """what vectors begin at multiples of; 0: of their lanes"""
     starts: dict[int, Value] = field(default_factory=dict)
     """where in an input that is the element is which indices from data count from, if not its first"""
     together: int = 1
@@ -54,7 +54,7 @@ class Frame:
         given: dict[Expr, Value] | None = None,
         mask: Value | None = None,
     ) -> Evaluator:
-        known, rest = {**self.outer, **env}, (self.faults, self.instead, self.is_aligned, self.starts, self.further)
+        known, rest = {**self.outer, **env}, (self.faults, self.instead, self.begins, self.starts, self.further)
         return Evaluator(self.inputs, known, lane_axis, lanes, given, mask, *rest)
 
     def write(

@@ -56,10 +56,11 @@ def near_load(statements: list, source: tirx.Buffer, address: Value, within: Wit
     return _kept(statements, source, first, [*kept, *[kept[-1]] * (lanes - there)], within.size)
 
 
-def repeated(address: Expr, axis: Axis, lanes: int) -> tuple[Expr, int, int] | None:
+def repeated(address: Expr, axis: Axis, lanes: int, begins: int = 0) -> tuple[Expr, int, int] | None:
     """(the rest of it, divisor, phase) of an address with the term (axis + phase) // divisor; None for any other.
 
-    A vector starts at a multiple of its lanes: the lane n has the element (n + phase) // divisor behind the rest.
+    A vector starts at a multiple of `begins`, or of its lanes where that is 0: the lane n has the element
+    (n + phase) // divisor behind the rest.
     """
     terms, constant = affine.linear(address)
     with_axis = [atom for atom in terms if axis in atom.free]
@@ -72,6 +73,8 @@ def repeated(address: Expr, axis: Axis, lanes: int) -> tuple[Expr, int, int] | N
     if not isinstance(divisor, Const) or int(divisor.value) < 2 or lanes % int(divisor.value):
         return None
     by = int(divisor.value)
+    if begins % by:
+        return None
     parts, offset = affine.linear(inside)
     if set(parts) != {axis} or parts[axis] != 1:
         return None
