@@ -3,6 +3,7 @@ And what looks for faster graphs."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from neoflow.rewriting.optimizing import Optimizer
     from neoflow.superopt import Rule
 
+INSTANCES = 3
+"""Of a whole program that is timed: each has parameters of its own."""
 TRIED = 1.0
 """Seconds of turns in which a recurrence is timed beside what another library makes of it."""
 
@@ -75,20 +78,25 @@ def alone(c: Runnable) -> Function:
 
 
 def judge(optimizer: Optimizer, written: Runnable, tried: Runnable, again: Callable[[], Runnable]) -> None:
-    """Time what was found for a whole program beside it as it is written, on parameters of their own; where nothing was
-    faster with channels last, once more what is found without. again: compiles what is found then."""
+    """Time what was found for a whole program beside it as it is written, on parameters of their own; where that is not
+    much faster with a change of many kernels, what is found without it too. again: compiles what is found then."""
     _time(optimizer, written, tried)
-    if optimizer.goes_without_channels():
+    while optimizer.goes_otherwise():
         tried = again()
         if optimizer.has_found:
             _time(optimizer, written, tried)
-        optimizer.goes_back()
+        optimizer.keep_faster()
 
 
 def _time(optimizer: Optimizer, written: Runnable, tried: Runnable) -> None:
-    place, pair = device(written.target), [alone(written), alone(tried)]
+    """Each in the middle of a few instances, as far as there is time for more than one: where parameters lie in memory
+    is chance, and counts."""
+    place, times = device(written.target), list[tuple[float, ...]]()
     try:
-        optimizer.judge(in_turns(pair, place, optimizer.left))
+        while len(times) < INSTANCES and (optimizer.left > 0 or not times):
+            pair = [alone(written), alone(tried)]
+            times.append(in_turns(pair, place, optimizer.left / (INSTANCES - len(times))))
+        optimizer.judge([statistics.median(each) for each in zip(*times, strict=True)])
     except NeoflowError as error:
         optimizer.refuse(f"it could not be timed: {error.message}")
 

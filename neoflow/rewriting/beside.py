@@ -24,8 +24,9 @@ another process, and of nasrnn, 1.7 times as fast, nothing was taken for it."""
 
 def in_turns(functions: Sequence[Function], device: Device, seconds: float, seed: int = 0) -> tuple[float, ...]:
     """Seconds of a call of each, the lower quartile of its rounds: other work only adds to them. Every other round goes
-    the other way round, since the slices in which a core is shared may keep step with the rounds. Of programs of the
-    same inputs, whose parameters nobody else uses."""
+    the other way round, since the slices in which a core is shared may keep step with the rounds. A turn begins with a
+    call that is not timed: a program that is called again and again finds its own weights in the caches, and not those
+    of the other one. Of programs of the same inputs, whose parameters nobody else uses."""
     arrays = drawn(functions[0].inputs, device, seed)
     calls = []
     for f in functions:
@@ -40,6 +41,8 @@ def in_turns(functions: Sequence[Function], device: Device, seconds: float, seed
     while len(times[0]) < ROUNDS or (time.monotonic() < end and len(times[0]) < MOST_ROUNDS):
         turns = [*zip(functions, calls, times, strict=True)]
         for f, count, found in turns if len(times[0]) % 2 else reversed(turns):
+            f(*arrays)
+            device.synchronize()
             begun = time.perf_counter()
             for _ in range(count):
                 f(*arrays)

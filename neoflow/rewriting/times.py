@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from neoflow.graph import is_contraction
+from neoflow.graph import is_contraction, points
 from neoflow.partition import Subgraph, cost_of
 from neoflow.roofs import Roofs
 
@@ -17,7 +17,10 @@ class Times:
     """Seconds of kernels, the same for those of one digest.
 
     A kernel of which nothing is known takes what it is thought to, as many times as long as the known ones of its kind
-    took: contractions, and all others. Otherwise what nobody has measured would always look faster.
+    took: contractions, and all others. Otherwise what nobody has measured would always look faster. And no contraction
+    is thought to multiply faster than any known one did: what is counted beside its products is rough, and 1x1
+    convolutions whose weights are packed once came out at 1.5 times the peak, so that Winograd's form of others beside
+    them was not looked at.
     """
 
     def __init__(self, roofs: Roofs, known: Lookup = lambda kernel: None):
@@ -27,13 +30,14 @@ class Times:
         self._seconds: dict[str, float] = {}
         self._longer: dict[bool, list[float]] = {True: [], False: []}
         """by kind, logarithms of how many times as long as thought those took that `learn` was told of"""
+        self._fastest = 0.0
+        """products a second, of those of them that multiply"""
 
     def __call__(self, kernel: Subgraph) -> float:
         """Of a call."""
         if kernel.digest not in self._seconds:
             measured = self.measured(kernel)
-            guess = self.thought(kernel) * self._factor(kernel) if measured is None else measured
-            self._seconds[kernel.digest] = guess
+            self._seconds[kernel.digest] = self._guess(kernel) if measured is None else measured
         return self._seconds[kernel.digest]
 
     def thought(self, kernel: Subgraph) -> float:
@@ -58,14 +62,25 @@ class Times:
             if seconds is not None and seconds > 0:
                 ratio = seconds / self.thought(kernel)
                 self._longer[_multiplies(kernel)].append(math.log(ratio))
+                self._fastest = max(self._fastest, _products(kernel) / seconds)
         self._seconds.clear()
         return new
+
+    def _guess(self, kernel: Subgraph) -> float:
+        """Of one that nobody has measured."""
+        least = _products(kernel) / self._fastest if self._fastest else 0.0
+        return max(least, self.thought(kernel) * self._factor(kernel))
 
     def _factor(self, kernel: Subgraph) -> float:
         """Of what is thought of a kernel."""
         both = [*self._longer[True], *self._longer[False]]
         known = self._longer[_multiplies(kernel)] or both
         return math.exp(sum(known) / len(known)) if known else 1.0
+
+
+def _products(kernel: Subgraph) -> int:
+    """Products that its contractions add up."""
+    return sum(points(node.definition) for node in kernel.nodes if is_contraction(node.definition))
 
 
 def _multiplies(kernel: Subgraph) -> bool:

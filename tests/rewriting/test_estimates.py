@@ -110,6 +110,19 @@ def test_times_of_kernels():
     assert times.measured(b) is None
 
 
+def test_no_contraction_is_thought_to_multiply_faster_than_a_known_one():
+    """Of a small one most is what is done beside the products, of a deep one nothing."""
+    kernels = []
+    for n, k in ((32, 32), (32, 4096)):
+        x, w = nf.placeholder((n, k), name="x"), nf.placeholder((k, n), name="w")
+        kernels += [c.subgraph for c in partition(make_graph([x @ w], [x, w])).calls]
+    small, deep = kernels
+    times = Times(STATED)
+    assert times(deep) < 128 * times(small)
+    times.learn([small], times.thought)
+    assert times(small) == times.thought(small) and times(deep) == pytest.approx(128 * times(small))
+
+
 @pytest.mark.tvm
 def test_programs_in_turns():
     """A median each; labels are places in tables."""
