@@ -163,6 +163,20 @@ def test_panels_from_memory_are_gone_through_by_larger_blocks():
     assert kept["tiles"] == 2 and far["tiles"] == 147 // 8
 
 
+def test_rows_in_place_from_afar_meet_all_panels_while_they_are_near():
+    """Of one thread, which has no need of tasks: windows of 9 MB, read once and not for each of four panels."""
+
+    def order(batch, threads=1):
+        x = nf.placeholder((batch, 16, 24, 24, 4, 4), name="x")
+        w = nf.placeholder((32, 16, 3, 3, 4, 4), name="w")
+        schedule, _ = contraction(F.capsule_conv(x, w, stride=2), [x, w], replace(TARGET, threads=threads))
+        assert not schedule["pack"]
+        return schedule["order"]
+
+    assert order(16) == order(16, threads=2) == "tiles"
+    assert order(1) == "panels", "0.6 MB stay in a core's own cache"
+
+
 def test_groups_of_few_channels_have_lanes_along_them_where_halves_of_vectors_pass_two_at_a_time():
     """Eight channels a group are half a vector, of which one unit that passes whole ones in halves takes two."""
     assert [TARGET.fmas("float32", lanes) for lanes in (4, 8, 16)] == [2, 2, 1]

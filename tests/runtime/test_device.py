@@ -12,6 +12,7 @@ import pytest
 from neoflow import codegen
 from neoflow.errors import CodegenError
 from neoflow.loops import default_schedule
+from neoflow.runtime.device import cpu
 from neoflow.runtime.device.cpu import CPU
 from neoflow.target import cpu_target
 
@@ -88,3 +89,25 @@ def test_a_library_runs_in_a_process_without_the_compiler(tmp_path):
         assert "tvm" not in sys.modules and "tvm_ffi" not in sys.modules
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+class Disturbed:
+    """A clock of a processor with 2.5e9 steps a second that takes 1 us to read, or 5 ms where another program runs."""
+
+    def __init__(self, disturbed):
+        self.now, self.times, self.waits = 0.0, np.zeros(1, np.int64), iter(disturbed)
+
+    def seconds(self):
+        return self.now
+
+    def run(self):
+        self.times[0] = round(self.now * 2.5e9)
+        self.now += 5e-3 if next(self.waits) else 1e-6
+
+
+@pytest.mark.parametrize("disturbed", [{0}, {15}, set(range(15)), set(range(1, 16))])
+def test_a_program_that_runs_in_the_middle_does_not_set_the_clock_wrong(monkeypatch, disturbed):
+    clock = Disturbed(n in disturbed for n in range(16))
+    monkeypatch.setattr(cpu.time, "perf_counter", clock.seconds)
+    count, moment = cpu._reading(clock)
+    assert abs(count / 2.5e9 - moment) <= 1e-6
