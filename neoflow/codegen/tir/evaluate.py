@@ -20,6 +20,7 @@ from neoflow.code import Fault
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.dialect import dialect
 from neoflow.codegen.tir.functions import apply_function, constant_of, divide_index
+from neoflow.codegen.tir.places import compared, equal_to_place
 from neoflow.codegen.tir.strided import Within, first_lanes, is_near, near_load, repeated, repeated_load
 from neoflow.errors import CodegenError
 from neoflow.expr import affine
@@ -173,6 +174,9 @@ class Evaluator:
         raise TypeError(type(e).__name__)
 
     def _apply(self, e: Apply, guard: Guard) -> Walk[Value]:
+        if dialect().any_address and (found := compared(e, self._lane_axis)) is not None:
+            data, start = (yield self._value(found[0], guard)), (yield self._linear(found[1]))
+            return equal_to_place(e.fn, data, start, found[2], self._lanes, self.statements)
         if e.dtype == "bool" and all(is_index(a) and _is_narrow(affine.simplify(a)) for a in e.args):
             args = []
             for a in e.args:
