@@ -46,7 +46,7 @@ def _usual_order(p: NestProblem, target: Target, k: Chosen) -> str:
     is_inside = bool(c.batch) and inner_batch < max(stride(address, a) or 0 for a in c.m)
     if is_inside and cut.batch * cut.n * cut.k <= costs.INNER_BATCH_ELEMENTS:
         by_panels = False
-    if operands.is_kept(p, k) and cut.owners(by_panels=False) >= wanted:
+    if not k["in_lines"] and operands.is_kept(p, k) and cut.owners(by_panels=False) >= wanted:
         by_panels = False
     if not by_panels and k["parallel"] and cut.owners(by_panels=False) < wanted:
         by_panels = cut.panels > cut.tiles
