@@ -163,11 +163,13 @@ def test_panels_from_memory_are_gone_through_by_larger_blocks():
     assert kept["tiles"] == 2 and far["tiles"] == 147 // 8
 
 
-def test_groups_of_few_channels_have_lanes_along_them_where_halves_of_vectors_pass_two_at_a_time():
-    """Eight channels a group are half a vector, of which one unit that passes whole ones in halves takes two."""
+def test_groups_of_few_channels_have_lanes_along_lines_of_the_image():
+    """Of eight channels a group, half a vector each, panels that end with lines of 28 points take as long (0.96 to 1.02
+    of the time) as lanes along the channels, where one unit passes halves of vectors two at a time."""
     assert [TARGET.fmas("float32", lanes) for lanes in (4, 8, 16)] == [2, 2, 1]
     assert [replace(TARGET, fma_units=2).fmas("float32", lanes) for lanes in (8, 16)] == [2, 2]
-    sides_of = [contraction(y, [x, w])[0]["side"] for x, w, y in (convolution(1, 256, 256, 20, 32),)]
-    assert sides_of == ["right"]
+    x, w, y = convolution(1, 256, 256, 28, 32)
+    schedule, _ = contraction(y, [x, w])
+    assert schedule["side"] == "left" and schedule["in_lines"]
     x, w, y = convolution(1, 128, 128, 56, 32)
     assert contraction(y, [x, w])[0]["side"] == "left"  # of four channels lanes are along the image
