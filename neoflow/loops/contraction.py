@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neoflow.loops import costs, operands, tasks
-from neoflow.loops.knob import INDEX, NUMBER, WORD, Chosen, Knob, Range, completed, up_to
+from neoflow.loops.knob import FLAG, INDEX, NUMBER, WORD, Chosen, Knob, Range, completed, flags, up_to
 from neoflow.loops.nest import input_reads
 from neoflow.loops.problem import FUSE, NestProblem, looks_up_beside_choices, nbytes
 from neoflow.loops.riding import rides
@@ -29,6 +29,8 @@ from neoflow.target import Target
 from neoflow.verdict import Verdict
 
 SIDES = ("right", "left")
+CUT = ("fuse", "split", "side", "last_n", "last_k")
+"""Knobs that say which axes there are, and in which order."""
 MOST_ACCUMULATORS, MOST_VECTORS = 64, 16
 """Vectors of the largest register tile, and of one of its rows: beyond, each step spills most of them."""
 MOST_ODD = 8
@@ -65,10 +67,11 @@ def _before(k: Chosen) -> dict:
 
 @dataclass(frozen=True)
 class _Choice:
-    """Vectors for one side and their estimated cycles of one core."""
+    """Vectors for one side, whether panels end with lines of N, and the estimated cycles of one core."""
 
     cycles: float
     vectors: int
+    in_lines: bool
     is_usable: bool
 
 
@@ -77,11 +80,11 @@ def _best(p: NestProblem, target: Target, given: dict) -> _Choice:
         few = size(sided(p, given).m) <= costs.FEW_ROWS
         vectors = costs.TILE_VECTORS + (costs.LONG_TILE if few else ())
         tried = [completed(KNOBS, p, target, {**given, "vectors": v}) for v in vectors]
-        found = [(estimated_cycles(p, target, k), int(k["vectors"])) for k in tried]
+        found = [(estimated_cycles(p, target, k), k) for k in tried]
         cycles, best = min(found, key=lambda f: f[0])
         s = sides(p, tried[0])
         is_usable = s.one_lane is None and not looks_up_beside_choices(s.written, s.c.n[-1])
-        return _Choice(cycles, best, is_usable)
+        return _Choice(cycles, int(best["vectors"]), bool(best["in_lines"]), is_usable)
 
     return p.memo.once(("best", target, *sorted(given.items())), choose)
 
@@ -117,7 +120,7 @@ def _usual_last_k(p: NestProblem, target: Target, k: Chosen) -> int:
         usual = usual_last_k(c, element_of(p))
         if nbytes(input_reads(c.left)) > target.l2_bytes * target.threads:
             usual = near_last_k(c, element_of(p), usual)
-        given = {name: k[name] for name in ("fuse", "split", "side", "last_n")}
+        given = {name: k[name] for name in ("fuse", "split", "side", "last_n")} | {"in_lines": False}
         tried = completed(KNOBS[: KNOBS.index(operands.PACK) + 1], p, target, {**given, "last_k": usual, "vectors": 2})
         if not tried["pack"]:
             return usual
@@ -125,6 +128,31 @@ def _usual_last_k(p: NestProblem, target: Target, k: Chosen) -> int:
         return parts.index(1.0) if 1.0 in parts and parts[usual] < 1.0 else usual
 
     return p.memo.once(("last k", target, *(k[name] for name in ("fuse", "split", "side", "last_n"))), choose)
+
+
+def _anyhow(p: NestProblem, k: Chosen) -> Sides:
+    """The sides where panels go from line to line."""
+    return sides(p, {name: k[name] for name in CUT} | {"in_lines": False})
+
+
+def _in_lines(p: NestProblem, _: Target, k: Chosen) -> Range:
+    s = _anyhow(p, k)
+    can = len(s.c.n) > 1 and s.one_lane is None
+    return flags(can, "N has one axis, or is gone through one point at a time")
+
+
+def _usual_in_lines(p: NestProblem, target: Target, k: Chosen) -> bool:
+    """Where vectors would cross the ends of lines, and lanes that are left empty there cost less than short pieces; or
+    where none would and few rows go over what is far away, so that a panel is fetched once, and stays for all rows."""
+    s = _anyhow(p, k)
+    lanes = min(target.lanes(s.element), _filled(s))
+    if not _in_lines(p, target, k).values[-1]:
+        return False
+    if s.chunk(lanes) == lanes:
+        return operands.is_thin(s, target, lanes)
+    given = {name: k[name] for name in CUT}
+    plain, cut = (_best(p, target, {**given, "in_lines": way}).cycles for way in (False, True))
+    return cut < plain
 
 
 # --- the register tile
@@ -135,12 +163,12 @@ def _lanes(p: NestProblem, target: Target, k: Chosen) -> Range:
     most = min(2 * target.lanes(s.element), _filled(s))
     values = tuple(v for v in (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64) if v <= most)
     if s.one_lane is None:
-        return Range(values, f"so many of the {size(s.c.n)} points of N, in two registers at most")
+        return Range(values, f"so many of the {s.stretch} points of N, in two registers at most")
     return Range(tuple(v for v in values if s.chunk(v) == 1), s.one_lane)
 
 
 def _filled(s: Sides) -> int:
-    return 1 << (size(s.c.n) - 1).bit_length()
+    return 1 << (s.stretch - 1).bit_length()
 
 
 def _usual_lanes(p: NestProblem, target: Target, k: Chosen) -> int:
@@ -183,13 +211,14 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
     Knob("side", WORD, "the side with the lanes", lambda _, __, ___: Range(SIDES, "there are two"), _usual_side, SIDES),
     Knob("last_n", INDEX, "the axis of N with the lanes", _last_n, _usual_last_n),
     Knob("last_k", INDEX, "the innermost axis of K", _last_k, _usual_last_k),
+    Knob("in_lines", FLAG, "panels end where the last axis of N does", _in_lines, _usual_in_lines),
     Knob("lanes", NUMBER, "points of N in a vector", _lanes, _usual_lanes),
     Knob(
         "vectors",
         NUMBER,
         "vectors of a row of the register tile",
         _vectors,
-        lambda p, t, k: _best(p, t, {**_before(k), "side": k["side"]}).vectors,
+        lambda p, t, k: _best(p, t, {**_before(k), "side": k["side"], "in_lines": k["in_lines"]}).vectors,
     ),
     Knob("tile_rows", NUMBER, "rows of the register tile at most", _rows, _usual_rows),
     Knob("unroll", NUMBER, "points of the innermost K written out", _unroll, lambda _, __, ___: costs.UNROLLED_K),

@@ -101,6 +101,9 @@ FED_BYTES, USED_FED, USED_ACROSS_LINES = 5, 8, 2
 through them (14 rows of 2 vectors need 4.6 at a multiply-add a cycle, 9.1 at two), and row tiles up to which a side is
 read in place then, and where each vector lies in two lines: of the time of packing, products of 20 to 112 rows take
 0.73 to 0.92 on Zen 4, but 1.2 to 1.5 across lines from 4 tiles on."""
+THIN_VECTORS = 2
+"""Vectors of a panel of which all of K stays near where panels end with lines: grouped 1x1 convolutions of 20 to 80
+rows over 28 x 28 points take 0.65 to 0.8 of the time on Zen 4."""
 ROWS_AGAIN = 2
 """How many times as much may be read of rows again, for each panel, as of panels again for each block of rows, before
 tasks own blocks of rows. Fitted."""
@@ -117,7 +120,7 @@ FETCHED_PACKED = 32
 """Points of K that are fetched ahead where both sides are packed and more than a core's own cache holds: an Intel Xeon
 (2 MB of its own, 11 bytes a cycle and 300 cycles from the third level) then takes 0.8 to 0.95 of the time, whatever the
 tile, and of 64 no less. Each is a load where 14 rows of 2 vectors leave a third of the loads idle. Fitted."""
-FETCHED_K, FETCHED_TURNED_K = 32, 1024
+FETCHED_K, FETCHED_TURNED_K = 20, 1024
 """Points of K from which a tile takes long enough to fetch what it writes meanwhile; where it is written turned, a line
 is a few elements, and there are as many more of them. Fitted."""
 MOST_TILES_A_BLOCK, BLOCKS_A_TASK = 8, 4

@@ -8,7 +8,7 @@ from neoflow.loops.knob import FLAG, NUMBER, Chosen, Knob, Range, flags, one, up
 from neoflow.loops.nest import stride
 from neoflow.loops.problem import NestProblem, is_turnable, nbytes
 from neoflow.loops.sides import block_lanes, contiguous_run, direct_read, size
-from neoflow.loops.tile import collides, element_of, pieces, sides, strides_far, wanted_tasks
+from neoflow.loops.tile import Sides, collides, element_of, pieces, sides, strides_far, wanted_tasks
 from neoflow.target import Target
 
 # --- the side with M
@@ -111,8 +111,29 @@ def _is_used_seldom(p: NestProblem, target: Target, k: Chosen) -> bool:
     return cut.tiles <= costs.USED_SELDOM and step >= costs.SET_BYTES and step % costs.SET_BYTES != 0
 
 
+def is_thin(s: Sides, target: Target, lanes: int) -> bool:
+    """Whether few rows are multiplied with a side that is read in place from beyond a core's own cache, and of which a
+    panel stays near."""
+    read, each = s.in_place(lanes), dt.itemsize(s.element)
+    if read is None or size(s.c.m) > costs.USED_FED * costs.TILE_ROWS:
+        return False
+    is_far = nbytes([read]) > target.l2_bytes * target.threads
+    return is_far and size(s.c.k) * lanes * costs.THIN_VECTORS * each <= costs.NEAR_BYTES
+
+
+def _is_near_in_lines(p: NestProblem, k: Chosen) -> bool:
+    """Whether panels that end with lines, read in place, stay in the first-level cache from one row tile to the
+    next."""
+    s, each = sides(p, k), dt.itemsize(element_of(p))
+    read = s.in_place(int(k["lanes"]))
+    if read is None or not k["in_lines"]:
+        return False
+    is_spread = all((stride(read.indices[0], a) or 0) * each % costs.SET_BYTES for a in s.c.k if a.extent > 1)
+    return is_spread and size(s.c.k) * int(k["lanes"]) * int(k["vectors"]) * each <= costs.NEAR_BYTES
+
+
 def _usual_pack_panels(p: NestProblem, target: Target, k: Chosen) -> bool:
-    if lies_packed(p, k):
+    if lies_packed(p, k) or _is_near_in_lines(p, k):
         return False
     if pieces(p, k).tiles <= costs.USED_ONCE and sides(p, k).in_place(int(k["lanes"])) is not None:
         return False
@@ -123,7 +144,7 @@ def _usual_pack_panels(p: NestProblem, target: Target, k: Chosen) -> bool:
 
 def _turn(p: NestProblem, _: Target, k: Chosen) -> Range:
     s, lanes = sides(p, k), int(k["lanes"])
-    read, chunk, n = direct_read(s.right_joined.side, s.element), s.chunk(lanes), size(s.c.n)
+    read, chunk, n = direct_read(s.right_joined.side, s.element), s.chunk(lanes), s.stretch
     if not k["pack_panels"] or read is None:
         return one(False, "the side with N is not packed from one read")
     width = lanes * int(k["vectors"])
@@ -230,6 +251,9 @@ def _usual_prefetch(p: NestProblem, target: Target, k: Chosen) -> int:
         return costs.FETCHED_FAR
     if not k["pack_panels"] and strides_far(target, s.in_place(int(k["lanes"])), s.element, s.c.k):
         return costs.FETCHED_FAR
+    is_in_lines = k["in_lines"] and not k["pack_panels"] and pieces(p, k).tiles <= costs.USED_FED
+    if is_in_lines and s.right_read is not None and nbytes([s.right_read]) > target.l2_bytes * target.threads:
+        return costs.FETCHED_AHEAD
     if not k["pack_panels"] and _is_beyond_first_cache(p, k):
         return costs.FETCHED_AHEAD
     if k["pack"] or s.left_read is None:

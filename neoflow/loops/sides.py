@@ -184,10 +184,10 @@ def direct_read(side: Expr, element: str) -> Read | None:
     return side if linear and low >= 0 and high < math.prod(side.source.shape) else None
 
 
-def vector_read(side: Expr, n: tuple[Axis, ...], lanes: int, element: str) -> Read | None:
+def vector_read(side: Expr, n: tuple[Axis, ...], lanes: int, element: str, in_lines: bool = False) -> Read | None:
     """The side itself, when vectors of `lanes` points of N lie in its memory as they are: it needs no packing."""
     read = direct_read(side, element)
-    if read is None or chunk_lanes(n, lanes) != lanes or stride(read.indices[0], n[-1]) != 1:
+    if read is None or chunk_lanes(n, lanes, in_lines) != lanes or stride(read.indices[0], n[-1]) != 1:
         return None
     return read
 
@@ -206,9 +206,10 @@ def block_lanes(axis: Axis, lanes: int) -> int:
     return 1 << (min(lanes, axis.extent).bit_length() - 1)
 
 
-def chunk_lanes(n: tuple[Axis, ...], lanes: int) -> int:
-    """Widest vector along the last N axis that never crosses its end; with one N axis the end is masked instead."""
-    if len(n) == 1:
+def chunk_lanes(n: tuple[Axis, ...], lanes: int, in_lines: bool = False) -> int:
+    """Widest vector along the last N axis that never crosses its end; where panels end there too, with one N axis or
+    `in_lines`, what is behind the end is masked instead."""
+    if len(n) == 1 or in_lines:
         return lanes
     return math.gcd(n[-1].extent, lanes)
 

@@ -40,11 +40,13 @@ from neoflow.target import Target
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """A contraction in the order of its loops, and what its knobs ask of it."""
+    """A contraction in the order of its loops, and what its knobs ask of it. in_lines: panels end where the last axis
+    of N does."""
 
     nest: Nest
     c: Contraction
     element: str
+    in_lines: bool = False
 
     @cached_property
     def written(self) -> tuple[Expr, ...]:
@@ -172,14 +174,23 @@ class Sides:
 
     def in_place(self, lanes: int) -> Read | None:
         """The side with N, where vectors of it lie in its memory as they are."""
-        return vector_read(self.c.right, self.c.n, lanes, self.element)
+        return vector_read(self.c.right, self.c.n, lanes, self.element, self.in_lines)
 
     def chunk(self, lanes: int) -> int:
-        return chunk_lanes(self.c.n, lanes)
+        return chunk_lanes(self.c.n, lanes, self.in_lines)
+
+    @property
+    def stretch(self) -> int:
+        """Points of N that are cut into panels by themselves."""
+        return self.c.n[-1].extent if self.in_lines else size(self.c.n)
+
+    def cuts(self, width: int) -> int:
+        """Pieces of so many points of N, or what is left of a stretch."""
+        return size(self.c.n) // self.stretch * math.ceil(self.stretch / width)
 
     def line_chunk(self, lanes: int) -> int:
         """Lanes that never cross the end of a line of the outputs."""
-        return chunk_lanes(self.lines[0], lanes)
+        return chunk_lanes(self.lines[0], lanes, self.in_lines)
 
 
 def element_of(p: NestProblem) -> str:
@@ -203,11 +214,15 @@ def sided(p: NestProblem, k: Chosen) -> Contraction:
 
 
 def sides(p: NestProblem, k: Chosen) -> Sides:
-    """The contraction that the knobs fuse, split, side, last_n and last_k say."""
-    nest, last_n, last_k = p.fused(k), int(k["last_n"]), int(k["last_k"])
-    key = ("sides", k["fuse"], k["split"], k["side"], last_n, last_k)
+    """The contraction that the knobs fuse, split, side, last_n, last_k and in_lines say."""
+    nest, last_n, last_k, in_lines = p.fused(k), int(k["last_n"]), int(k["last_k"]), bool(k["in_lines"])
+    key = ("sides", k["fuse"], k["split"], k["side"], last_n, last_k, in_lines)
     address = nest.outputs[0][1]
-    return p.memo.once(key, lambda: Sides(nest, ordered(sided(p, k), address, last_n, last_k), element_of(p)))
+
+    def found() -> Sides:
+        return Sides(nest, ordered(sided(p, k), address, last_n, last_k), element_of(p), in_lines)
+
+    return p.memo.once(key, found)
 
 
 def places_beside(written: tuple[Expr, ...], m: tuple[Axis, ...], n: tuple[Axis, ...]) -> tuple[Read, ...]:
@@ -243,11 +258,11 @@ class Pieces:
 
 
 def pieces(p: NestProblem, k: Chosen) -> Pieces:
-    c = sides(p, k).c
-    n = size(c.n)
+    s = sides(p, k)
+    c, n = s.c, size(s.c.n)
     position, count = row_box(c.m, int(k["tile_rows"]))
     tiles = size(c.m[:position]) * math.ceil(c.m[position].extent / count)
-    panels = math.ceil(n / (int(k["lanes"]) * int(k["vectors"])))
+    panels = s.cuts(int(k["lanes"]) * int(k["vectors"]))
     return Pieces(size(c.batch), size(c.m), n, size(c.k), count * size(c.m[position + 1 :]), tiles, panels)
 
 
@@ -264,7 +279,7 @@ def estimated_cycles(p: NestProblem, target: Target, k: Chosen) -> float:
     registers = cut.rows * vectors
     units = target.fmas(s.element, lanes)
     limit = max(1.0, units * max((cut.rows + vectors) / 2, costs.LATENCY) / registers)
-    multiply = cut.batch * cut.k * cut.m * math.ceil(cut.n / lanes) / units * limit
+    multiply = cut.batch * cut.k * cut.m * s.cuts(lanes) / units * limit
     each: float = costs.STEP_CYCLES * cut.k + costs.TILE_CYCLES + costs.REGISTER_CYCLES * registers
     if dt.itemsize(s.element) * cut.k * lanes * vectors > costs.NEAR_BYTES:
         each += costs.STREAMED_LINE * cut.k * vectors

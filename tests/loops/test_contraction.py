@@ -53,7 +53,7 @@ def test_rows_that_are_read_in_place_keep_the_axis_that_suits_them():
 def test_a_panel_of_few_points_is_not_a_task():
     x, w, y = convolution(16, 128, 128, 56, groups=32)
     schedule, s = contraction(y, [x, w])
-    assert schedule["order"] == "panels" and 500 < schedule["panels"] < 600
+    assert schedule["order"] == "panels" and 400 < schedule["panels"] < 600
     assert s.c.k[-1].extent == 4, "the channels of a group, which are more than taps of a row"
 
 
@@ -177,11 +177,13 @@ def test_rows_in_place_from_afar_meet_all_panels_while_they_are_near():
     assert order(1) == "panels", "0.6 MB stay in a core's own cache"
 
 
-def test_groups_of_few_channels_have_lanes_along_them_where_halves_of_vectors_pass_two_at_a_time():
-    """Eight channels a group are half a vector, of which one unit that passes whole ones in halves takes two."""
+def test_groups_of_few_channels_have_lanes_along_lines_of_the_image():
+    """Of eight channels a group, half a vector each, panels that end with lines of 28 points take as long (0.96 to 1.02
+    of the time) as lanes along the channels, where one unit passes halves of vectors two at a time."""
     assert [TARGET.fmas("float32", lanes) for lanes in (4, 8, 16)] == [2, 2, 1]
     assert [replace(TARGET, fma_units=2).fmas("float32", lanes) for lanes in (8, 16)] == [2, 2]
-    sides_of = [contraction(y, [x, w])[0]["side"] for x, w, y in (convolution(1, 256, 256, 28, 32),)]
-    assert sides_of == ["right"]
+    x, w, y = convolution(1, 256, 256, 28, 32)
+    schedule, _ = contraction(y, [x, w])
+    assert schedule["side"] == "left" and schedule["in_lines"]
     x, w, y = convolution(1, 128, 128, 56, 32)
     assert contraction(y, [x, w])[0]["side"] == "left"  # of four channels lanes are along the image

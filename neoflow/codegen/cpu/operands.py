@@ -59,7 +59,8 @@ class PanelOperand:
         self.packed = Packed.of(side, tiling.parts)
         self.turn, self.pack_loop = bool(schedule["turn"]), bool(schedule["pack_loop"])
         pack = bool(schedule["pack_panels"])
-        self.in_place = None if pack else vector_read(side, tiling.panels.n, tiling.panels.lanes, element)
+        panels = tiling.panels
+        self.in_place = None if pack else vector_read(side, panels.n, panels.lanes, element, panels.are_in_lines)
         self.all_k, self.item_bytes = size(tiling.parts.k), dt.itemsize(element)
         self.distance = int(schedule["prefetch"]) if int(schedule["prefetch"]) * self.item_bytes >= LINE_BYTES else 0
         every, one = size(tiling.batch) * self.all_k * self.panels.padded, tiling.parts.points * self.panels.width
@@ -111,18 +112,26 @@ class PanelOperand:
     def base(self, env: Env, panel: Panel) -> Value:
         """Where the panel starts when all of them are packed."""
         batch = self.tiling.batch_number(env) * emit.integer(self.all_k * self.panels.padded)
-        return batch + panel.number * emit.integer(self.all_k * self.panels.width)
+        return batch + self.panels.padded_start(panel) * emit.integer(self.all_k)
 
     def fetcher(self, statements: list, env: Env, panel: Panel, base: Value) -> Fetcher:
         """Fetches a point of K of the panel, packed at `base` or in place."""
-        begins = range(0, panel.valid, max(1, LINE_BYTES // self.item_bytes))
+        begins = list(range(0, panel.valid, max(1, LINE_BYTES // self.item_bytes)))
         if self.in_place is None:
             width = emit.integer(panel.width)
             return lambda _, k: [emit.prefetch(self.buffer, base + k * width + emit.integer(b)) for b in begins]
         source, side, k_axes = self.frame.inputs[self.in_place.slot], self.in_place, self.tiling.parts.k
+        if not self._begins_lines(side):
+            begins.append(panel.valid - 1)  # the line that the last vector ends in
         places = [self.panels.place(statements, panel, emit.integer(b)) for b in begins]
         bases = [_base(statements, side, {**env, **place}, k_axes) for place in places]
         return lambda e, _: [emit.prefetch(source, _along(side, b, e, k_axes)) for b in bases]
+
+    def _begins_lines(self, side: Read) -> bool:
+        """Whether every panel, read in place, begins with a line of memory."""
+        terms, first = affine.linear(side.indices[0])
+        steps = [step for a, step in affine.over_axes((terms, first)).items() if a is not self.panels.n[-1]]
+        return all(step * self.item_bytes % LINE_BYTES == 0 for step in (*steps, first, self.panels.width))
 
     def begin(self, env: Env, span: Span, panel: Panel) -> Value:
         """Where the span of the panel is packed."""

@@ -19,6 +19,9 @@ from neoflow.expr.ir import Axis, Expr
 from neoflow.loops.joined import joined
 from neoflow.loops.sides import block_lanes, size
 
+AGAIN = 3
+"""Points left of a run from which a whole block is done instead: one takes about as long as three points."""
+
 Value = emit.Value
 Env = dict[Axis, Value]
 PointBody = Callable[[Env, Value], list]
@@ -129,7 +132,8 @@ class Parts:
         return body(here, flat_number(at[0], rest, here))
 
     def each_block(self, env: Env, span: Span, run: Run, block: PointBody, point: PointBody) -> list:
-        """The span with the run's axis innermost: `block(env, k)` where each begins, `point` at what is left."""
+        """The span with the run's axis innermost: `block(env, k)` where each begins, `point` at what is left. Where its
+        length is known, several points that are left are a block with those before them, which it does again."""
         first, *rest = self.k
         others = [a for a in rest if a is not run.along]
 
@@ -142,6 +146,8 @@ class Parts:
             out: list = []
             blocks, done, left = _blocks(out, within.length, run.lanes)
             out += _loop_if_any(blocks, lambda b: at(b * lanes, block), "b")
+            if isinstance(within.length, int) and within.length > run.lanes and within.length % run.lanes >= AGAIN:
+                return out + at(emit.integer(within.length - run.lanes), block)
             return out + _loop_if_any(left, lambda i: at(done + i, point), "i")
 
         if run.along is first:

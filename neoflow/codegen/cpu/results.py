@@ -109,7 +109,7 @@ class Results:
         out: list = []
         part = env.get(self.tiling.parts.axis, emit.integer(0))
         for r, row in enumerate(rows.written_out(env)):
-            base = self._partial_row(row, part) + self.panels.start(panel)
+            base = self._partial_row(row, part) + self.panels.padded_start(panel)
             for v in range(panel.vectors):
                 index = emit.ramp(base + emit.integer(v * acc.lanes), 1, acc.lanes)
                 out.append(emit.store(self.partial, index, acc.get(r * panel.vectors + v)))
@@ -130,7 +130,7 @@ class Results:
             return [*out, emit.store(self.row, emit.ramp(v * emit.integer(lanes), 1, lanes), acc.get(0))]
 
         def write(panel: Panel) -> list:
-            return self._store_row(env, panel, lambda begin: self.panels.start(panel) + begin, self.row)
+            return self._store_row(env, panel, lambda begin: self.panels.padded_start(panel) + begin, self.row)
 
         out = emit.loop(self.panels.padded // lanes, add, "v")
         return out + emit.loop(self.panels.count, lambda number: self.panels.each(number, write), "n")

@@ -13,6 +13,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from tvm import tirx
+
 from neoflow.codegen.cpu.parts import Env, Parts, PointBody, flat_number
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import nested
@@ -28,7 +30,8 @@ def tiling_of(c: Contraction, schedule: Schedule) -> Tiling:
     lanes, vectors, limit = int(schedule["lanes"]), int(schedule["vectors"]), int(schedule["tile_rows"])
     rows, passes = Rows(c.m, *row_box(c.m, limit)), int(schedule["passes"])
     part = math.ceil(c.k[0].extent / max(int(schedule["splits"]), passes))
-    return Tiling(c.batch, RowTiles(rows), Panels(c.n, vectors, lanes), Parts(c.k, part), passes > 1)
+    stretch = c.n[-1].extent if schedule["in_lines"] else size(c.n)
+    return Tiling(c.batch, RowTiles(rows), Panels(c.n, vectors, lanes, stretch), Parts(c.k, part), passes > 1)
 
 
 @dataclass(frozen=True)
@@ -169,11 +172,13 @@ class Panel:
 
 @dataclass(frozen=True)
 class Panels:
-    """All of N in panels of `vectors` x `lanes` points."""
+    """All of N in panels of `vectors` x `lanes` points, each stretch of so many points by itself: all of N, or a line
+    along its last axis."""
 
     n: tuple[Axis, ...]
     vectors: int
     lanes: int
+    stretch: int
 
     def along(self, n: tuple[Axis, ...]) -> Panels:
         """The same panels of the same points over other axes."""
@@ -185,32 +190,51 @@ class Panels:
 
     @property
     def whole(self) -> int:
-        """Whole panels."""
-        return size(self.n) // self.width
+        """Whole panels of a stretch."""
+        return self.stretch // self.width
 
     @property
     def left(self) -> int:
-        """Points of the last panel when it is not whole, else 0."""
-        return size(self.n) % self.width
+        """Points of the last panel of a stretch when it is not whole, else 0."""
+        return self.stretch % self.width
+
+    @property
+    def stretches(self) -> int:
+        return size(self.n) // self.stretch
+
+    @property
+    def each_count(self) -> int:
+        """Panels of a stretch."""
+        return math.ceil(self.stretch / self.width)
 
     @property
     def count(self) -> int:
-        return math.ceil(size(self.n) / self.width)
+        return self.stretches * self.each_count
+
+    @property
+    def each_padded(self) -> int:
+        """Points of a stretch, the last ones padded to a vector."""
+        return math.ceil(self.stretch / self.lanes) * self.lanes
 
     @property
     def padded(self) -> int:
-        """Points of N, the last ones padded to a vector."""
-        return math.ceil(size(self.n) / self.lanes) * self.lanes
+        """Points of all stretches, each padded."""
+        return self.stretches * self.each_padded
+
+    @property
+    def are_in_lines(self) -> bool:
+        """Whether a stretch is a line of several."""
+        return self.stretches > 1
 
     @property
     def are_in_line(self) -> bool:
         """Whether no panel crosses the end of the last N axis."""
-        return len(self.n) == 1 or self.n[-1].extent % self.width == 0
+        return len(self.n) == 1 or self.are_in_lines or self.n[-1].extent % self.width == 0
 
     @property
     def chunk(self) -> int:
         """Lanes that never cross the end of the last N axis."""
-        return chunk_lanes(self.n, self.lanes)
+        return chunk_lanes(self.n, self.lanes, self.are_in_lines)
 
     @property
     def axis(self) -> Axis:
@@ -225,11 +249,29 @@ class Panels:
         last = Panel(number, math.ceil(self.left / self.lanes), self.lanes, self.left)
         if not self.whole:
             return body(last)
-        return emit.when(number < emit.integer(self.whole), body(whole), body(last))
+        is_whole = self._in_stretch(number)[1] < emit.integer(self.whole)
+        return emit.when(is_whole, body(whole), body(last))
+
+    def _in_stretch(self, number: Value) -> tuple[Value, Value]:
+        """The stretch of a panel, and its number there."""
+        if not self.are_in_lines:
+            return emit.integer(0), number
+        count = emit.integer(self.each_count)
+        return tirx.truncdiv(number, count), tirx.truncmod(number, count)
+
+    def _begin(self, panel: Panel, stretch: int) -> Value:
+        """Where the panel begins, where stretches are so many elements apart."""
+        outer, inner = self._in_stretch(panel.number)
+        begin = inner * emit.integer(self.width)
+        return outer * emit.integer(stretch) + begin if self.are_in_lines else begin
 
     def start(self, panel: Panel) -> Value:
         """The panel's first point of N."""
-        return panel.number * emit.integer(self.width)
+        return self._begin(panel, self.stretch)
+
+    def padded_start(self, panel: Panel) -> Value:
+        """The same where each stretch is padded to a vector."""
+        return self._begin(panel, self.each_padded)
 
     def place(self, statements: list, panel: Panel, begin: Value) -> Env:
         """The N axes at point `begin` of the panel."""
