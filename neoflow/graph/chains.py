@@ -1,14 +1,15 @@
 """Sums of contractions as chains, each link the epilogue of the contraction it adds.
 
 An unrolled recurrence gives a weight one gradient for each step. Summed at the end, all of them are in memory at once;
-as a chain one buffer holds the sum so far, written where each contraction ends. The order is that in which the graph
-computes them, so only rounding differs.
+as a chain one buffer holds the sum so far, written where each contraction ends. The links are in the order in which the
+graph can compute them, so that what a step of the backward pass makes is read by the next link while a cache has it,
+and need not wait for the last step of all. Only rounding differs.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 
@@ -28,19 +29,22 @@ class ChainSums(Rewrite):
     """A sum of three or more terms, two or more of them contractions that nothing else reads, adds these one by one.
 
     d = c1 + c2 + c3 + rest    ->    s1 = rest + c1;  s2 = s1 + c2;  d = s2 + c3
+
+    What else is added, the rest, is first where it is known before the first contraction, otherwise last.
     """
 
     name: str = "chain sums"
 
     def match(self, editor: Editor, t: Compute) -> Iterator[Match]:
-        """The sum, and what it adds that may be a link, in the order of the graph."""
+        """The sum, and what it adds that may be a link, in the order in which the graph can compute them."""
         if len(terms(t.definition)) < 3:
             return
         inputs = editor.inputs(t)
         contractions = [inputs[n] for n in single_terms(t.definition) if _contracts(inputs[n])]
         if len(contractions) >= 2:
             links = [c for c in contractions if isinstance(c, Compute) and editor.is_read_once(c)]
-            yield Match((t, *sorted(links, key=editor.place)))
+            depths = _depths(editor)
+            yield Match((t, *sorted(links, key=lambda c: (depths[c], editor.place(c)))))
 
     def legal(self, editor: Editor, match: Match) -> Verdict:
         count = len(match.tensors) - 1
@@ -53,13 +57,20 @@ class ChainSums(Rewrite):
         inputs = editor.inputs(t)
         slots = {n for n in single_terms(t.definition) if any(inputs[n] is c for c in links)}
         rest = [e for e in terms(t.definition) if not (isinstance(e, Read) and e.slot in slots)]
-        total: Tensor | None = None
-        if rest:
-            total = build(t.shape, reduce(lambda a, b: Apply("add", (a, b)), rest), inputs, t.name)
+        others = None if not rest else reduce(lambda a, b: Apply("add", (a, b)), rest)
+        depths = _depths(editor)
+        known = max(
+            (depths.get(inputs[n.slot], 0) for e in rest for n in postorder(e) if isinstance(n, Read)), default=0
+        )
+        is_first = others is not None and known <= depths[links[0]]
+        total: Tensor | None = build(t.shape, others, inputs, t.name) if others is not None and is_first else None
         for c in links:
             total = c if total is None else _sum(total, c, t.name)
         assert total is not None
-        return {t: total}
+        if others is None or is_first:
+            return {t: total}
+        own = Read(Slot(len(inputs), t.shape, t.dtype), own_indices(t.shape))
+        return {t: build(t.shape, Apply("add", (own, others)), (*inputs, total), t.name)}
 
 
 def is_link(editor: Editor, t: Compute) -> bool:
@@ -69,6 +80,18 @@ def is_link(editor: Editor, t: Compute) -> bool:
     (reader,) = editor.each_reader(t)
     inputs, alone = editor.inputs(reader), single_terms(reader.definition)
     return any(inputs[n] is t for n in alone) and any(inputs[n] is not t and _contracts(inputs[n]) for n in alone)
+
+
+def _depths(editor: Editor) -> Mapping[Tensor, int]:
+    """Of each compute, how many come one after the other before it: what is needed by another one is less deep."""
+
+    def find() -> dict[Tensor, int]:
+        found: dict[Tensor, int] = {}
+        for t in editor.computes():
+            found[t] = 1 + max((found.get(i, 0) for i in editor.inputs(t)), default=0)
+        return found
+
+    return editor.while_it_stays("depths", find)
 
 
 def _contracts(t: Tensor) -> bool:

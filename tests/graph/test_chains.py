@@ -65,6 +65,25 @@ def test_links_are_in_the_order_of_the_graph():
     assert last.inputs[1] is order[2] and same(last.inputs[0].inputs, (order[0], order[1]))
 
 
+def test_links_wait_for_nothing_deeper_and_the_rest_is_last_where_it_is():
+    """made[0] reads what is deepest, though it is first in the graph; so does what else is added."""
+    (a, b, *others), (_, *made) = products(3, rows=20)
+    deep = a
+    for _ in range(3):
+        deep = nf.compute(deep.shape, lambda i, j, d=deep: nf.exp(d[i, j]) * 0.1)
+    k = nf.axis(8, "k")
+    first = nf.compute((20, 20), lambda i, j: nf.sum(deep[i, k] * b[k, j], axis=[k]))
+    d = total([first, *made], lambda i, j: deep[i, 0] * 2.0)
+    graph = chained([d], [a, b, *others])
+    values = feeds([a, b, *others])
+    before, after = (nf.evaluate([t], values, dtype="float64")[0] for t in (d, graph.outputs[0]))
+    np.testing.assert_allclose(after, before, rtol=1e-12)
+    last = graph.outputs[0]
+    assert any(i.name == deep.name for i in last.inputs)  # the rest, behind all links
+    (link,) = (i for i in last.inputs if i.shape == (20, 20))
+    assert any(deep_in.name == deep.name for i in link.inputs if i.definition.has_reduction for deep_in in i.inputs)
+
+
 def test_what_others_read_or_the_program_returns_stays():
     inputs, made = products(3)
     d = total(made)

@@ -1,11 +1,15 @@
 """Kernels run after what they read, before what overwrites it, and in the order that needs less memory."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 import neoflow as nf
 from neoflow.code import Code
-from neoflow.partition import can_overwrite, order_calls
+from neoflow.graph import canonicalize, make_graph, run
+from neoflow.graph.passes import CHAIN_SUMS
+from neoflow.partition import can_overwrite, order_calls, partition
 from neoflow.runtime.planner import make_plan
 from tests.partition.test_fuse import kernels
 from tests.strategies import random_program
@@ -79,3 +83,20 @@ def test_the_step_is_the_same_in_whatever_order():
     np.testing.assert_allclose(found[0], wanted[0], rtol=1e-4)
     for w, value in zip(weights, wanted[1:], strict=True):
         np.testing.assert_allclose(nf.compile([w * 1.0])()[0], value, rtol=1e-4, atol=1e-5)
+
+
+def test_a_chain_of_sums_takes_up_each_step_when_it_is_made():
+    """The weight of a recurrence: a link of its gradient between two steps of the backward pass, not all at the end."""
+    x, w = nf.placeholder((16, 64), name="x"), nf.parameter((64, 64), name="w")
+    k = nf.axis(64, "k")
+    h = x
+    for _ in range(5):
+        h = nf.tanh(nf.compute((16, 64), lambda i, j, h=h: nf.sum(h[i, k] * w[j, k], axis=[k])))
+    loss = nf.sum(h * h)
+    (gradient,) = nf.grad(loss, [w])
+    graph = canonicalize(make_graph([loss], [x], {w: w - 0.01 * gradient}))
+    graph, _ = run(graph, CHAIN_SUMS)
+    calls, in_place = check_order(graph, partition(graph))
+    assert in_place == {w}
+    links = [n for n, c in enumerate(calls) if any(t.shape == (64, 64) for t in c.outputs)]
+    assert len(links) >= 4 and all(b - a > 1 for a, b in pairwise(links[1:]))
