@@ -22,7 +22,7 @@ from neoflow.graph import (
 )
 from neoflow.graph.cost import sides
 from neoflow.partition.copies import instructions
-from neoflow.partition.facts import goes_along_all, is_view, moves_across, reads_across, reduces
+from neoflow.partition.facts import goes_along_all, is_view, looked_up_axes, moves_across, reads_across, reduces
 from neoflow.partition.graph_facts import Facts
 from neoflow.partition.storage import Storing
 
@@ -61,6 +61,10 @@ FORMS = 8
 TURNED_BYTES = 1 << 14
 """Bytes from which what lies across memory is turned by a kernel of its own, rather than read so where it cannot be
 turned: below, the kernel costs as much as it saves."""
+
+PICKED_BYTES, PICKED_SHARE = 1 << 20, 64
+"""Bytes from which it is worth a call to let go of what only single elements are read of yet, and how many it has for
+each of these."""
 
 UNTURNED = "it cannot be turned"
 READ_OFTEN = ("a contraction reads it often", "a reader reads it often")
@@ -236,6 +240,19 @@ def _ends(facts: Facts, t: Compute) -> Tensor | None:
     return None
 
 
+def _picks_elements(facts: Facts, state: Storing, t: Compute) -> str | None:
+    """Of something large t reads a few elements, at places that data say, as a loss does the logits of its labels:
+    stored, it lets go of the rest, and what others compute from that may take its place."""
+    for source in t.inputs:
+        if not isinstance(source, Compute) or source in facts.roots or len(facts.readers_of(source)) < 2:
+            continue
+        if source.nbytes < PICKED_BYTES or source.size < PICKED_SHARE * points(t.definition):
+            continue
+        if any(looked_up_axes(t.definition, n) for n, i in enumerate(t.inputs) if i is source):
+            return f"of {source.name} ({source.nbytes} bytes) it reads single elements, and lets go of the others"
+    return None
+
+
 def _many_nodes(facts: Facts, state: Storing, t: Compute) -> str | None:
     if is_move(t.definition) or all(state.copies.nodes(kernel) <= MAX_NODES for kernel in state.copies.of(t)):
         return None
@@ -278,6 +295,7 @@ OBJECTIONS: tuple[tuple[str, Callable[[Facts, Storing, Compute], str | None]], .
     (UNTURNED, _cannot_be_turned),
     ("it is a part", _is_a_part),
     ("it takes the place of a contraction", _takes_a_place),
+    ("it picks elements of something large", _picks_elements),
     ("many nodes", _many_nodes),
     ("a kernel repeats it at many points", _many_points),
     ("a kernel grows large", _many_instructions),

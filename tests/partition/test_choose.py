@@ -13,7 +13,7 @@ from neoflow.partition.rules import EPILOGUES, INLINING, ROW_KERNELS, SIBLINGS
 
 X, Y = nf.placeholder((8, 64), name="x"), nf.placeholder((8, 64), name="y")
 W = nf.placeholder((64, 64), name="w")
-K, R = nf.axis(64, "k"), nf.axis(8, "r")
+K, R, R2 = nf.axis(64, "k"), nf.axis(8, "r"), nf.axis(40, "s")
 
 
 def compute(name, body, shape=(8, 64)):
@@ -144,6 +144,21 @@ def test_a_sum_takes_the_place_of_its_contraction():
     assert found["a[8, 64]"] == "it takes the place of s, which it alone reads"
     alone = compute("a", lambda i, j: s[i, j] + 1.0)
     assert "a[8, 64]" not in reasons([compute("z", lambda i, j: alone[i, j] * 2.0)])
+
+
+def test_what_picks_elements_of_something_large_lets_go_of_the_rest():
+    """Of 40 rows of 1.25 MiB; of half as much, of a slice, or where nobody else reads it, it is no kernel's concern."""
+
+    def picked(width, index=lambda i, labels: labels[i], others=True):
+        x, labels = nf.placeholder((40, width), name="x"), nf.placeholder((40,), "int64", name="labels")
+        logits = compute("logits", lambda i, j: x[i, j] * 2.0, (40, width))
+        p = compute("p", lambda i: logits[i, index(i, labels)], (40,))
+        loss = nf.compute((), lambda: nf.sum(p[R2], axis=[R2]), name="loss")
+        rest = [compute("e", lambda i, j: logits[i, j] + 1.0, (40, width))]
+        return reasons([loss, *rest] if others else [loss]).get("p[40]")
+
+    assert picked(8192) == "of logits (1310720 bytes) it reads single elements, and lets go of the others"
+    assert picked(4096) is picked(8192, others=False) is picked(8192, lambda i, labels: i) is None
 
 
 def test_a_kernel_has_few_nodes():

@@ -88,6 +88,27 @@ def test_softmax_may_be_written_over_its_scores():
     assert check(subgraph) == 1
 
 
+@pytest.mark.tvm
+def test_the_gradient_of_large_logits_takes_their_place_though_the_loss_reads_them():
+    """Their kernel of rows gives what the loss picks of them, so that nobody reads them later."""
+    logits, labels = nf.placeholder((37, 8009), name="logits"), nf.placeholder((37,), "int64", name="labels")
+    scores = nf.compute(logits.shape, lambda i, j: logits[i, j] * 0.5, name="scores")
+    loss = F.cross_entropy(scores, labels)
+    graph, parts = kernels([loss, *nf.grad(loss, [scores])], [logits, labels])
+    rows = next(s for s in parts.subgraphs if s.rows is not None)
+    values = [rows.value(o).shape for o in rows.outputs]
+    assert values == [(37,), (37, 8009)]
+    feeds = {
+        logits: np.random.default_rng(3).standard_normal(logits.shape).astype("float32"),
+        labels: np.arange(37) * 216,
+    }
+    computed = nf.compile(list(graph.outputs), [logits, labels])(*feeds.values())
+    for found, wanted in zip(computed, nf.evaluate(list(graph.outputs), feeds, dtype="float64"), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-7)
+    large = next(n for n in range(len(rows.inputs)) if rows.value(n).shape == (37, 8009))
+    assert replacements(rows, large) == {rows.outputs[1]}
+
+
 def test_a_row_that_is_read_again_is_not_overwritten():
     """The first output is stored before the second node goes through the row of the input again."""
     x = nf.placeholder((6, 40), name="x")
