@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import neoflow as nf
-from neoflow import config
 from neoflow.runtime import constants
 from neoflow.runtime.device.cpu import CPU
 
@@ -60,16 +59,15 @@ def test_equal_constants_share_memory_and_let_it_go():
     assert gone() is None and len(constants._memory) == before
 
 
-def test_elements_are_not_in_the_kernel_cache():
+def test_elements_are_not_in_the_kernel_cache(own_cache):
     secret = rng.standard_normal(257).astype("f")
     v = nf.placeholder((257,), name="v")
     f = nf.compile([v * secret, nf.sum(v - nf.exp(nf.constant(secret)))], [v])
     again = nf.compile([v * (secret + 1), nf.sum(v - nf.exp(nf.constant(secret * 2)))], [v])
     assert again.compiled.built == 0  # the same kernels for other constants
     f(secret)
-    folder = config.load().cache_dir
     parts = [secret[n : n + 2].tobytes() for n in range(0, 256, 2)] + [secret[n : n + 1].tobytes() for n in range(8)]
-    files = [p for p in folder.rglob("*") if p.is_file()]
+    files = [p for p in own_cache.rglob("*") if p.is_file()]
     assert files
     for path in files:
         data = path.read_bytes()
