@@ -1,7 +1,9 @@
 """Families some of whose arguments are one tensor."""
 
+import itertools
+
 from neoflow.superopt import read_rules
-from neoflow.superopt.same import positions, shared
+from neoflow.superopt.same import MOST_ARGUMENTS, MOST_SAME, positions, shared
 
 FAMILIES = {
     f.name: f
@@ -14,10 +16,24 @@ operator odd(a[2*M, N], b[2*M + 1, N]) [i<M, j<N] = a[i, j] + b[2*i, j]
 }
 
 
+def every_way(arguments, inputs):
+    """By all sequences of numbers: those in which the first of each number comes after all smaller ones."""
+    ways = itertools.product(range(inputs), repeat=arguments)
+    return [w for w in ways if list(dict.fromkeys(w)) == list(range(inputs))]
+
+
 def test_positions():
-    assert positions(2, 2) == [(0, 1)] and positions(2, 1) == [(0, 0)]
-    assert positions(3, 2) == [(0, 0, 1), (0, 1, 0), (0, 1, 1)]
-    assert positions(1, 2) == [] and positions(6, 1) == []
+    assert list(positions(2, 2)) == [(0, 1)] and list(positions(2, 1)) == [(0, 0)]
+    for arguments, same in itertools.product(range(1, 7), range(MOST_SAME + 1)):
+        if arguments > same:
+            assert list(positions(arguments, arguments - same)) == every_way(arguments, arguments - same)
+    assert not list(positions(1, 2)) and not list(positions(6, 1))
+
+
+def test_many_arguments_take_no_memory():
+    """A join of 13 parts, asked for all its ways at once, took 24 GB."""
+    assert list(positions(300, 300)) == [tuple(range(300))] and not list(positions(300, 298))
+    assert sum(1 for _ in positions(MOST_ARGUMENTS, MOST_ARGUMENTS - MOST_SAME)) == 1705
 
 
 def test_shared():
