@@ -16,9 +16,9 @@ from neoflow.partition.overwrite import can_overwrite
 
 MORE = 0.05
 """Part of the memory that an order may need beside the least, at most and on the whole, in which chains of sums begin
-as soon as they can. One thread of a busy Zen 4, pairs in turns: mi_lstm_mnist (0.04 more on the whole) takes 0.93 to
-0.95 of the time, sublstm_mnist and scrnn_mnist, which need less, 0.95 to 0.96 and 0.92 to 0.97; mi_lstm_ptb (0.18 more)
-1.00 to 1.03."""
+as soon as they can. Two threads of an idle Zen 4, in turns: mi_lstm_mnist (0.04 more on the whole) takes 0.96 of the
+time, scrnn_mnist and sublstm_mnist, which need less, 0.94 and 0.90, lltm_mnist 0.99; of one thread, busy, 0.95, 0.92,
+0.96 and 1.00; mi_lstm_ptb (0.18 more) would take 1.00 to 1.03."""
 
 
 def order_calls(graph: Graph, kernels: Partition) -> tuple[tuple[Call, ...], frozenset[Parameter]]:
