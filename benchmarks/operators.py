@@ -5,11 +5,12 @@
 
 Each contender is a process of its own, so that a crash costs one cell: neoflow, from a cold cache, with default
 schedules and with those of a search; PyTorch as installed, and in its expert setting; torch.compile in that setting;
-JAX. Only one of them runs at a time. Times are medians over rounds, ratios medians of the ratios within a round. The
-share is of the measured peak of multiply-adds, by the operations that a plain sum has (Winograd's may exceed it), or of
-the time that the measured bandwidth sets. Each row is a line of FOLDER/rows.jsonl as soon as it ends; the same command
-goes on with those that are left. `--meta-schedule` tunes five rows with TVM's meta_schedule, so many trials each, and
-with neoflow in 1/50 of that time. `--write` puts all rows there are into RESULTS.md.
+JAX. Only one of them runs at a time. Times are those of calls from Python, medians over rounds, ratios medians of the
+ratios within a round. The share is that of neoflow's kernels, timed one by one: of the measured peak of multiply-adds,
+by the operations that a plain sum has (Winograd's may exceed it), or of the time that the measured bandwidth sets. Each
+row is a line of FOLDER/operators.jsonl as soon as it ends, with its day and machine; the same command goes on with the
+rows that are left. `--meta-schedule` tunes five rows with TVM's meta_schedule, so many trials each, and with neoflow in
+1/50 of that time. `--write` puts all rows there are into RESULTS.md.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from benchmarks.results import append, write
 from benchmarks.rows import meta
 from benchmarks.rows.cases import Row, rows
 from benchmarks.rows.contest import Crew, Measured, Setting, read
-from benchmarks.rows.tables import line, summary, table
-from neoflow.machine import processor
+from benchmarks.rows.tables import line, machines, summary, table
 
-OUT = Path("operator-results")
-FILE = "rows.jsonl"
+OUT = Path(__file__).parent / "measured"
+"""Kept with the sources, as all rows take longer than one sitting."""
+FILE = "operators.jsonl"
 Assemble = Callable[[Setting], Crew]
 
 
@@ -40,10 +41,9 @@ def left(pattern: str, found: Mapping[str, Measured], again: bool, dry: bool) ->
 
 def publish(found: Mapping[str, Measured], compared: Mapping[str, meta.Compared]) -> None:
     """Replace the section of RESULTS.md."""
-    dates = sorted({m.date for m in found.values()})
     busy = max((m.foreign for m in found.values()), default=0.0)
     how = (
-        f"{processor()}, {', '.join(dates)}, other work took at most {busy:.1%} of the machine; "
+        f"{machines(found.values())}, other work took at most {busy:.1%} of the machine; "
         "`python -m benchmarks.operators --write`"
     )
     every = rows()

@@ -27,11 +27,22 @@ def speed(row: Measured, peer: str | None) -> float | None:
 
 
 def share(row: Measured, kind: str) -> float | None:
-    """Of the peak, by operations as a plain sum has them; or of the floor that bandwidth sets."""
-    seconds = row.seconds.get(row.ours)
+    """Of the peak, by operations as a plain sum has them; or of the floor that bandwidth sets: of the time that the
+    kernels take, a call from Python not counted."""
+    seconds = row.told.get("alone")
     if not seconds or not row.told.get("peak"):
         return None
     return row.told["operations"] / seconds / row.told["peak"] if kind == "contraction" else row.told["floor"] / seconds
+
+
+def machines(found: Iterable[Measured]) -> str:
+    """Which machines rows were measured on, on which days."""
+    days: dict[str, dict[str, int]] = {}
+    for row in found:
+        on = days.setdefault(str(row.told.get("machine", "an unknown machine")), {})
+        on[row.date] = on.get(row.date, 0) + 1
+    said = (f"{m} ({', '.join(f'{count} rows on {d}' for d, count in sorted(on.items()))})" for m, on in days.items())
+    return "; ".join(said)
 
 
 def mean(values: Iterable[float | None]) -> float | None:
@@ -50,7 +61,8 @@ def line(row: Row, found: Measured) -> str:
     best = found.best()
     cells = [row.name, *(_shown(None if t is None else 1e3 * t, "{:.3f}") for t in times)]
     cells += [_shown(share(found, row.kind), "{:.0%}"), "peak" if row.kind == "contraction" else "bandwidth"]
-    cells += [_shown(speed(found, PLAIN)), best or "-", _shown(speed(found, best)), "; ".join(_said(found))]
+    cells += [_shown(speed(found, PLAIN)), best or "-", _shown(speed(found, best)), found.date]
+    cells += ["; ".join(_said(found))]
     return "| " + " | ".join(cells) + " |"
 
 
@@ -65,8 +77,8 @@ def _said(found: Measured) -> list[str]:
 def table(rows: Sequence[Row], found: Mapping[str, Measured]) -> list[str]:
     """All rows that were measured."""
     heads = ["row", "default ms", "neoflow ms", *(f"{n} ms" for n in OTHERS), "share", "of", "PyTorch / neoflow"]
-    heads += ["best peer", "best / neoflow", ""]
-    lines = ["| " + " | ".join(heads) + " |", "|---|" + "--:|" * (3 + len(OTHERS)) + "---|--:|---|--:|---|"]
+    heads += ["best peer", "best / neoflow", "measured", ""]
+    lines = ["| " + " | ".join(heads) + " |", "|---|" + "--:|" * (3 + len(OTHERS)) + "---|--:|---|--:|---|---|"]
     return [*lines, *(line(r, found[r.name]) for r in rows if r.name in found)]
 
 

@@ -31,18 +31,23 @@ PEERS = {"torch": ("in_torch", False), "torch.compile": ("in_torch", True), "jax
 
 LARGEST = 1 << 22
 """Elements of a result that are compared."""
+PROFILED = 0.3
+"""Seconds of runs in which each kernel is timed, without the call from Python."""
 
 Calls = dict[str, Callable[[], Sequence[Any]]]
 
 
 def neoflow(row: Row, arrays: Sequence[np.ndarray], request: dict[str, Any]) -> tuple[Calls, dict[str, Any]]:
-    """Both functions, and what is known of the row: operations, bytes, floor, what the search did."""
+    """Both functions, and what is known of the row: operations, bytes, floor, what the search did, and the seconds of
+    the kernels alone, of the function that the row is about."""
     from benchmarks.timing import aligned
     from neoflow.expr.count import count_ops
     from neoflow.expr.tensor import topological
     from neoflow.graph import make_graph, optimize
+    from neoflow.machine import processor
     from neoflow.measure.roofs import measure_roofs
     from neoflow.pipeline import bind, compile_program
+    from neoflow.report.kernels import profile
     from neoflow.tune import Limits
 
     roots, everything, values = importlib.import_module(f"{request['table']}.ours").program(row)
@@ -61,6 +66,7 @@ def neoflow(row: Row, arrays: Sequence[np.ndarray], request: dict[str, Any]) -> 
     roofs = measure_roofs(default.target, 0.1)
     nbytes = sum(t.nbytes for t in (*inputs, *roots))
     told: dict[str, Any] = {
+        "machine": f"{processor()}, {default.target.mcpu}",
         "operations": computed,
         "bytes": nbytes,
         "floor": roofs.seconds(computed, nbytes),
@@ -75,6 +81,7 @@ def neoflow(row: Row, arrays: Sequence[np.ndarray], request: dict[str, Any]) -> 
         told |= {"candidates": found.tuned.trials, "search": found.tuned.seconds}
         told["algorithms"] = [r.summary for r in found.trace.records if r.name == "algorithms"]
         told["schedules"] = [_told(c) for c in found.tuned.choices]
+    told["alone"] = sum(k.seconds for k in profile(functions.get(TUNED, functions[DEFAULT]), given, PROFILED))
     return calls, told
 
 

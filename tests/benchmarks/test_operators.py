@@ -71,7 +71,7 @@ def test_the_rows():
 
 def measured(name, seconds, told=None, **more):
     ratios = {n: seconds[min(seconds, key=lambda k: k != "neoflow")] / s for n, s in seconds.items()}
-    facts = {"operations": 1e9, "bytes": 1e6, "floor": 1e-3, "peak": 1e12, **(told or {})}
+    facts = {"operations": 1e9, "bytes": 1e6, "floor": 1e-3, "peak": 1e12, "alone": seconds["neoflow"], **(told or {})}
     return Measured(name, "2026-01-01", seconds, ratios, told=facts, **more)
 
 
@@ -91,7 +91,7 @@ def test_rows_are_kept_as_they_end_and_the_rest_goes_on(tmp_path, capsys):
     arguments = ["--dry", "--rows", "^matmul 256", "--out", str(tmp_path)]
     assert operators.main(arguments, Fake) == 0
     printed = capsys.readouterr().out
-    assert "| matmul 256 A B | 2.000 | 1.100 | 3.300 | - | - | 2.200 | 91% | peak | 3.00 | JAX | 2.00 |" in printed
+    assert "| matmul 256 A B | 2.000 | 1.100 | 3.300 | - | - | 2.200 | 91% | peak | 3.00 | JAX | 2.00 | 2026" in printed
     assert "no neoflow: its process ended with status -9" in printed and "| rows measured, of 194 | 2 | |" in printed
     with (tmp_path / operators.FILE).open("a") as file:
         file.write('{"name": "matmul 512 A B", "da')
@@ -117,6 +117,16 @@ def test_the_summary_names_what_misses_its_goal():
     assert "Bound by memory, below 80% of the bandwidth: none." not in said
     assert "WRONG: JAX is off by 5.0e-01" in tables.table(rows, found)[-1]
     assert tables.summary(rows, {})[-1] == "Below 0.9 of the best peer: none."
+
+
+def test_the_share_is_of_the_kernels_alone_and_every_machine_is_named():
+    row, times = cases.rows()[0], {"neoflow": 4e-3, "PyTorch": 8e-3}
+    found = measured(row.name, times, {"alone": 2e-3, "machine": "a processor, znver4"})
+    assert tables.share(found, "memory") == 0.5 and tables.share(measured(row.name, times), "memory") == 0.25
+    other = measured("another", times, {"machine": "a processor, znver3"})
+    assert tables.machines([found, found, other]) == (
+        "a processor, znver4 (2 rows on 2026-01-01); a processor, znver3 (1 rows on 2026-01-01)"
+    )
 
 
 @pytest.mark.slow
