@@ -20,6 +20,8 @@ from neoflow.runtime.executor import load_kernel, run_kernel
 from neoflow.target import Target, cpu_target
 
 TARGET = cpu_target()
+WIDE = Target("cpu", "x86-64-v4", 2, 64, 2 << 20, 2)
+"""What is chosen there is the same on every machine; not every machine runs it."""
 
 TOLERANCE = {"float64": 1e-11, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
 

@@ -7,7 +7,7 @@ import neoflow as nf
 from neoflow import codegen
 from neoflow.expr.dsl import equal, not_equal
 from neoflow.loops import complete, problem_of
-from tests.codegen.kernels import TARGET, loaded, subgraph_of
+from tests.codegen.kernels import TARGET, WIDE, loaded, subgraph_of
 
 pytestmark = pytest.mark.tvm
 SIZE, LAST = 77, np.iinfo(np.int64)
@@ -31,7 +31,7 @@ def test_labels_are_compared_with_places():
         holds = program(v)
         y = nf.compute((len(LABELS), SIZE), lambda i, j, holds=holds: nf.select(holds(i, j), -0.5, 0.25))
         subgraph = subgraph_of([y], [v])
-        for lanes in (1, 4, 8, 16):
+        for lanes in (1, 4, *(n * TARGET.lanes("int64") for n in (1, 2))):
             schedule = complete("map", problem_of(subgraph), TARGET, {"lanes": lanes})
             lowered.append(codegen.lower(subgraph, schedule, TARGET, f"k{len(lowered)}"))
             wanted += nf.evaluate([y], {v: LABELS})
@@ -46,5 +46,5 @@ def test_lanes_are_compared_with_a_constant():
     v = nf.placeholder(LABELS.shape, "int64", name="v")
     y = nf.compute((len(LABELS), SIZE), lambda i, j: nf.select(equal(v[i], j), -0.5, 0.25))
     subgraph = subgraph_of([y], [v])
-    text = codegen.lower(subgraph, complete("map", problem_of(subgraph), TARGET, {"lanes": 16}), TARGET, "k").text()
+    text = codegen.lower(subgraph, complete("map", problem_of(subgraph), WIDE, {"lanes": 16}), WIDE, "k").text()
     assert "T.Ramp(0, 1, 16)" in text and "int64x16" in text

@@ -11,7 +11,7 @@ from neoflow.codegen.tir.phases import TASKS_A_THREAD
 from neoflow.loops import complete, default_schedule, problem_of
 from neoflow.loops.reduction import ascending
 from neoflow.target import Target
-from tests.codegen.kernels import TARGET, check, subgraph_of
+from tests.codegen.kernels import TARGET, WIDE, check, subgraph_of
 
 pytestmark = pytest.mark.tvm
 
@@ -96,7 +96,7 @@ def test_parts_of_several_outputs(shape):
 
 def test_what_reads_one_side_alike_is_computed_together():
     roots, inputs = weights_gradient(2, 8, 28, 28, 3)
-    assert default_schedule(subgraph_of(roots, inputs), TARGET)["tile_rows"] == 9
+    assert default_schedule(subgraph_of(roots, inputs), WIDE)["tile_rows"] == 9
     x, w = nf.placeholder((64, 512), name="x"), nf.placeholder((512,), name="w")
     for y in (nf.sum(x, axis=1), nf.sum(x * w, axis=1)):
         schedule = complete("reduction", problem_of(subgraph_of([y], [x, w])), TARGET, {"lane": "reduced"})

@@ -112,8 +112,9 @@ def test_other_types(dtype):
 
 
 def test_what_goes_past_the_caches_begins_at_registers():
-    """Of 24 columns each, pieces begin within a register; of 32, none does."""
-    for columns, may in ((24, False), (32, True)):
+    """Of one and a half registers each, pieces begin within one; of two, none does."""
+    lanes = TARGET.lanes("float32")
+    for columns, may in ((lanes * 3 // 2, False), (2 * lanes, True)):
         y, inputs = gates(64, columns, 2)
         problem = problem_of(subgraph_of([y], inputs))
         schedule = nearest(problem, changed(default_schedule(subgraph_of([y], inputs), TARGET), stream=True), TARGET)

@@ -144,9 +144,10 @@ def test_ways_through_a_product(knobs):
         check([(case, [schedule])])
 
 
-@pytest.mark.parametrize(("lanes", "rows"), [(1, 7), (4, 20), (24, 4), (16, 20), (32, 7)])
-def test_tiles_written_in_vectors_along_rows(lanes, rows):
+@pytest.mark.parametrize(("registers", "rows"), [(0, 7), (1 / 4, 20), (3 / 2, 4), (1, 20), (2, 7)])
+def test_tiles_written_in_vectors_along_rows(registers, rows):
     """Lines of 4 or 7 rows, one or two in a tile; squares of 24 lanes had gone beyond the panel."""
+    lanes = int(registers * TWO.lanes("float32")) or 1
     x, w, b = nf.placeholder((2, 5, 9, 9)), nf.placeholder((37, 5, 3, 3)), nf.placeholder((37,))
     y = nf.relu(F.conv2d(x, w, b))
     rng = np.random.default_rng(0)

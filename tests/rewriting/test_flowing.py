@@ -9,15 +9,11 @@ from neoflow import nn
 from neoflow.graph import Layout, in_blocks, make_graph, optimize
 from neoflow.nn import functional as F
 from neoflow.partition import partition
-from neoflow.rewriting import flowing
+from neoflow.rewriting import flowing, sequence
 from neoflow.rewriting.flowing import BLOCKED, SWAPPED, flow, nobody, swept
-from neoflow.target import Target
 from tests.chance import Chance
-from tests.codegen.kernels import TARGET
+from tests.codegen.kernels import TARGET, WIDE
 from tests.graph.programs import PROGRAMS
-
-WIDE = Target("cpu", "x86-64-v4", 2, 64, 2 << 20, 2)
-"""Two multiply-adds of 512 bits a cycle: where blocks pay, whatever machine this is."""
 
 
 @pytest.fixture
@@ -97,6 +93,7 @@ def test_values_stay_in_many_networks_and_programs(wanted):
 @pytest.mark.tvm
 @pytest.mark.parametrize(("make", "kind"), [(turned, SWAPPED), (channels, BLOCKED)])
 def test_what_is_taken_is_right(make, kind, monkeypatch, wanted):
+    monkeypatch.setattr(sequence, "flow", lambda graph, kind, _, *rest: flow(graph, kind, WIDE, *rest))
     (y,), x = make()
     f = nf.compile([y], [x])
     assert "lies as [" in f.explain(kind)
@@ -124,7 +121,7 @@ def test_what_does_not_pay_says_so(monkeypatch):
     (y,), x = channels()
     monkeypatch.setattr(flowing, "CLEARLY", 0.1)
     graph = optimize(make_graph([y], [x]))
-    found = flow(graph, BLOCKED, TARGET, partition, nobody)
+    found = flow(graph, BLOCKED, WIDE, partition, nobody)
     assert found.graph is graph and found.summary.startswith("none of ")
     assert "conv2d: its kernels would take" in str(found) and "as [0, 1/16, 2, 3, 1%16]" in str(found)
     a = nf.placeholder((8, 8), name="a")
@@ -144,7 +141,7 @@ def test_what_was_measured_decides(faster, taken):
             return 2e-6
         return None if faster is None else 1e-6 if faster else 3e-6
 
-    found = flow(graph, SWAPPED, TARGET, partition, known)
+    found = flow(graph, SWAPPED, WIDE, partition, known)
     assert (found.graph is not graph) == taken
     if not taken:
         reason = "but its kernels took 6 us so and 4" if faster is False else "but its kernels were measured"

@@ -12,7 +12,7 @@ from neoflow.rewriting.layouts import MADE, Request, best_set, kernels_of, lay_o
 from neoflow.trace import Trace
 from neoflow.tune.trial import Trial
 from neoflow.tuning.kept import records_in
-from tests.codegen.kernels import TARGET
+from tests.codegen.kernels import WIDE
 
 STEPS, BATCH, SIZE, GATES = 5, 64, 512, 2048
 
@@ -32,7 +32,7 @@ def recurrence(size=SIZE, gates=GATES, batch=BATCH, steps=STEPS):
 
 
 def laid(graph):
-    return lay_out(graph, TARGET, partition)
+    return lay_out(graph, WIDE, partition)
 
 
 def step_of(**sizes):
@@ -52,14 +52,14 @@ def test_weights_that_each_step_packs_are_packed_once():
     found, nbytes = laid(step_of(size=size)), 4 * size * GATES
     assert len(found.derivation.steps) == 2, "each of the weights is packed along one of its dimensions"
     assert found.beside == 2 * nbytes and found.before - found.after == 2 * STEPS * nbytes
-    assert found.after == packed_bytes(kernels_of(found.cut), TARGET)
+    assert found.after == packed_bytes(kernels_of(found.cut), WIDE)
     assert f"operands packed once, {found.beside} bytes" in found.summary and "pack shared at" in str(found)
 
 
 def test_weights_that_are_read_in_place_too(step):
     found = laid(step)
     assert len(found.derivation.steps) == 2 and found.beside == 2 * 4 * SIZE * GATES
-    assert found.before == found.after == packed_bytes(kernels_of(found.cut), TARGET)
+    assert found.before == found.after == packed_bytes(kernels_of(found.cut), WIDE)
 
 
 def test_nothing_is_asked_for_where_nothing_is_shared():
@@ -96,12 +96,12 @@ def test_a_parameter_that_stays_is_packed_for_one_kernel():
         kernels.append(kernel)
         return True
 
-    found = lay_out(graph, TARGET, partition, may_last)
+    found = lay_out(graph, WIDE, partition, may_last)
     assert "w is packed once for 1 that read it" in str(found) and found.beside == w.nbytes and kernels
-    assert lay_out(graph, TARGET, partition).graph is graph, "of a package, say"
-    assert lay_out(graph, TARGET, partition, lambda kernel: False).graph is graph, "what was measured stays"
+    assert lay_out(graph, WIDE, partition).graph is graph, "of a package, say"
+    assert lay_out(graph, WIDE, partition, lambda kernel: False).graph is graph, "what was measured stays"
     changing = optimize(make_graph([y], [x], {w: w * 0.9}))
-    assert lay_out(changing, TARGET, partition, may_last).graph is changing
+    assert lay_out(changing, WIDE, partition, may_last).graph is changing
 
 
 @pytest.mark.parametrize("shape", [(5, 1, 512), (1, 5, 512), (5, 512)])
@@ -109,7 +109,7 @@ def test_a_dimension_of_one_element_changes_nothing(shape):
     """Steps of one sample: the columns of a product, and a sample, are one loop of its kernel."""
     x = nf.placeholder(shape, name="x")
     w = nf.parameter((4096, 512), name="w")
-    found = lay_out(optimize(make_graph([nf.nn.functional.linear(x, w)], [x])), TARGET, partition, lambda kernel: True)
+    found = lay_out(optimize(make_graph([nf.nn.functional.linear(x, w)], [x])), WIDE, partition, lambda kernel: True)
     assert found.beside == w.nbytes and not found.after
 
 
@@ -167,14 +167,14 @@ def test_passes_can_be_left_out(monkeypatch):
 
     def run():
         trace = Trace()
-        return {r.name for r in (stages(graph, trace, TARGET), *trace.records)[1:]}
+        return {r.name for r in (stages(graph, trace, WIDE), *trace.records)[1:]}
 
     assert {"layouts", "batch"} <= run()
     monkeypatch.setenv("NEOFLOW_WITHOUT", "layouts, batch")
     assert {"layouts", "batch"}.isdisjoint(run()) and "partition" in run()
-    assert "epilogues" in {d.rule for d in stages(graph, Trace(), TARGET)[1].decisions}
+    assert "epilogues" in {d.rule for d in stages(graph, Trace(), WIDE)[1].decisions}
     monkeypatch.setenv("NEOFLOW_WITHOUT", "epilogues")
-    assert "epilogues" not in {d.rule for d in stages(graph, Trace(), TARGET)[1].decisions}
+    assert "epilogues" not in {d.rule for d in stages(graph, Trace(), WIDE)[1].decisions}
     monkeypatch.setenv("NEOFLOW_WITHOUT", "laying")
     with pytest.raises(
         nf.ConfigError, match="NEOFLOW_WITHOUT: there is no transformation 'laying' to leave out; there are mapping, a"

@@ -23,7 +23,7 @@ from neoflow.rewriting.times import Times
 from neoflow.rewriting.unread import UNREAD, only_read
 from neoflow.roofs import STATED
 from neoflow.superopt import Limits
-from tests.codegen.kernels import TARGET
+from tests.codegen.kernels import WIDE
 
 ROWS = 256
 X, Z = (nf.placeholder((ROWS, 512), name=n) for n in "xz")
@@ -111,7 +111,7 @@ def test_what_is_hardly_faster_with_channels_last_is_searched_without():
     """The faster one is kept; where neither is faster, it says why the first was refused. What is much faster is left
     at that."""
     graph, later = image_network(), image_network()
-    forms = Forms(TARGET, may_last=lambda kernel: True)
+    forms = Forms(WIDE, may_last=lambda kernel: True)
     laid = Optimizer(Limits(graphs=4), partition, Times(STATED), measure=lambda k: 1e-5, forms=forms)
     assert "the channels of images lie last" in laid(graph).summary and laid.begun == {CHANNELS}
     laid.judge((1e-3, 7e-4))
