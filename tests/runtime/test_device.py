@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import os
 import subprocess
 import sys
 import textwrap
@@ -14,6 +17,7 @@ from neoflow.errors import CodegenError
 from neoflow.loops import default_schedule
 from neoflow.runtime.device import cpu
 from neoflow.runtime.device.cpu import CPU
+from neoflow.runtime.device.library import Library
 from neoflow.target import cpu_target
 
 
@@ -89,6 +93,30 @@ def test_a_library_runs_in_a_process_without_the_compiler(tmp_path):
         assert "tvm" not in sys.modules and "tvm_ffi" not in sys.modules
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+@pytest.mark.tvm
+def test_what_looks_for_a_library_by_its_path_finds_no_other_file(tmp_path):
+    """A backtrace reads the files of all loaded code: one that was opened later, and is shorter, ended the process."""
+    library = Library(codegen.build_team())
+    with contextlib.ExitStack() as files:
+        for n in range(8):
+            files.enter_context((tmp_path / str(n)).open("w"))
+        names = [name for name in _loaded() if name.startswith("/proc/self/fd")]
+        assert names and not any(os.path.exists(name) for name in names)
+    assert library.address("team_run")
+
+
+def _loaded():
+    """The paths that the dynamic loader has of loaded code."""
+
+    class Info(ctypes.Structure):
+        _fields_ = (("address", ctypes.c_void_p), ("name", ctypes.c_char_p))
+
+    found = []
+    visitor = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Info), ctypes.c_size_t, ctypes.c_void_p)
+    ctypes.CDLL(None).dl_iterate_phdr(visitor(lambda info, *_: found.append(info[0].name.decode()) or 0), None)
+    return found
 
 
 class Disturbed:

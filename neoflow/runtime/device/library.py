@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
+import fcntl
 import itertools
 import os
+import resource
 import weakref
 
 from neoflow.errors import RuntimeFault
 
 _MEMFD_EXEC = 0x10
+_MOST = 1 << 20
+"""Numbers of open files are looked for below it, where a process may have more."""
 _numbers = itertools.count()
 
 
@@ -40,11 +44,21 @@ class Library:
 
 
 def _memory_file() -> int:
-    """A file in memory that may be mapped as code: no folder, which may forbid that."""
+    """A file in memory that may be mapped as code: no folder, which may forbid that.
+
+    Its number is a high one, which nothing else takes later: whoever looks for the code of a loaded library by its
+    path, as backtraces and debuggers do, finds no file, and not whatever was opened next, which may be shorter than
+    the library, or a pipe.
+    """
     try:
-        return os.memfd_create("neoflow", os.MFD_CLOEXEC | _MEMFD_EXEC)
+        low = os.memfd_create("neoflow", os.MFD_CLOEXEC | _MEMFD_EXEC)
     except OSError:  # before Linux 6.3 every such file may
-        return os.memfd_create("neoflow", os.MFD_CLOEXEC)
+        low = os.memfd_create("neoflow", os.MFD_CLOEXEC)
+    try:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, min(most if most > 0 else _MOST, _MOST) // 2)
+    finally:
+        os.close(low)
 
 
 def _unique_path(file: int) -> str:
