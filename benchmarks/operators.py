@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.results import append, write
+from benchmarks.results import append, while_apart, write
 from benchmarks.rows import meta
 from benchmarks.rows.cases import Row, rows
 from benchmarks.rows.contest import Crew, Measured, Setting, read
@@ -43,7 +43,8 @@ def publish(found: Mapping[str, Measured], compared: Mapping[str, meta.Compared]
     """Replace the section of RESULTS.md."""
     busy = max((m.foreign for m in found.values()), default=0.0)
     how = (
-        f"{machines(found.values())}, other work took at most {busy:.1%} of the machine; "
+        f"{machines(found.values())}, other work took at most {busy:.1%} of the machine"
+        f"{while_apart(m.apart for m in found.values())}; "
         "`python -m benchmarks.operators --write`"
     )
     every = rows()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,3 +45,10 @@ def last_of_each(path: Path, parse: Callable[[str], T], name: Callable[[T], str]
             continue
         found[name(one)] = one
     return found
+
+
+def while_apart(shares: Iterable[float]) -> str:
+    """In words, what part of the blocks was timed while cores were apart, which wait for cores that are near; of each
+    measurement its share."""
+    found = list(shares)
+    return f", of the blocks {statistics.fmean(found):.0%} timed while its cores were apart" if found else ""

@@ -22,7 +22,7 @@ from pathlib import Path
 from benchmarks.models import figures, tables
 from benchmarks.models.cells import Cell, keep, read, tasks
 from benchmarks.models.measure import Setting, measure, prepare
-from benchmarks.results import write
+from benchmarks.results import while_apart, write
 from neoflow.contest.contenders import OURS, PEERS
 from neoflow.contest.hall import Hall
 from neoflow.contest.sides import Task
@@ -46,7 +46,7 @@ def publish(cells: tables.Cells, command: str, tune: float = 0.0) -> None:
     dates, revisions = (", ".join(v) for v in found)
     busy = max((c.foreign for c in there), default=0.0)
     how = f"{processor()}, {', '.join(versions)}; measured {dates} (sources {revisions}), other work took at most "
-    how += f"{busy:.1%} of the machine; `{command}`"
+    how += f"{busy:.1%} of the machine{while_apart(c.apart for c in there)}; `{command}`"
     lines = [*tables.summary(cells), ""]
     for mode, of in TITLES.items():
         shown = [c for c in there if c.mode == mode]

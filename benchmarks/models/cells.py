@@ -59,7 +59,8 @@ class Cell:
     """What became of a task. seconds: of a step, the median over rounds, by contender's key. ratios: the median over
     rounds of neoflow's time over a contender's. missing: why a contender is not there. told: by neoflow when it was
     compiled. versions: of the frameworks. foreign: the share of the machine that other work took. kernels: of neoflow,
-    beside their floors (fields of `KernelGap`). revision: of the sources."""
+    beside their floors (fields of `KernelGap`). revision: of the sources. apart: the share of blocks that were timed
+    while cores were apart (`neoflow.measure.near`); 1 before anybody looked."""
 
     model: str
     batch: int
@@ -76,6 +77,7 @@ class Cell:
     foreign: float = 0.0
     kernels: tuple[Mapping[str, Any], ...] = ()
     roofs: Mapping[str, Any] = field(default_factory=dict)
+    apart: float = 1.0
 
     @property
     def task(self) -> Task:

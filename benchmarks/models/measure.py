@@ -16,6 +16,7 @@ from neoflow.contest.hall import Hall
 from neoflow.contest.process import Usage, WorkerFailure
 from neoflow.contest.sides import Task
 from neoflow.contest.turns import LEAST_ROUNDS, in_turn, median_ratio
+from neoflow.measure.near import Cores
 
 
 @dataclass(frozen=True)
@@ -40,14 +41,15 @@ def measure(task: Task, hall: Hall, setting: Setting) -> Cell:
     """Never raises for a contender that fails: the cell says so."""
     workers, ready, missing = hall.load(task)
     begun = Usage.now([os.getpid(), *hall.pids])
-    blocks, ended = in_turn(workers, setting.seconds, setting.block, setting.least)
+    cores = Cores()
+    blocks, ended = in_turn(workers, setting.seconds, setting.block, cores, setting.least)
     alive = [p for p in (os.getpid(), *hall.pids) if Path(f"/proc/{p}").exists()]
     foreign = begun.foreign_until(Usage.now(alive))
     own = blocks.get(OURS.key, [])
     kernels, roofs = (), {}
     if own and setting.profile:
         try:
-            told = workers[OURS.key].ask({"do": "kernels", "seconds": setting.profile})
+            told = cores.between(lambda: workers[OURS.key].ask({"do": "kernels", "seconds": setting.profile}))
             kernels, roofs = tuple(told["kernels"]), told["roofs"]
         except WorkerFailure as failure:
             ended[OURS.key] = f"its kernels were not timed: {failure}"
@@ -68,6 +70,7 @@ def measure(task: Task, hall: Hall, setting: Setting) -> Cell:
         round(foreign, 3),
         kernels,
         roofs,
+        round(cores.share_apart, 3),
     )
 
 

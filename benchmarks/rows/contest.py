@@ -14,6 +14,7 @@ import statistics
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from benchmarks.rows.cases import Row
 from benchmarks.rows.worker import DEFAULT, TUNED
 from neoflow.contest.contenders import OURS, PEERS, Contender, build_expert, environment
 from neoflow.contest.process import Usage, Worker, WorkerFailure, wait_until_quiet
+from neoflow.measure.near import Cores
 
 PROGRAM = ("-m", "benchmarks.rows.worker")
 NAMES = {DEFAULT: "neoflow default", TUNED: "neoflow"}
@@ -54,7 +56,8 @@ class Measured:
     """What became of a row. seconds: of a call, the median over rounds, by contender. ratios: the median over rounds of
     neoflow's time over a contender's. errors: from PyTorch's results, of their largest entry. missing: why a contender
     is not there. told: by the worker of neoflow. foreign: the share of the machine that other work took. first: seconds
-    to a contender's first result, all that it compiles included."""
+    to a contender's first result, all that it compiles included. apart: the share of blocks that were timed while cores
+    were apart (`neoflow.measure.near`); 1 before anybody looked."""
 
     name: str
     date: str
@@ -65,6 +68,7 @@ class Measured:
     told: Mapping[str, Any] = field(default_factory=dict)
     foreign: float = 0.0
     first: Mapping[str, float] = field(default_factory=dict)
+    apart: float = 1.0
 
     @property
     def ours(self) -> str:
@@ -128,15 +132,16 @@ class Crew:
         errors = _errors(self._folder, self._workers)
         pids = [os.getpid(), *self.pids]
         begun = Usage.now(pids)
-        blocks = _rounds(self._workers, self._setting, missing)
+        cores = Cores()
+        blocks = _rounds(self._workers, self._setting, missing, cores)
         foreign = begun.foreign_until(Usage.now([p for p in pids if Path(f"/proc/{p}").exists()]))
         for name in {c.name for c in self._contenders if not c.is_peer or c.name in missing} & self._workers.keys():
             self._close(name)
         seconds = {n: statistics.median(times) for n, times in blocks.items()}
         own = blocks.get(NAMES[TUNED], blocks.get(NAMES[DEFAULT], []))
         ratios = {n: _median_ratio(own, times) for n, times in blocks.items() if own}
-        date = datetime.date.today().isoformat()
-        return Measured(row.name, date, seconds, ratios, errors, missing, told, round(foreign, 3), first)
+        date, apart = datetime.date.today().isoformat(), round(cores.share_apart, 3)
+        return Measured(row.name, date, seconds, ratios, errors, missing, told, round(foreign, 3), first, apart)
 
     def _computed(self, row: Row, contender: Contender) -> dict[str, Any]:
         """What a worker says of a row that it has computed once; its results are in a file of its name."""
@@ -175,8 +180,15 @@ def _results(folder: Path, name: str) -> Path:
     return folder / f"{name.replace(' ', '_')}.npz"
 
 
-def _rounds(workers: Mapping[str, Worker], setting: Setting, missing: dict[str, str]) -> dict[str, list[float]]:
+def _rounds(
+    workers: Mapping[str, Worker], setting: Setting, missing: dict[str, str], cores: Cores
+) -> dict[str, list[float]]:
     """Blocks in turns, each round beginning with another; a contender that ends meanwhile is left out."""
+
+    def quiet_block(worker: str, which: str) -> float:
+        wait_until_quiet(workers.values())
+        return workers[worker].block(setting.block, which=which)
+
     turns = [(n, n, DEFAULT) for n in workers if n != OURS.name]
     if OURS.name in workers:
         which = (TUNED, DEFAULT) if setting.tune else (DEFAULT,)
@@ -187,9 +199,8 @@ def _rounds(workers: Mapping[str, Worker], setting: Setting, missing: dict[str, 
         for name, worker, which_one in (*turns[at:], *turns[:at]):
             if worker in missing:
                 continue
-            wait_until_quiet(workers.values())
             try:
-                found[name].append(workers[worker].block(setting.block, which=which_one))
+                found[name].append(cores.between(partial(quiet_block, worker, which_one)))
             except WorkerFailure as failure:
                 missing[worker] = str(failure)
     return {name: times for name, times in found.items() if len(times) == setting.rounds}

@@ -45,6 +45,7 @@ def neoflow(row: Row, arrays: Sequence[np.ndarray], request: dict[str, Any]) -> 
     from neoflow.expr.tensor import topological
     from neoflow.graph import make_graph, optimize
     from neoflow.machine import processor
+    from neoflow.measure.near import Cores
     from neoflow.measure.roofs import measure_roofs
     from neoflow.pipeline import bind, compile_program
     from neoflow.report.kernels import profile
@@ -63,7 +64,7 @@ def neoflow(row: Row, arrays: Sequence[np.ndarray], request: dict[str, Any]) -> 
     computed = count_ops(list(optimize(make_graph(roots, inputs)).outputs)).flops
     if row.kind == "contraction" and not row.with_value:
         computed = count_ops(values).flops * len(row.wrt)  # each gradient takes the multiplications of the value
-    roofs = measure_roofs(default.target, 0.1)
+    roofs = Cores().between(lambda: measure_roofs(default.target, 0.1))
     nbytes = sum(t.nbytes for t in (*inputs, *roots))
     told: dict[str, Any] = {
         "machine": f"{processor()}, {default.target.mcpu}",
@@ -81,7 +82,8 @@ def neoflow(row: Row, arrays: Sequence[np.ndarray], request: dict[str, Any]) -> 
         told |= {"candidates": found.tuned.trials, "search": found.tuned.seconds}
         told["algorithms"] = [r.summary for r in found.trace.records if r.name == "algorithms"]
         told["schedules"] = [_told(c) for c in found.tuned.choices]
-    told["alone"] = sum(k.seconds for k in profile(functions.get(TUNED, functions[DEFAULT]), given, PROFILED))
+    own = functions.get(TUNED, functions[DEFAULT])
+    told["alone"] = sum(k.seconds for k in Cores().between(lambda: profile(own, given, PROFILED)))
     return calls, told
 
 

@@ -10,12 +10,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.steps.contenders import ROOT, contenders, root_of
 from neoflow.contest.contenders import Contender, build_expert, environment
 from neoflow.contest.process import Usage, Worker, WorkerFailure, wait_until_quiet
+from neoflow.measure.near import Cores
 from neoflow.models import find_model
 from neoflow.report.roofline import Work
 from neoflow.roofs import Level, Roofs
@@ -86,13 +88,18 @@ def measure_machine() -> Roofs:
 
 def rounds(workers: dict[str, Worker], seconds: float, block: float) -> dict[str, list[float]]:
     """Blocks of steps in turn, only one process running at a time; each round begins with another."""
+
+    def quiet_block(name: str) -> float:
+        wait_until_quiet(workers.values())
+        return workers[name].block(block)
+
+    cores = Cores()
     found: dict[str, list[float]] = {name: [] for name in workers}
     names = list(workers)
     count = max(LEAST_ROUNDS, int(seconds / (block * len(names))))
     for n in range(count):
         for name in [*names[n % len(names) :], *names[: n % len(names)]]:
-            wait_until_quiet(workers.values())
-            found[name].append(workers[name].block(block))
+            found[name].append(cores.between(partial(quiet_block, name)))
     return found
 
 

@@ -11,12 +11,15 @@ from neoflow.contest.contenders import OURS, chosen
 from neoflow.contest.hall import TOLERANCE, Hall, distance
 from neoflow.contest.sides import Neoflow, Side, Task, block
 from neoflow.contest.turns import Timed, in_turn, median_ratio
+from neoflow.measure.near import Cores
 from neoflow.models import build_model, peer_file
 from neoflow.pipeline import compile
 from neoflow.train.step import reset
 
 BLOCK = 0.3
 """Seconds of a block."""
+PATIENCE = 10.0
+"""Seconds waited for cores that are apart."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,8 @@ def bench(
             if (error := distance(told["values"], side.values)) > TOLERANCE:
                 missing[key] = f"its values are off by {error:.1e} of the largest: it computes something else"
         timed: Mapping[str, Timed] = {OURS.key: Here(side), **{k: w for k, w in workers.items() if k not in missing}}
-        blocks, ended = in_turn(timed, seconds, min(BLOCK, seconds))
+        cores = Cores(PATIENCE)
+        blocks, ended = in_turn(timed, seconds, min(BLOCK, seconds), cores)
     milliseconds = {key: 1e3 * statistics.median(times) for key, times in blocks.items()}
     own = milliseconds.pop(OURS.key)
     ratios = {key: median_ratio(blocks[OURS.key], blocks[key]) for key in milliseconds}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from neoflow.contest.process import Running, WorkerFailure, wait_until_quiet
+from neoflow.measure.near import Cores
 
 LEAST_ROUNDS = 3
 
@@ -20,21 +22,26 @@ class Timed(Running, Protocol):
 
 
 def in_turn(
-    timed: Mapping[str, Timed], seconds: float, block: float, least: int = LEAST_ROUNDS
+    timed: Mapping[str, Timed], seconds: float, block: float, cores: Cores, least: int = LEAST_ROUNDS
 ) -> tuple[dict[str, list[float]], dict[str, str]]:
     """Seconds of a step by name, a block of each in every round; and why others have not come to the end.
 
-    Each round begins with another. There are as many rounds as fit into so many seconds, and at least `least`.
+    Each round begins with another. There are as many rounds as fit into so many seconds, and at least `least`. A block
+    is timed while `cores` are near each other, as far as their patience goes.
     """
+
+    def quiet_block(name: str) -> float:
+        wait_until_quiet(timed.values())
+        return timed[name].block(block)
+
     found: dict[str, list[float]] = {name: [] for name in timed}
     missing: dict[str, str] = {}
     end, n = time.perf_counter() + seconds, 0
     while found and (n < least or time.perf_counter() < end):
         names = list(found)
         for name in (*names[n % len(names) :], *names[: n % len(names)]):
-            wait_until_quiet(timed.values())
             try:
-                found[name].append(timed[name].block(block))
+                found[name].append(cores.between(partial(quiet_block, name)))
             except WorkerFailure as failure:
                 missing[name] = str(failure)
                 del found[name]

@@ -10,6 +10,7 @@ from neoflow.contest.contenders import OURS, PEERS, Contender, chosen
 from neoflow.contest.process import WorkerFailure
 from neoflow.contest.sides import Task
 from neoflow.errors import ConfigError
+from neoflow.measure.near import Cores
 
 ANSWERS = """
 import json, sys
@@ -57,11 +58,13 @@ def test_a_peer_that_is_not_installed(monkeypatch):
 
 
 def test_turns_go_on_without_one_that_fails():
-    found, missing = turns.in_turn({"a": Steady(1.0), "b": Steady(2.0, fails_at=2), "c": Steady(4.0)}, 0.0, 0.1)
+    found, missing = turns.in_turn(
+        {"a": Steady(1.0), "b": Steady(2.0, fails_at=2), "c": Steady(4.0)}, 0.0, 0.1, Cores()
+    )
     assert found == {"a": [1.0] * 3, "c": [4.0] * 3}
     assert missing == {"b": "its process ended with status -9"}
     assert turns.median_ratio([1.0, 2.0, 9.0], [2.0, 2.0, 3.0]) == 1.0
-    assert turns.in_turn({}, 0.0, 0.1) == ({}, {})
+    assert turns.in_turn({}, 0.0, 0.1, Cores()) == ({}, {})
 
 
 def test_what_two_contenders_gave():
@@ -136,7 +139,7 @@ def test_every_contender_serves_both_modes(mode, tmp_path):
         workers, ready, missing = there.load(Task("mi_lstm_mnist", 2, mode))
         assert missing == {} and list(workers) == [OURS.key, *(p.key for p in PEERS)]
         assert ready[OURS.key]["calls"] >= ready[OURS.key]["kernels"] > 0
-        found, missing = turns.in_turn(workers, 0.1, 0.05)
+        found, missing = turns.in_turn(workers, 0.1, 0.05, Cores())
         assert missing == {} and all(0 < t < 60 for times in found.values() for t in times)
         told = workers[OURS.key].ask({"do": "kernels", "seconds": 0.1})
         assert told["kernels"][0]["floor"] > 0 and json.dumps(told["roofs"])

@@ -649,3 +649,35 @@ run.end:
 out:
   ret void
 }
+
+; A number that two threads pass to and fro, so often: each waits for its turn, all second ones from `turn` on, and writes
+; the next. Who waits for long leaves.
+define void @team_echo(ptr %word, i64 %turn, i64 %rounds) {
+entry:
+  br label %round
+round:
+  %n = phi i64 [ 0, %entry ], [ %n1, %answer ]
+  %more = icmp ult i64 %n, %rounds
+  br i1 %more, label %begin, label %out
+begin:
+  %two = shl i64 %n, 1
+  %wanted = add i64 %two, %turn
+  %start = call i64 @llvm.readcyclecounter()
+  br label %look
+look:
+  %now = load atomic i64, ptr %word acquire, align 8
+  %mine = icmp eq i64 %now, %wanted
+  br i1 %mine, label %answer, label %again
+again:
+  %t = call i64 @llvm.readcyclecounter()
+  %spent = sub i64 %t, %start
+  %long = icmp ugt i64 %spent, ECHO_CYCLES
+  br i1 %long, label %out, label %look
+answer:
+  %next = add i64 %wanted, 1
+  store atomic i64 %next, ptr %word release, align 8
+  %n1 = add i64 %n, 1
+  br label %round
+out:
+  ret void
+}

@@ -19,6 +19,8 @@ YIELD_CYCLES = 3_000_000
 """How long it goes on between two steps, with a yield between two looks: about 1 ms. A core that nobody wants goes to
 sleep itself, a virtual one most of all, and takes hundreds of microseconds to come back, as long as a small step; what
 runs between two steps, in Python say, takes less than this."""
+ECHO_CYCLES = 30_000_000
+"""How long a thread waits for another's answer: about 10 ms, after which that is on no core."""
 
 FUNCTIONS = {
     "run": ("handle", "handle", "int32"),
@@ -26,6 +28,7 @@ FUNCTIONS = {
     "copy": ("handle", "int32", "int32", "int32"),
     "loop": ("handle", "int32", "int32", "int32"),
     "end": ("handle",),
+    "echo": ("handle", "int64", "int64"),
 }
 """What the library exports, each as `nf_team_NAME`, with the types of its parameters."""
 
@@ -33,7 +36,9 @@ FUNCTIONS = {
 def team_source() -> str:
     """LLVM IR of the team."""
     text = files("neoflow.codegen.cpu").joinpath("team.ll").read_text()
-    return text.replace("SPIN_CYCLES", str(SPIN_CYCLES)).replace("YIELD_CYCLES", str(YIELD_CYCLES))
+    for word, cycles in (("SPIN", SPIN_CYCLES), ("YIELD", YIELD_CYCLES), ("ECHO", ECHO_CYCLES)):
+        text = text.replace(f"{word}_CYCLES", str(cycles))
+    return text
 
 
 def team_key() -> str:

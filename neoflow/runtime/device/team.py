@@ -36,6 +36,7 @@ class Team:
         self._run = _function(library, "nf_team_run", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
         self.copy = library.address("nf_team_copy")
         self.loop = library.address("nf_team_loop")
+        self._echo = _function(library, "nf_team_echo", ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         self._begin()
         os.register_at_fork(after_in_child=self._begin)
 
@@ -54,6 +55,29 @@ class Team:
         if len(self._workers) < threads - 1:
             self._start(min(threads, MOST_THREADS) - 1)
         self._run(self._address, recording, threads)
+
+    def round_trip(self, cores: tuple[int, int], rounds: int = 2000) -> float:
+        """Seconds in which a line of memory goes from one core to another and back; infinite where nobody answers, as
+        when something else runs there. The calling thread is on the first core meanwhile."""
+        memory = np.zeros(_PAGE // 4, np.int64)
+        word = memory.ctypes.data + -memory.ctypes.data % 256
+
+        def answer() -> None:
+            os.sched_setaffinity(0, {cores[1]})
+            self._echo(word, 1, 2 * rounds)
+
+        other, mask = threading.Thread(target=answer), os.sched_getaffinity(0)
+        other.start()
+        try:
+            os.sched_setaffinity(0, {cores[0]})
+            self._echo(word, 0, rounds)  # until both are there
+            start = time.perf_counter()
+            self._echo(word, 2 * rounds, rounds)
+            seconds = time.perf_counter() - start
+        finally:
+            os.sched_setaffinity(0, mask)
+            other.join()
+        return seconds / rounds if memory.max() == 4 * rounds else float("inf")
 
     def leave(self, generation: int) -> None:
         """Wait until no thread is inside a step up to `generation`: its memory may go then."""
