@@ -17,6 +17,7 @@ from typing import Any
 
 from neoflow.kernel import Kernel
 from neoflow.loops import Schedule
+from neoflow.measure.near import Cores
 from neoflow.rewriting.beside import drawn
 from neoflow.runtime.device import Device
 from neoflow.runtime.function import Function
@@ -33,6 +34,8 @@ SHARE, MOST, USUAL = 0.1, 15.0, 1.0
 """Of the seconds of a tuning, for this; at most so many of them; so many where it has no limit in seconds."""
 ROUNDS = 9
 """In which every set is run, at most."""
+PATIENCE = 0.3
+"""Part of the seconds of rounds that is waited for cores that are apart."""
 CLEARLY = 0.02
 """Part of a kernel's time by which a schedule has to be faster in the program, or a set of the program's, to take the
 place of one that comes before it."""
@@ -186,14 +189,15 @@ def _first(seconds: Mapping[str, float]) -> str:
 
 
 def _in_rounds(work: Mapping[str, Callable[[], Any]], end: float) -> dict[str, list[Any]]:
-    """What each gives in turns, each time in another order: once at least, and until the end or `ROUNDS`."""
+    """What each gives in turns, each time in another order: once at least, and until the end or `ROUNDS`. Each is timed
+    while the cores are near each other, where a part of that time is patience enough."""
     found: dict[str, list[Any]] = {name: [] for name in work}
-    names = list(work)
+    names, cores = list(work), Cores(PATIENCE * max(0.0, end - time.monotonic()))
     for n in range(ROUNDS):
         start = n % len(names)
         begun = time.monotonic()
         for name in [*names[start:], *names[:start]]:
-            found[name].append(work[name]())
+            found[name].append(cores.between(work[name]))
         now = time.monotonic()
         if 2 * now - begun > end:
             break

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import psutil
 
 import neoflow
 from neoflow.machine import available_cores
+from neoflow.measure.near import Cores
 from neoflow.measure.turn import turn
 from neoflow.target import Target
 from neoflow.tune.jobs import Job
@@ -20,6 +21,8 @@ from neoflow.tune.process import Answer, Request
 from neoflow.tune.workers import MEMORY, Workers
 
 COMMAND = (sys.executable, "-m", "neoflow.measure.worker")
+PATIENCE, EARNED = 5.0, 0.02
+"""Seconds waited at most for cores that are apart, and those that each timing adds to what is left of them."""
 
 
 class Here:
@@ -36,6 +39,7 @@ class Here:
         count = count or (1 if target.device == "gpu" else available_cores())
         memory = memory or min(MEMORY, psutil.virtual_memory().total // (count + 1))
         self._workers = Workers(command, count, memory, environment())
+        self._cores = Cores(PATIENCE) if target.device == "cpu" and target.threads > 1 else None
 
     @property
     def count(self) -> int:
@@ -52,7 +56,16 @@ class Here:
 
     def time(self, request: Callable[[], Request], place: int) -> Future[Answer]:
         """By one that is prepared, when this process has its turn on this machine; the others pause."""
-        return self._workers.submit(Job(request, (place,), turn))
+        return self._workers.submit(Job(request, (place,), self._turn))
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Within, one kernel is timed, on cores that are near each other where they are so soon."""
+        with turn():
+            if self._cores is not None:
+                self._cores.patience = min(PATIENCE, max(0.0, self._cores.patience) + EARNED)
+                self._cores.wait()
+            yield
 
     def thinking(self) -> AbstractContextManager[None]:
         """Within, the caller needs a core: nothing is timed."""

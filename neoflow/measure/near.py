@@ -15,12 +15,14 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from neoflow.devices import cpu
+from neoflow.target import cpu_features
 
 T = TypeVar("T")
 PAUSE = 0.25
 """Seconds between two looks at cores that are apart."""
-NEAR = 200e-9
-"""Seconds to another core and back: 50 to 60 ns within a chiplet of a Zen 4, 320 to 340 from one to another."""
+NEAR, DISTURBED = 200e-9, 2e-6
+"""Seconds to another core and back: 50 to 60 ns within a chiplet of a Zen 4, 320 to 340 from one to another; from the
+second on something else had one of them meanwhile."""
 
 
 def farthest(tries: int = 2) -> float:
@@ -31,9 +33,15 @@ def farthest(tries: int = 2) -> float:
     return max((min(team.round_trip((first, n)) for _ in range(tries)) for n in others), default=0.0)
 
 
+def are_apart(seconds: float) -> bool:
+    """Whether a round trip of so many seconds is one between cores that are apart, and nothing else came between."""
+    return NEAR <= seconds < DISTURBED
+
+
 def are_near() -> bool:
-    """Whether all cores are near each other now."""
-    return farthest() < NEAR
+    """Whether cores are not apart now, as far as can be seen; those of a machine that is not virtual stay where they
+    are, so that there is nothing to wait for."""
+    return "hypervisor" not in cpu_features() or not are_apart(farthest())
 
 
 @dataclass
@@ -54,11 +62,18 @@ class Cores:
         """Of what was timed, what was so while cores were apart."""
         return self.apart / self.timed if self.timed else 0.0
 
+    def wait(self) -> bool:
+        """Whether cores are near, as soon as they are or patience is at its end."""
+        begun = time.perf_counter()
+        while not (found := self.look()) and time.perf_counter() - begun < self.patience:
+            time.sleep(PAUSE)
+        self.patience -= time.perf_counter() - begun if self.patience > 0 else 0.0
+        return found
+
     def between(self, run: Callable[[], T]) -> T:
         """What `run` gives."""
         while True:
-            begun = time.perf_counter()
-            were_near = self._wait()
+            were_near, begun = self.wait(), time.perf_counter()
             found = run()
             is_good = were_near and self.look()
             if not is_good:
@@ -67,10 +82,3 @@ class Cores:
                 self.timed += 1
                 self.apart += not is_good
                 return found
-
-    def _wait(self) -> bool:
-        """Whether cores are near, as soon as they are or patience is at its end."""
-        end = time.perf_counter() + max(0.0, self.patience)
-        while not (found := self.look()) and time.perf_counter() < end:
-            time.sleep(PAUSE)
-        return found

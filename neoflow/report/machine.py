@@ -18,6 +18,7 @@ from neoflow.architectures import NEWEST, gpu_target
 from neoflow.devices import resolve_target
 from neoflow.errors import NeoflowError
 from neoflow.machine import available_cores, processor
+from neoflow.measure.near import are_apart, farthest
 from neoflow.measure.roofs import bandwidth_gb_s, fma_gflops
 from neoflow.report.gpu import GpuReport, examine_gpu
 from neoflow.target import Target
@@ -28,7 +29,8 @@ from neoflow.tuning import keep_roofs, machine_roofs
 class Machine:
     """Measured: fma_gflops, of a kernel of nothing but float32 multiply-adds in registers, on all threads;
     cache_gb_s and memory_gb_s, bytes read and written by b = a + 1 on arrays that fit the second-level caches, and on
-    arrays of 256 MiB. busy: share of the cores that other work took just before.
+    arrays of 256 MiB. busy: share of the cores that other work took just before. round_trip_ns: of a line of memory,
+    from one core to the farthest and back.
     roofs: what plans and kernels are compared by. missing: what is not there, and what it would be needed for.
     """
 
@@ -46,6 +48,7 @@ class Machine:
     fma_gflops: float | None
     cache_gb_s: float | None
     memory_gb_s: float | None
+    round_trip_ns: float | None
     gpu: GpuReport
     torch: str | None
     jax: str | None
@@ -64,6 +67,7 @@ class Machine:
             "code": f"{self.llvm_mcpu}, {self.threads} threads, {self.vector_bits}-bit vectors",
             "arithmetic": f"{said(self.fma_gflops, 'GFLOP/s')} of float32 multiply-adds in registers",
             "bandwidth": f"{said(self.cache_gb_s, 'GB/s')} in cache, {said(self.memory_gb_s, 'GB/s')} from memory",
+            "cores": _distance(self.round_trip_ns),
             "kernels": f"compared by {self.roofs}",
             "memory": f"{self.memory_bytes / 2**30:.1f} GiB",
             "TVM": f"{self.tvm or 'missing'}, tvm_ffi {self.tvm_ffi or 'missing'}",
@@ -74,6 +78,18 @@ class Machine:
         lines = [f"{name:11} {value}" for name, value in rows.items()]
         lines += [f"{'missing' if n == 0 else '':11} {w}: {why}" for n, (w, why) in enumerate(self.missing.items())]
         return "\n".join(lines)
+
+
+def _distance(nanoseconds: float | None) -> str:
+    """In words."""
+    if not nanoseconds:
+        return "not measured"
+    text = f"{nanoseconds:.0f} ns from one to another and back"
+    if are_apart(nanoseconds * 1e-9):
+        return (
+            f"{text}: apart, with which steps of short kernels take up to twice as long; of a virtual machine, for now"
+        )
+    return text
 
 
 def version_of(package: str) -> str | None:
@@ -122,11 +138,12 @@ def examine() -> Machine:
     missing: dict[str, str] = {}
     tvm, ffi, torch, jax = (version_of(p) for p in ("apache-tvm", "apache-tvm-ffi", "torch", "jax"))
     busy = psutil.cpu_percent(interval=0.5) / 100
-    target = peak = cache = memory = None
+    target = peak = cache = memory = trip = None
     try:
         target = resolve_target("cpu")
         peak = fma_gflops(target)
         cache, memory = bandwidth_gb_s(target, target.l2_bytes * target.threads // 2), bandwidth_gb_s(target, 1 << 29)
+        trip = farthest(tries=8) * 1e9
     except (NeoflowError, ImportError) as error:
         missing["a working compiler"] = f"nothing can be compiled: {error}"
     gpu, without_ptx = examine_gpu(), codegen.missing(gpu_target("nvptx", NEWEST))
@@ -159,6 +176,7 @@ def examine() -> Machine:
         fma_gflops=peak,
         cache_gb_s=cache,
         memory_gb_s=memory,
+        round_trip_ns=trip if trip != float("inf") else None,
         gpu=gpu,
         torch=torch,
         jax=jax,

@@ -15,6 +15,7 @@ import psutil
 
 from neoflow.errors import ConfigError, TextError
 from neoflow.machine import processor
+from neoflow.measure.near import Cores
 from neoflow.measure.roofs import roofs_of
 from neoflow.roofs import Roofs
 from neoflow.runtime.folder import Folder
@@ -25,6 +26,8 @@ MOST_BYTES = 1 << 12
 """Of a file of roofs: some hundred are usual."""
 BUSY, LOOKED = 0.1, 0.2
 """Share of the cores that other work takes from which nothing is measured to be kept; seconds it is looked at."""
+PATIENCE = 10.0
+"""Seconds waited for cores that are apart; those that stay so are measured as they are."""
 
 
 def machine_roofs(target: Target, folder: Path) -> Roofs:
@@ -47,7 +50,7 @@ def keep_roofs(
     busy = share_of_others() if busy is None else busy
     if busy > BUSY:
         return f"not kept, as other work takes {busy:.0%} of the cores"
-    found = measure(target)
+    found = Cores(PATIENCE).between(lambda: measure(target))
     if found is None:
         return None
     with suppress(OSError):  # a folder that cannot be written to keeps nothing

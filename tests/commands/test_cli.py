@@ -303,7 +303,7 @@ def test_doctor(run):
             "tvm",
             "tvm_ffi",
         ),
-        *("llvm_mcpu", "fma_gflops", "cache_gb_s", "memory_gb_s", "gpu", "torch", "jax", "roofs"),
+        *("llvm_mcpu", "fma_gflops", "cache_gb_s", "memory_gb_s", "round_trip_ns", "gpu", "torch", "jax", "roofs"),
         *("cache_dir", "cache_bytes", "missing"),
     ]
     assert machine["fma_gflops"] > 1 and machine["cache_gb_s"] > 0.1 and machine["memory_gb_s"] > 0.1

@@ -8,6 +8,9 @@ import pytest
 from neoflow.devices import cpu
 from neoflow.measure import near
 
+ARE_NEAR = near.are_near
+"""As it is, before tests are told that cores are near."""
+
 
 class Moving:
     """Cores whose looks give what is said; each takes no time, as waiting does."""
@@ -60,6 +63,23 @@ def test_nobody_answers(monkeypatch):
     monkeypatch.setattr(threading.Thread, "join", lambda self: None)
     first = min(os.sched_getaffinity(0))
     assert cpu().team.round_trip((first, first), rounds=3) == float("inf")
+
+
+@pytest.mark.parametrize(("seconds", "apart"), [(55e-9, False), (330e-9, True), (5e-6, False), (float("inf"), False)])
+def test_what_is_apart(monkeypatch, seconds, apart):
+    """What takes longer than between any two cores was disturbed, and says nothing."""
+    monkeypatch.setattr(near, "farthest", lambda: seconds)
+    monkeypatch.setattr(near, "cpu_features", lambda: {"hypervisor"})
+    assert near.are_apart(seconds) == apart and ARE_NEAR() != apart
+    monkeypatch.setattr(near, "cpu_features", lambda: set())
+    assert ARE_NEAR(), "a machine's own stay where they are"
+
+
+def test_waiting_takes_patience():
+    cores = near.Cores(0.05, Moving(False, False, True))
+    assert cores.wait() and 0 < cores.patience < 0.05
+    cores = near.Cores(0.01, Moving(False))
+    assert not cores.wait() and cores.patience <= 0
 
 
 def test_one_core_is_near_itself(monkeypatch):
