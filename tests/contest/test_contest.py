@@ -67,6 +67,15 @@ def test_turns_go_on_without_one_that_fails():
     assert turns.in_turn({}, 0.0, 0.1, Cores()) == ({}, {})
 
 
+def test_a_block_that_was_timed_while_cores_were_apart_is_timed_again():
+    """Looks before and after each block: the second block's cores are apart at its end."""
+    looks = iter([True, True, True, False, *[True] * 90])
+    timed, cores = {"a": Steady(1.0), "b": Steady(2.0)}, Cores(look=lambda: next(looks))
+    found, _ = turns.in_turn(timed, 0.0, 0.1, cores)
+    assert found == {"a": [1.0] * 3, "b": [2.0] * 3}
+    assert [t.blocks for t in timed.values()] == [3, 4] and cores.timed == 6 and cores.apart == 0
+
+
 def test_what_two_contenders_gave():
     assert hall.distance([1.0, -4.0], [1.0, -4.4]) == pytest.approx(0.4 / 4.4)
     assert hall.distance([1.0], [1.0, 2.0]) == float("inf") and hall.distance([0.0], [0.0]) == 0
