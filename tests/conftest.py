@@ -2,7 +2,21 @@
 
 import pytest
 
+from neoflow import target
 from tests.emulator.faults import NoCompiler
+
+
+def pytest_addoption(parser):
+    parser.addoption("--narrow", action="store_true", help="as on a processor of 256-bit vectors, whatever this one has")
+
+
+def pytest_configure(config):
+    """Before any test asks what this machine is."""
+    if config.getoption("--narrow"):
+        info = target._cpuinfo()
+        info["flags"] = " ".join(f for f in info.get("flags", "").split() if not f.startswith("avx512"))
+        target._cpuinfo = lambda: dict(info)
+        target._l2_bytes = lambda: 1 << 19
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -67,9 +67,10 @@ def _before(k: Chosen) -> dict:
 
 @dataclass(frozen=True)
 class _Choice:
-    """Vectors for one side, whether panels end with lines of N, and the estimated cycles of one core."""
+    """Lanes and vectors for one side, whether panels end with lines of N, and the estimated cycles of one core."""
 
     cycles: float
+    lanes: int
     vectors: int
     in_lines: bool
     is_usable: bool
@@ -79,12 +80,14 @@ def _best(p: NestProblem, target: Target, given: dict) -> _Choice:
     def choose() -> _Choice:
         few = size(sided(p, given).m) <= costs.FEW_ROWS
         vectors = costs.TILE_VECTORS + (costs.LONG_TILE if few else ())
-        tried = [completed(KNOBS, p, target, {**given, "vectors": v}) for v in vectors]
+        cut = completed(KNOBS[: KNOBS.index(LANES)], p, target, given)
+        widths = (given["lanes"],) if "lanes" in given else _widths(p, target, cut)
+        tried = [completed(KNOBS, p, target, {**given, "lanes": w, "vectors": v}) for w in widths for v in vectors]
         found = [(estimated_cycles(p, target, k), k) for k in tried]
         cycles, best = min(found, key=lambda f: f[0])
         s = sides(p, tried[0])
         is_usable = s.one_lane is None and not looks_up_beside_choices(s.written, s.c.n[-1])
-        return _Choice(cycles, int(best["vectors"]), bool(best["in_lines"]), is_usable)
+        return _Choice(cycles, int(best["lanes"]), int(best["vectors"]), bool(best["in_lines"]), is_usable)
 
     return p.memo.once(("best", target, *sorted(given.items())), choose)
 
@@ -121,7 +124,9 @@ def _usual_last_k(p: NestProblem, target: Target, k: Chosen) -> int:
         if nbytes(input_reads(c.left)) > target.l2_bytes * target.threads:
             usual = near_last_k(c, element_of(p), usual)
         given = {name: k[name] for name in ("fuse", "split", "side", "last_n")} | {"in_lines": False}
-        tried = completed(KNOBS[: KNOBS.index(operands.PACK) + 1], p, target, {**given, "last_k": usual, "vectors": 2})
+        given |= {"last_k": usual, "vectors": 2}
+        given["lanes"] = _full_lanes(p, target, given)
+        tried = completed(KNOBS[: KNOBS.index(operands.PACK) + 1], p, target, given)
         if not tried["pack"]:
             return usual
         parts = [sides(p, {**given, "last_k": n}).turned_part(int(tried["lanes"])) for n in range(len(sided(p, k).k))]
@@ -171,7 +176,30 @@ def _filled(s: Sides) -> int:
     return 1 << (s.stretch - 1).bit_length()
 
 
+def _widths(p: NestProblem, target: Target, k: Chosen) -> tuple[int, ...]:
+    """Lanes to choose from: of a vector; and of half of one, where a processor multiplies as many of these in the same
+    time, and fewer of them stay empty at the end of N."""
+    usual, s = _full_lanes(p, target, k), sides(p, k)
+    half = usual // 2
+    is_as_fast = usual == target.lanes(s.element) and target.fmas(s.element, half) > target.fmas(s.element, usual)
+    return (usual, half) if is_as_fast and s.cuts(half) < 2 * s.cuts(usual) else (usual,)
+
+
+def _tile_of(k: Chosen) -> dict:
+    return {**_before(k), "side": k["side"], "in_lines": k["in_lines"]}
+
+
 def _usual_lanes(p: NestProblem, target: Target, k: Chosen) -> int:
+    widths = _widths(p, target, k)
+    return widths[0] if len(widths) == 1 else _best(p, target, _tile_of(k)).lanes
+
+
+def _usual_vectors(p: NestProblem, target: Target, k: Chosen) -> int:
+    widths, lanes = _widths(p, target, k), int(k["lanes"])
+    return _best(p, target, {**_tile_of(k), "lanes": lanes if lanes in widths else widths[0]}).vectors
+
+
+def _full_lanes(p: NestProblem, target: Target, k: Chosen) -> int:
     s = sides(p, k)
     usual = min(target.lanes(s.element), _filled(s))
     if size(s.c.m) <= costs.FEW_ROWS and s.in_place(usual) is None and s.in_place(usual // 2) is not None:
@@ -205,6 +233,7 @@ def _unroll(_: NestProblem, __: Target, ___: Chosen) -> Range:
     return Range(UNROLLS, "more points of K written out only make the code longer")
 
 
+LANES: Knob[NestProblem] = Knob("lanes", NUMBER, "points of N in a vector", _lanes, _usual_lanes)
 KNOBS: tuple[Knob[NestProblem], ...] = (
     FUSE,
     Knob("split", INDEX, "which factors are the left side", _split, lambda _, __, ___: 0),
@@ -212,14 +241,8 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
     Knob("last_n", INDEX, "the axis of N with the lanes", _last_n, _usual_last_n),
     Knob("last_k", INDEX, "the innermost axis of K", _last_k, _usual_last_k),
     Knob("in_lines", FLAG, "panels end where the last axis of N does", _in_lines, _usual_in_lines),
-    Knob("lanes", NUMBER, "points of N in a vector", _lanes, _usual_lanes),
-    Knob(
-        "vectors",
-        NUMBER,
-        "vectors of a row of the register tile",
-        _vectors,
-        lambda p, t, k: _best(p, t, {**_before(k), "side": k["side"], "in_lines": k["in_lines"]}).vectors,
-    ),
+    LANES,
+    Knob("vectors", NUMBER, "vectors of a row of the register tile", _vectors, _usual_vectors),
     Knob("tile_rows", NUMBER, "rows of the register tile at most", _rows, _usual_rows),
     Knob("unroll", NUMBER, "points of the innermost K written out", _unroll, lambda _, __, ___: costs.UNROLLED_K),
     operands.PACK,

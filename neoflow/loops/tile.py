@@ -296,6 +296,8 @@ def estimated_cycles(p: NestProblem, target: Target, k: Chosen) -> float:
     pack_left = cut.batch * cut.k * cut.m * _row_cycles(s, target, int(k["tile_rows"])) if k["pack"] else 0.0
     write = cut.batch * cut.m * cut.n * _write_cycles(s, lanes, int(k["tile_rows"]))
     write += cut.batch * cut.m * cut.panels * costs.WRITE_PIECE  # a piece of a row each
+    if s.is_usually_turned(int(k["tile_rows"])) and scatters(s, lanes * vectors):
+        write += cut.batch * cut.n * cut.m / s.line_of_rows(int(k["tile_rows"])) * costs.LOST_LINE
     if not k["pack"] and collides(p, k):
         lines = cut.k * cut.m * dt.itemsize(s.element) / costs.LINE_BYTES
         multiply += cut.batch * lines * cut.panels * costs.LOST_LINE
@@ -343,6 +345,15 @@ def collides(p: NestProblem, k: Chosen) -> bool:
         return False
     step = (stride(read.indices[0], s.c.m[-1]) or 0) * dt.itemsize(s.element)
     return rows > costs.WAYS and step != 0 and step % costs.SET_BYTES == 0
+
+
+def scatters(s: Sides, width: int) -> bool:
+    """Whether so many points of N, written a piece of a line each, drive each other out of the first-level cache before
+    the next tile goes on with their lines."""
+    axis, address = s.c.n[-1], s.nest.outputs[0][1]
+    step = (stride(address, axis) or 0) * dt.itemsize(s.element)
+    places = costs.SET_BYTES // max(costs.LINE_BYTES, math.gcd(step, costs.SET_BYTES))
+    return min(width, axis.extent) > costs.WAYS * places
 
 
 def strides_far(target: Target, read: Read | None, element: str, k: tuple[Axis, ...]) -> bool:

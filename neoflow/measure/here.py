@@ -63,7 +63,7 @@ class Here:
         """Within, one kernel is timed, on cores that are near each other where they are so soon."""
         with turn():
             if self._cores is not None:
-                self._cores.patience = min(PATIENCE, max(0.0, self._cores.patience) + EARNED)
+                self._cores.patience = min(PATIENCE, self._cores.patience + EARNED)
                 self._cores.wait()
             yield
 

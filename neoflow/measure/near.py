@@ -67,7 +67,7 @@ class Cores:
         begun = time.perf_counter()
         while not (found := self.look()) and time.perf_counter() - begun < self.patience:
             time.sleep(PAUSE)
-        self.patience -= time.perf_counter() - begun if self.patience > 0 else 0.0
+        self._spend(begun)
         return found
 
     def between(self, run: Callable[[], T]) -> T:
@@ -77,8 +77,11 @@ class Cores:
             found = run()
             is_good = were_near and self.look()
             if not is_good:
-                self.patience -= time.perf_counter() - begun
-            if is_good or self.patience <= 0:
+                self._spend(begun)
+            if is_good or not self.patience:
                 self.timed += 1
                 self.apart += not is_good
                 return found
+
+    def _spend(self, begun: float) -> None:
+        self.patience = max(0.0, self.patience - (time.perf_counter() - begun))
