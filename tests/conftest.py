@@ -7,7 +7,9 @@ from tests.emulator.faults import NoCompiler
 
 
 def pytest_addoption(parser):
-    parser.addoption("--narrow", action="store_true", help="as on a processor of 256-bit vectors, whatever this one has")
+    parser.addoption(
+        "--narrow", action="store_true", help="as on a processor of 256-bit vectors, whatever this one has"
+    )
 
 
 def pytest_configure(config):

@@ -187,3 +187,30 @@ def test_groups_of_few_channels_have_lanes_along_lines_of_the_image():
     assert schedule["side"] == "left" and schedule["in_lines"]
     x, w, y = convolution(1, 128, 128, 56, 32)
     assert contraction(y, [x, w])[0]["side"] == "left"  # of four channels lanes are along the image
+
+
+def test_half_vectors_leave_fewer_lanes_empty():
+    """20 points are three halves of vectors or two whole ones: where a processor passes halves through two units."""
+    k = nf.axis(4096, "k")
+    x, g = nf.placeholder((4096, 80), name="x"), nf.placeholder((4096, 80), name="g")
+
+    def product(points):
+        return nf.compute((points, points), lambda i, j: nf.sum(x[k, i] * g[k, j], axis=[k]))
+
+    schedule, s = contraction(product(20), [x, g])
+    assert (schedule["lanes"], schedule["vectors"]) == (8, 3) and s.cuts(8) == 3 and s.cuts(16) == 2
+    two_units, _ = contraction(product(20), [x, g], replace(TARGET, fma_units=2))
+    assert two_units["lanes"] == 16
+    whole, _ = contraction(product(80), [x, g])
+    assert whole["lanes"] == 16, "no lane stays empty"
+
+
+def stem(filters, size):
+    """A first convolution: three channels, every second point."""
+    x, w = nf.placeholder((4, 3, 2 * size, 2 * size), name="x"), nf.placeholder((filters, 3, 3, 3), name="w")
+    return contraction(F.conv2d(x, w, stride=2, padding=1), [x, w])[0]
+
+
+def test_tiles_do_not_write_more_lines_than_the_cache_keeps():
+    """Planes of 112 x 112 lie at four places of the first cache, which keeps 16 lines there; of 108 x 108 at more."""
+    assert stem(32, 112)["vectors"] == 1 and stem(32, 108)["vectors"] == 2
