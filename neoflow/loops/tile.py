@@ -296,7 +296,9 @@ def estimated_cycles(p: NestProblem, target: Target, k: Chosen) -> float:
     pack_left = cut.batch * cut.k * cut.m * _row_cycles(s, target, int(k["tile_rows"])) if k["pack"] else 0.0
     write = cut.batch * cut.m * cut.n * _write_cycles(s, lanes, int(k["tile_rows"]))
     write += cut.batch * cut.m * cut.panels * costs.WRITE_PIECE  # a piece of a row each
-    if s.is_usually_turned(int(k["tile_rows"])) and scatters(s, lanes * vectors):
+    needed = dt.itemsize(s.element) * cut.k * (cut.rows + lanes * vectors)
+    is_short = needed <= costs.NEAR_BYTES // 2  # else what a tile reads drives written lines out, wherever they lie
+    if is_short and s.is_usually_turned(int(k["tile_rows"])) and scatters(s, lanes * vectors):
         write += cut.batch * cut.n * cut.m / s.line_of_rows(int(k["tile_rows"])) * costs.LOST_LINE
     if not k["pack"] and collides(p, k):
         lines = cut.k * cut.m * dt.itemsize(s.element) / costs.LINE_BYTES

@@ -99,7 +99,7 @@ def test_rows_are_kept_as_they_end_and_the_rest_goes_on(tmp_path, capsys):
     assert set(contest.read(tmp_path / operators.FILE)) == set(done)
     assert operators.main([*arguments, "--again"], Fake) == 0 and len(done) == 7
     capsys.readouterr()
-    assert operators.main(["--list", "--rows", "batched"]) == 0
+    assert operators.main(["--list", "--rows", "batched", "--out", str(tmp_path)]) == 0
     assert capsys.readouterr().out == "matmul batched 96x128x64x128\n"
 
 

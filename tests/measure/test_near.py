@@ -47,11 +47,9 @@ def test_nothing_timed_was_apart():
 @pytest.mark.tvm
 def test_a_line_goes_to_another_core_and_back():
     mask, threads = os.sched_getaffinity(0), threading.active_count()
-    if len(mask) < 2:
-        pytest.skip("there is one core")
-    first, second, *_ = sorted(mask)
-    found = min(cpu().team.round_trip((first, second)) for _ in range(20))
-    assert 5e-9 < found < 1e-4
+    first, *others = sorted(mask)
+    for other in others:
+        assert 5e-9 < min(cpu().team.round_trip((first, other)) for _ in range(20)) < 1e-4
     assert os.sched_getaffinity(0) == mask and threading.active_count() == threads
     assert near.farthest(20) < 1e-4
 
