@@ -45,6 +45,11 @@ class Target:
         """Vector registers the instruction set names."""
         return 32 if self.vector_bytes == 64 else 16
 
+    @property
+    def outruns_l2(self) -> bool:
+        """Whether two multiply-adds of 512 bits a cycle go through lines as fast as a level-2 cache brings them."""
+        return self.fma_units > 1 and self.vector_bytes >= 64
+
     def to_text(self) -> str:
         """The target as `from_text` reads it back."""
         from neoflow.text import write_record  # imported here: a package that is run does not say it

@@ -120,6 +120,14 @@ FETCHED_PACKED = 32
 """Points of K that are fetched ahead where both sides are packed and more than a core's own cache holds: an Intel Xeon
 (2 MB of its own, 11 bytes a cycle and 300 cycles from the third level) then takes 0.8 to 0.95 of the time, whatever the
 tile, and of 64 no less. Each is a load where 14 rows of 2 vectors leave a third of the loads idle. Fitted."""
+PASSED_BYTES, PASSED_SHARE, UNEVEN = 1 << 16, 0.5, 1.1
+"""Where multiply-adds outrun the level-2 cache: bytes of a panel from which tasks go through K in passes; the part of
+that cache that a task's rows of a pass and its sums take; and how many times its share of row tiles a thread may have
+so. On an Intel Xeon products of 64 rows and 2,048 points of K take 0.56 to 0.8 of the time. Fitted."""
+FETCHED_LONG, FETCHED_VECTORS = 256, 3
+"""Where multiply-adds outrun the level-2 cache: points of K from which those are worth fetching, of fewer and of rows
+read in place `FETCHED_AHEAD` are; and vectors of a panel up to which short ones, and rows in another line at each
+point, are fetched ahead too. On an Intel Xeon 0.82 to 1.0 of the time. Fitted."""
 FETCHED_K, FETCHED_TURNED_K = 20, 1024
 """Points of K from which a tile takes long enough to fetch what it writes meanwhile; where it is written turned, a line
 is a few elements, and there are as many more of them. Fitted."""

@@ -233,6 +233,27 @@ def _is_beyond_first_cache(p: NestProblem, k: Chosen) -> bool:
     return collides or last.extent * int(k["lanes"]) * int(k["vectors"]) * each > costs.NEAR_BYTES
 
 
+def goes_in_passes(p: NestProblem, target: Target, k: Chosen) -> bool:
+    """Whether row tiles would wait for a panel that the second-level cache holds, and rows read in place are no less
+    near in a part of K: tasks go through K in passes then."""
+    s, width = sides(p, k), int(k["lanes"]) * int(k["vectors"])
+    is_long = dt.itemsize(s.element) * size(s.c.k) * width > costs.PASSED_BYTES
+    is_shared = k["order"] == "tiles" and not s.c.batch and not (k["pack"] and k["pack_panels"])
+    return target.outruns_l2 and is_long and is_shared
+
+
+def _is_worth_far_ahead(p: NestProblem, target: Target, k: Chosen) -> bool:
+    """Whether lines fetched far ahead are there when they are needed, and those fetched a little ahead are not: of a
+    long K; of rows that come from afar and do not drive each other out."""
+    s = sides(p, k)
+    if size(s.c.k) < costs.FETCHED_LONG or k["pack"] or s.left_read is None:
+        return size(s.c.k) >= costs.FETCHED_LONG
+    step = abs(stride(s.left_read.indices[0], s.c.k[-1]) or 0) * dt.itemsize(s.element)
+    is_far = nbytes([s.left_read]) > target.l2_bytes * target.threads
+    is_spread = step % (costs.SET_BYTES // 2) != 0
+    return step < costs.LINE_BYTES or (is_far and is_spread and not goes_in_passes(p, target, k))
+
+
 def _prefetch(_: NestProblem, __: Target, ___: Chosen) -> Range:
     return Range(PREFETCHES, "1 is not at all, and what comes later than 32 points is gone before it is needed")
 
@@ -243,7 +264,8 @@ def _usual_prefetch(p: NestProblem, target: Target, k: Chosen) -> int:
     line at each point of K, of a tensor far away, or in lines that drive each other out of the cache."""
     s, width = sides(p, k), int(k["lanes"]) * int(k["vectors"])
     if k["pack_panels"] and _is_streamed(p, target, k):
-        return costs.FETCHED_PACKED
+        is_far_ahead = not target.outruns_l2 or _is_worth_far_ahead(p, target, k)
+        return costs.FETCHED_PACKED if is_far_ahead else costs.FETCHED_AHEAD
     if k["pack_panels"] and dt.itemsize(s.element) * size(s.c.k) * width > costs.LONG_PANEL_BYTES:
         return costs.FETCHED_AHEAD
     is_seldom = not k["pack_panels"] and _is_used_seldom(p, target, k)
@@ -257,11 +279,14 @@ def _usual_prefetch(p: NestProblem, target: Target, k: Chosen) -> int:
     if not k["pack_panels"] and _is_beyond_first_cache(p, k):
         return costs.FETCHED_AHEAD
     if k["pack"] or s.left_read is None:
-        return 1
+        is_long = size(s.c.k) >= costs.SHORT_K and int(k["vectors"]) <= costs.FETCHED_VECTORS
+        return costs.FETCHED_AHEAD if k["pack_panels"] and is_long and target.outruns_l2 else 1
     address, each = s.left_read.indices[0], dt.itemsize(s.element)
     step = abs(stride(address, s.c.k[-1]) or 0) * each
     collides = step >= costs.SET_BYTES and step % costs.SET_BYTES == 0
-    is_far = step >= costs.LINE_BYTES and nbytes([s.left_read]) > target.l2_bytes * target.threads
+    is_far = step >= costs.LINE_BYTES and (
+        target.outruns_l2 or nbytes([s.left_read]) > target.l2_bytes * target.threads
+    )
     return costs.FETCHED_AHEAD if (collides or is_far) and stride(address, s.c.m[-1]) == 1 else 1
 
 

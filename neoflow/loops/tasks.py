@@ -97,8 +97,27 @@ def _passes(p: NestProblem, _: Target, k: Chosen) -> Range:
 
 
 def _usual_passes(p: NestProblem, target: Target, k: Chosen) -> int:
-    """Where K is in no parts because of what rides along, as many."""
-    return min(_near_parts(p, target, k), int(_passes(p, target, k).values[-1])) if p.nest.sums else 1
+    """Where K is in no parts because of what rides along, as many; or so many that a panel stays in the first-level
+    cache while the row tiles of a task go over it, where these would wait for the second."""
+    most = int(_passes(p, target, k).values[-1])
+    if p.nest.sums:
+        return min(_near_parts(p, target, k), most)
+    s, width = sides(p, k), int(k["lanes"]) * int(k["vectors"])
+    if not operands.goes_in_passes(p, target, k):
+        return 1
+    passes = min(math.ceil(dt.itemsize(s.element) * pieces(p, k).k * width / costs.NEAR_BYTES), most)
+    return passes if _near_tiles(p, target, {**k, "passes": passes}) > 1 else 1
+
+
+def _near_tiles(p: NestProblem, target: Target, k: Chosen) -> int:
+    """Row tiles of a task that goes through K in passes: their rows of a pass, and their sums, stay in a core's own
+    cache, and no thread has a tenth more of them than another."""
+    s, cut = sides(p, k), pieces(p, k)
+    each = dt.itemsize(s.element) * cut.rows * (cut.k // int(k["passes"]) + cut.n)
+    most = min(-(-cut.tiles // wanted_tasks(target, k)), int(target.l2_bytes * costs.PASSED_SHARE) // each)
+    fair = costs.UNEVEN * cut.tiles / target.threads
+    even = [n for n in range(1, most + 1) if n * math.ceil(math.ceil(cut.tiles / n) / target.threads) <= fair]
+    return max(even, default=1)
 
 
 def _tiles(p: NestProblem, _: Target, k: Chosen) -> Range:
@@ -109,6 +128,8 @@ def _usual_tiles(p: NestProblem, target: Target, k: Chosen) -> int:
     tiles, enough = pieces(p, k).tiles, costs.BLOCKS_A_TASK * wanted_tasks(target, k)
     if k["order"] == "panels":
         return tiles
+    if int(k["passes"]) > 1 and not p.nest.sums:
+        return _near_tiles(p, target, k)
     if sides(p, k).c.batch or tiles <= enough:
         return 1
     if k["pack_panels"] and pieces(p, k).k * pieces(p, k).n >= costs.KEPT_ELEMENTS:
