@@ -16,8 +16,10 @@ The default takes the side and the vectors whose estimated cycles are fewest.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from neoflow.expr import dtype as dt
 from neoflow.loops import costs, operands, tasks
 from neoflow.loops.knob import FLAG, INDEX, NUMBER, WORD, Chosen, Knob, Range, completed, flags, up_to
 from neoflow.loops.nest import input_reads
@@ -226,7 +228,23 @@ def _rows(p: NestProblem, _: Target, k: Chosen) -> Range:
 def _usual_rows(p: NestProblem, target: Target, k: Chosen) -> int:
     vectors = int(k["vectors"])
     rows = max(1, (target.registers - costs.SPARE_REGISTERS - vectors) // vectors)
-    return min(rows, costs.TILE_ROWS, size(sides(p, k).c.m), _most(k) // vectors)
+    s, c = sides(p, k), sides(p, k).c
+    most = min(rows, costs.TILE_ROWS, size(c.m), _most(k) // vectors)
+    is_shared = c.flops >= costs.PARALLEL_FLOPS and size(c.k) < costs.SPLIT_K and not c.batch and len(c.m) == 1
+    is_near = dt.itemsize(s.element) * size(c.k) * (size(c.m) + size(c.n)) <= target.l2_bytes
+    return _fair_rows(size(c.m), most, target) if is_shared and is_near else most
+
+
+def _fair_rows(m: int, most: int, target: Target) -> int:
+    """Rows of which threads have as many each, where their tiles are few: three tiles of 11 rows, not 14, 14 and 14
+    beside 14 and 8."""
+    if not 1 < math.ceil(m / most) <= costs.FEW_TILES * target.threads:
+        return most
+
+    def load(rows: int) -> float:
+        return math.ceil(math.ceil(m / rows) / target.threads) * (rows + costs.ROWLESS)
+
+    return min(range(most, max(1, most - costs.FEWER_ROWS) - 1, -1), key=load)
 
 
 def _unroll(_: NestProblem, __: Target, ___: Chosen) -> Range:

@@ -58,6 +58,9 @@ each, which is most of what padded pooling computes. More is code that takes lon
 TILE_ROWS, SPARE_REGISTERS = 14, 2
 """Rows of a register tile at most, and registers left for what is not an accumulator or a vector of the panel: 14 rows
 of 2 vectors and the 2 of the panel are 30 of 32."""
+FEW_TILES, FEWER_ROWS, ROWLESS = 4, 4, 3.0
+"""Row tiles a thread up to which their rows are chosen so that threads have as many; rows fewer than there is room for
+that this may take; and what a tile takes for each point of K beside its rows, in rows."""
 TILE_VECTORS = (1, 2, 3, 4, 5)
 """Vectors of a register tile that the default chooses from; with six, four rows are left of 32 registers."""
 FEW_ROWS, LONG_TILE = 4, (6, 7)
@@ -124,10 +127,14 @@ PASSED_BYTES, PASSED_SHARE, UNEVEN = 1 << 16, 0.5, 1.1
 """Where multiply-adds outrun the level-2 cache: bytes of a panel from which tasks go through K in passes; the part of
 that cache that a task's rows of a pass and its sums take; and how many times its share of row tiles a thread may have
 so. On an Intel Xeon products of 64 rows and 2,048 points of K take 0.56 to 0.8 of the time. Fitted."""
+PART_ROWS = 2
+"""Points of K of a part, where K is in parts that are tasks, for each row: fewer are written as partial sums too often
+to gain by parts of which all panels stay in the second-level cache. Gradients of 1x1 and 3x3 weights, 16 images, take
+0.76 to 0.83 of the time so on an Intel Xeon. Fitted."""
 FETCHED_LONG, FETCHED_VECTORS = 256, 3
-"""Where multiply-adds outrun the level-2 cache: points of K from which those are worth fetching, of fewer and of rows
-read in place `FETCHED_AHEAD` are; and vectors of a panel up to which short ones, and rows in another line at each
-point, are fetched ahead too. On an Intel Xeon 0.82 to 1.0 of the time. Fitted."""
+"""Where multiply-adds outrun the level-2 cache: points of K from which those are worth fetching, and lines that a tile
+will write, of fewer and of rows read in place `FETCHED_AHEAD` are; and vectors of a panel up to which short ones, and
+rows in another line at each point, are fetched ahead too. On an Intel Xeon 0.82 to 1.0 of the time. Fitted."""
 FETCHED_K, FETCHED_TURNED_K = 20, 1024
 """Points of K from which a tile takes long enough to fetch what it writes meanwhile; where it is written turned, a line
 is a few elements, and there are as many more of them. Fitted."""

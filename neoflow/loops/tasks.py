@@ -80,13 +80,15 @@ def _usual_splits(p: NestProblem, target: Target, k: Chosen) -> int:
     tasks = cut.owners(k["order"] == "panels")
     splits = math.ceil(wanted / tasks) if k["parallel"] and tasks < wanted and cut.k >= costs.SPLIT_K else 1
     splits = max(splits, _near_parts(p, target, k))
+    if splits > 1 and target.outruns_l2 and k["order"] == "tiles":  # parts of which all panels stay, for all row tiles
+        splits = max(splits, min(_near_parts(p, target, k, cut.n), cut.k // (costs.PART_ROWS * cut.m)))
     return min(splits, sides(p, k).c.k[0].extent)
 
 
-def _near_parts(p: NestProblem, target: Target, k: Chosen) -> int:
-    """Parts of K of which a panel stays in a core's own cache."""
-    part_bytes = 4 * pieces(p, k).k * int(k["lanes"]) * int(k["vectors"])
-    return math.ceil(part_bytes / (target.l2_bytes * costs.PANEL_CACHE_SHARE))
+def _near_parts(p: NestProblem, target: Target, k: Chosen, width: int | None = None) -> int:
+    """Parts of K of which so many points of N, or a panel, stay in a core's own cache."""
+    width = int(k["lanes"]) * int(k["vectors"]) if width is None else width
+    return math.ceil(4 * pieces(p, k).k * width / (target.l2_bytes * costs.PANEL_CACHE_SHARE))
 
 
 def _passes(p: NestProblem, _: Target, k: Chosen) -> Range:
@@ -130,6 +132,8 @@ def _usual_tiles(p: NestProblem, target: Target, k: Chosen) -> int:
         return tiles
     if int(k["passes"]) > 1 and not p.nest.sums:
         return _near_tiles(p, target, k)
+    if int(k["splits"]) > 1 and target.outruns_l2 and not sides(p, k).c.batch:
+        return max(1, min(tiles, tiles * int(k["splits"]) // wanted_tasks(target, k)))
     if sides(p, k).c.batch or tiles <= enough:
         return 1
     if k["pack_panels"] and pieces(p, k).k * pieces(p, k).n >= costs.KEPT_ELEMENTS:
@@ -192,6 +196,7 @@ def _usual_fetch(p: NestProblem, target: Target, k: Chosen) -> bool:
     """Where it comes from beyond the cores' own caches, and takes a small part of the time of the sums."""
     s, cut = sides(p, k), pieces(p, k)
     least = costs.FETCHED_TURNED_K if k["store"] == "turned" else costs.FETCHED_K
+    least = max(least, costs.FETCHED_LONG) if target.outruns_l2 else least
     if not _fetch(p, target, k).values[-1] or cut.k < least:
         return False
     beside = len(s.nest.outputs) + len(places_beside(s.written, s.c.m, s.c.n))

@@ -214,3 +214,49 @@ def stem(filters, size):
 def test_tiles_do_not_write_more_lines_than_the_cache_keeps():
     """Planes of 112 x 112 lie at four places of the first cache, which keeps 16 lines there; of 108 x 108 at more."""
     assert stem(32, 112)["vectors"] == 1 and stem(32, 108)["vectors"] == 2
+
+
+EAGER = replace(TARGET, l2_bytes=1 << 21, fma_units=2)
+"""Two multiply-adds of 512 bits a cycle, as on an Intel Xeon."""
+
+
+def turned_product(m, n, k, target):
+    """Rows of the side without lanes lie along M: another line at each point of K."""
+    a, b = nf.placeholder((m, k), name="a"), nf.placeholder((k, n), name="b")
+    return contraction(nf.expr("y[m,n] = sum(a[m,k] * b[k,n])", a=a, b=b), [a, b], target)[0]
+
+
+def test_a_long_k_is_gone_through_in_passes_where_multiply_adds_outrun_the_second_cache():
+    """64 samples by weights of 512 x 2048: a panel of 256 KB is eight of the first cache; tasks stay even."""
+    long, short = turned_product(64, 512, 2048, EAGER), turned_product(64, 2048, 512, EAGER)
+    assert not long["pack"] and (long["passes"], long["tiles"]) == (8, 5)
+    assert short["passes"] == 1, "two of the first cache are not worth it"
+    assert turned_product(64, 512, 2048, TARGET)["passes"] == 1
+
+
+def test_rows_that_drive_each_other_out_are_not_fetched_far_ahead():
+    assert turned_product(64, 512, 2048, EAGER)["prefetch"] == 8
+    assert turned_product(64, 512, 2048, TARGET)["prefetch"] == 32
+
+
+def test_parts_of_k_are_so_many_that_all_their_panels_stay_near():
+    """The gradient of 64 x 256 weights of 16 images of 56 x 56: a part's panel, and all panels of a part."""
+    x, w = nf.placeholder((16, 64, 56, 56), name="x"), nf.placeholder((256, 64, 1, 1), name="w")
+    few, _ = gradient_of(x, w, TARGET)
+    many, _ = gradient_of(x, w, EAGER)
+    assert 4 * 50176 * 64 / many["splits"] <= 0.75 * EAGER.l2_bytes < 4 * 50176 * 64 / few["splits"] * 2
+    assert many["tiles"] > few["tiles"]
+
+
+def gradient_of(x, w, target):
+    y = F.conv2d(x, w)
+    g = nf.placeholder(y.shape, name="g")
+    (d,) = nf.vjp(y, [w], g)
+    return contraction(d, [x, g], target)
+
+
+def test_few_row_tiles_are_as_long_that_threads_have_as_many():
+    """64 rows in six tiles of 11, three for each of two threads, not five of 14."""
+    schedule = turned_product(64, 156, 384, EAGER)
+    assert (schedule["side"], schedule["order"], schedule["tile_rows"]) == ("right", "tiles", 11)
+    assert turned_product(64, 156, 384, replace(EAGER, threads=1))["tile_rows"] == 14
