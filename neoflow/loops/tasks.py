@@ -127,18 +127,19 @@ def _tiles(p: NestProblem, _: Target, k: Chosen) -> Range:
 
 
 def _usual_tiles(p: NestProblem, target: Target, k: Chosen) -> int:
-    tiles, enough = pieces(p, k).tiles, costs.BLOCKS_A_TASK * wanted_tasks(target, k)
+    cut, wanted, splits = pieces(p, k), wanted_tasks(target, k), int(k["splits"])
     if k["order"] == "panels":
-        return tiles
-    if int(k["passes"]) > 1 and not p.nest.sums:
-        return _near_tiles(p, target, k)
-    if int(k["splits"]) > 1 and target.outruns_l2 and not sides(p, k).c.batch:
-        return max(1, min(tiles, tiles * int(k["splits"]) // wanted_tasks(target, k)))
-    if sides(p, k).c.batch or tiles <= enough:
+        return cut.tiles
+    if sides(p, k).c.batch:
         return 1
-    if k["pack_panels"] and pieces(p, k).k * pieces(p, k).n >= costs.KEPT_ELEMENTS:
-        return max(1, tiles // wanted_tasks(target, k))  # panels come from memory for each block
-    return max(1, min(costs.MOST_TILES_A_BLOCK, tiles // enough))
+    if target.outruns_l2 and int(k["passes"]) > 1 and not p.nest.sums:
+        return _near_tiles(p, target, k)
+    if target.outruns_l2 and splits > 1:
+        return max(1, min(cut.tiles, cut.tiles * splits // wanted))
+    usual = min(costs.MOST_TILES_A_BLOCK, cut.tiles // (costs.BLOCKS_A_TASK * wanted))
+    if k["pack_panels"] and cut.k * cut.n >= costs.KEPT_ELEMENTS and cut.tiles > costs.BLOCKS_A_TASK * wanted:
+        usual = cut.tiles // wanted  # panels come from memory for each block
+    return _near_tiles(p, target, k) if target.outruns_l2 and usual <= 1 else max(1, usual)
 
 
 def _panels(p: NestProblem, _: Target, k: Chosen) -> Range:
