@@ -133,8 +133,8 @@ to gain by parts of which all panels stay in the second-level cache. Gradients o
 0.76 to 0.83 of the time so on an Intel Xeon. Fitted."""
 FETCHED_LONG, FETCHED_VECTORS = 256, 3
 """Where multiply-adds outrun the level-2 cache: points of K from which those are worth fetching, and lines that a tile
-will write, of fewer and of rows read in place `FETCHED_AHEAD` are; and vectors of a panel up to which short ones, and
-rows in another line at each point, are fetched ahead too. On an Intel Xeon 0.82 to 1.0 of the time. Fitted."""
+will write alone, of fewer and of rows read in place `FETCHED_AHEAD` are; and vectors of a panel up to which short ones,
+and rows in another line at each point, are fetched ahead too. On an Intel Xeon 0.82 to 1.0 of the time. Fitted."""
 FETCHED_K, FETCHED_TURNED_K = 20, 1024
 """Points of K from which a tile takes long enough to fetch what it writes meanwhile; where it is written turned, a line
 is a few elements, and there are as many more of them. Fitted."""

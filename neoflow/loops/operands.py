@@ -234,9 +234,11 @@ def _is_beyond_first_cache(p: NestProblem, k: Chosen) -> bool:
 
 
 def goes_in_passes(p: NestProblem, target: Target, k: Chosen) -> bool:
-    """Whether row tiles would wait for a panel that the second-level cache holds, and rows read in place are no less
-    near in a part of K: tasks go through K in passes then."""
-    s, width = sides(p, k), int(k["lanes"]) * int(k["vectors"])
+    """Whether row tiles would wait for a panel that the second-level cache holds, and rows read in place are no long
+    stretches along K: tasks go through K in passes then."""
+    s, width, last = sides(p, k), int(k["lanes"]) * int(k["vectors"]), sides(p, k).c.k[-1]
+    if s.left_read is not None and stride(s.left_read.indices[0], last) == 1 and last.extent >= costs.SHORT_K:
+        return False
     is_long = dt.itemsize(s.element) * size(s.c.k) * width > costs.PASSED_BYTES
     is_shared = k["order"] == "tiles" and not s.c.batch and not (k["pack"] and k["pack_panels"])
     return target.outruns_l2 and is_long and is_shared

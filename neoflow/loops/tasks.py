@@ -112,13 +112,16 @@ def _usual_passes(p: NestProblem, target: Target, k: Chosen) -> int:
 
 
 def _near_tiles(p: NestProblem, target: Target, k: Chosen) -> int:
-    """Row tiles of a task that goes through K in passes: their rows of a pass, and their sums, stay in a core's own
-    cache, and no thread has a tenth more of them than another."""
-    s, cut = sides(p, k), pieces(p, k)
-    each = dt.itemsize(s.element) * cut.rows * (cut.k // int(k["passes"]) + cut.n)
-    most = min(-(-cut.tiles // wanted_tasks(target, k)), int(target.l2_bytes * costs.PASSED_SHARE) // each)
-    fair = costs.UNEVEN * cut.tiles / target.threads
-    even = [n for n in range(1, most + 1) if n * math.ceil(math.ceil(cut.tiles / n) / target.threads) <= fair]
+    """Row tiles of a task that goes over each panel with several: their rows of a pass, and sums that wait for the next
+    one, stay in a core's own cache, and no thread has a tenth more of them than another."""
+    s, cut, splits = sides(p, k), pieces(p, k), int(k["splits"])
+    each = dt.itemsize(s.element) * cut.rows * (cut.k // int(k["passes"]) + (cut.n if splits == 1 else 0))
+    most = cut.tiles * splits // wanted_tasks(target, k)
+    if splits == 1:
+        most = min(-(-cut.tiles // wanted_tasks(target, k)), int(target.l2_bytes * costs.PASSED_SHARE) // each)
+    fair = costs.UNEVEN * cut.tiles * splits / target.threads
+    those = range(1, min(most, cut.tiles) + 1)
+    even = [n for n in those if n * math.ceil(math.ceil(cut.tiles / n) * splits / target.threads) <= fair]
     return max(even, default=1)
 
 
@@ -127,19 +130,25 @@ def _tiles(p: NestProblem, _: Target, k: Chosen) -> Range:
 
 
 def _usual_tiles(p: NestProblem, target: Target, k: Chosen) -> int:
-    cut, wanted, splits = pieces(p, k), wanted_tasks(target, k), int(k["splits"])
+    cut, wanted = pieces(p, k), wanted_tasks(target, k)
     if k["order"] == "panels":
         return cut.tiles
     if sides(p, k).c.batch:
         return 1
-    if target.outruns_l2 and int(k["passes"]) > 1 and not p.nest.sums:
+    if target.outruns_l2 and not p.nest.sums and (int(k["passes"]) > 1 or int(k["splits"]) > 1):
         return _near_tiles(p, target, k)
-    if target.outruns_l2 and splits > 1:
-        return max(1, min(cut.tiles, cut.tiles * splits // wanted))
     usual = min(costs.MOST_TILES_A_BLOCK, cut.tiles // (costs.BLOCKS_A_TASK * wanted))
     if k["pack_panels"] and cut.k * cut.n >= costs.KEPT_ELEMENTS and cut.tiles > costs.BLOCKS_A_TASK * wanted:
         usual = cut.tiles // wanted  # panels come from memory for each block
-    return _near_tiles(p, target, k) if target.outruns_l2 and usual <= 1 else max(1, usual)
+    is_near = target.outruns_l2 and usual <= 1 and _touched(p, k) <= target.l2_bytes  # else streams, a row each, pay
+    return _near_tiles(p, target, k) if is_near else max(1, usual)
+
+
+def _touched(p: NestProblem, k: Chosen) -> int:
+    """Bytes that tiles write, and read beside their sums."""
+    s, cut = sides(p, k), pieces(p, k)
+    count = len(s.nest.outputs) + len(places_beside(s.written, s.c.m, s.c.n))
+    return cut.batch * cut.m * cut.n * count * dt.itemsize(s.element)
 
 
 def _panels(p: NestProblem, _: Target, k: Chosen) -> Range:
@@ -197,12 +206,11 @@ def _usual_fetch(p: NestProblem, target: Target, k: Chosen) -> bool:
     """Where it comes from beyond the cores' own caches, and takes a small part of the time of the sums."""
     s, cut = sides(p, k), pieces(p, k)
     least = costs.FETCHED_TURNED_K if k["store"] == "turned" else costs.FETCHED_K
-    least = max(least, costs.FETCHED_LONG) if target.outruns_l2 else least
+    if target.outruns_l2 and not places_beside(s.written, s.c.m, s.c.n):
+        least = max(least, costs.FETCHED_LONG)
     if not _fetch(p, target, k).values[-1] or cut.k < least:
         return False
-    beside = len(s.nest.outputs) + len(places_beside(s.written, s.c.m, s.c.n))
-    touched = cut.batch * cut.m * cut.n * beside * dt.itemsize(s.element)
-    return touched > target.l2_bytes * target.threads
+    return _touched(p, k) > target.l2_bytes * target.threads
 
 
 PARALLEL: Knob[NestProblem] = Knob("parallel", FLAG, "threads share the tasks", _parallel, _is_worth_sharing)

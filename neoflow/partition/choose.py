@@ -37,7 +37,18 @@ from neoflow.partition.facts import reads_columns, reduces
 from neoflow.partition.graph_facts import Facts
 from neoflow.partition.inlined import MAX_NODES, READ_OFTEN, UNTURNED
 from neoflow.partition.kernels import Kernels, Merge
-from neoflow.partition.rules import ALONGSIDE, EPILOGUES, INLINING, MOVES, PARTS, RIDERS, ROW_KERNELS, SIBLINGS, VIEWS
+from neoflow.partition.rules import (
+    ALONGSIDE,
+    EPILOGUES,
+    INLINING,
+    MOVES,
+    PARTS,
+    RIDERS,
+    ROW_KERNELS,
+    SHARING,
+    SIBLINGS,
+    VIEWS,
+)
 
 MAX_OUTPUTS = 4
 """Tensors a kernel writes. More streams are not slow by themselves: in kernels of 8 to 32, chains of 16 and 32 results
@@ -256,6 +267,11 @@ def _loses(rule: str, facts: Facts, state: Kernels, merge: Merge) -> str | None:
     return None if two >= one or not is_worth(one, two) else f"one kernel would take {told(two, one)}"
 
 
+def _saves_little(facts: Facts, state: Kernels, merge: Merge) -> str | None:
+    two, one = _compared(state, merge)
+    return None if is_worth(two, one) else f"one kernel would take {told(two, one)}"
+
+
 def _saves_nothing(facts: Facts, state: Kernels, merge: Merge) -> str | None:
     """Whether one kernel takes as long as the two: what is not read again is less than what tiles add, and what it
     takes to clear partial sums and to add them, which all threads wait for."""
@@ -303,5 +319,8 @@ OBJECTIONS = (
     Objection(ALONGSIDE.name, "rows are few", _rows_are_few),
     Objection(ALONGSIDE.name, "sums are many", _sums_are_many),
     Objection(ALONGSIDE.name, LOSES, partial(_loses, ALONGSIDE.name)),
+    Objection(SHARING.name, "many outputs", _many_outputs),
+    Objection(SHARING.name, "it is long", _is_long),
+    Objection(SHARING.name, "it saves little", _saves_little),
     Objection(RIDERS.name, "it saves nothing", _saves_nothing),
 )

@@ -21,6 +21,7 @@ from neoflow.partition.rules import (
     PARTS,
     RIDERS,
     ROW_KERNELS,
+    SHARING,
     SIBLINGS,
     VIEWS,
     Rule,
@@ -72,11 +73,11 @@ and where that lies is known when it is known of what it is a part."""
 
 KERNELS = (
     *(Pass(_stored, (EPILOGUES, SIBLINGS)), Pass(_kernels, (ROW_KERNELS, MOVES)), Pass(_kernels, (ALONGSIDE,))),
-    Pass(_kernels, (RIDERS,)),
+    *(Pass(_kernels, (SHARING,)), Pass(_kernels, (RIDERS,))),
 )
 """Which kernels are one: first those that go through the same points, then those that go through the same rows
-or move them, and then those that reduce the same rows though neither reads the other. What then still only adds up may
-ride along with what it adds."""
+or move them, and then those that reduce the same rows, or map the same points, though neither reads the other. What
+then still only adds up may ride along with what it adds."""
 
 RIDING = RIDERS.name
 """What is tried only where somebody says which kernels have tiles."""

@@ -189,6 +189,36 @@ def _may_share(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
     return _at_own_point(state, merge) or Verdict(True, "one reads the other at its own point")
 
 
+def _what_maps_the_same(state: Kernels, n: int) -> Iterator[Merge]:
+    """The kernels without reductions that read what kernel n reads as well, if that is as large as what it writes;
+    those of the largest tensor first."""
+    reads = dict.fromkeys(i for t in state.kernels[n].members for i in state.storage.reads[t])
+    for source in sorted(reads, key=lambda i: -i.nbytes):
+        for reader in state.storage.uses.get(source, ()):
+            other = state.number.get(reader)
+            if other is None or n not in state.kernels or other == state.number[state.kernels[n].head]:
+                continue
+            heads = [state.kernels[k].head for k in (n, other)]
+            is_alike = heads[0].shape == heads[1].shape and source.nbytes >= heads[0].nbytes
+            if is_alike and not any(map(reduces, heads)):
+                yield Merge(*sorted((n, other)))
+
+
+def _may_map_along(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
+    """Kernels that go through the same points do so together, though neither reads the other: an input is read once.
+
+    kernel 1: y[i] = x[i] * f(x[i])                 kernel 1: y[i] = x[i] * f(x[i])
+    kernel 2: d[i] = g[i] * f(x[i])           ->              d[i] = g[i] * f(x[i])
+    """
+    if state.needs(merge.first, merge.second):
+        first, second = state.kernels[merge.first].head, state.kernels[merge.second].head
+        return Verdict(False, f"{first.name} needs {second.name} to have finished")
+    for m in state.merged(merge).members:
+        if reduces(m):
+            return Verdict(False, f"{m.name} reduces")
+    return _at_own_point(state, merge) or Verdict(True, "they read the same at the same points")
+
+
 def _at_own_point(state: Kernels, merge: Merge) -> Verdict | None:
     """Why the two are no kernel that goes through its points once; None when they are."""
     first, second, storage = state.kernels[merge.first], state.kernels[merge.second], state.storage
@@ -430,6 +460,7 @@ PARTS = Rule("parts", _put_together, _may_write_parts, Storing.put_together, _te
 VIEWS = Rule("views", _in_place, _may_view, _make_view, _tensor)
 EPILOGUES = Rule("epilogues", _what_it_reads, _may_ride, _into_the_first, _pair)
 SIBLINGS = Rule("siblings", _beside, _may_share, _into_the_second, _pair)
+SHARING = Rule("sharing", _what_maps_the_same, _may_map_along, _into_the_first, _pair)
 ALONGSIDE = Rule("alongside", _what_reads_the_same, _may_reduce_along, _into_the_first, _pair)
 ROW_KERNELS = Rule("row kernels", _what_a_kernel_reads, _may_go_by_rows, _into_the_first, _pair)
 RIDERS = Rule("riders", _what_it_adds_up, _may_ride_in_tiles, _into_the_first, _pair)

@@ -101,6 +101,8 @@ class Storing:
         passing, uses = memory | views | self.wholes.keys(), dict[Tensor, Uses]()
         for t in reversed(self.facts.nodes):
             _uses(self.facts, passing, uses, t)
+        for given in dict.fromkeys(i for t in self.facts.nodes for i in t.inputs if not isinstance(i, Compute)):
+            _uses(self.facts, passing, uses, given)
         stored = tuple(t for t in self.facts.nodes if t not in passing)
         found = {t: _closure(t, memory) for t in stored}
         closures = {t: tuple(sorted(closure, key=lambda u: u.uid)) for t, closure in found.items()}

@@ -315,7 +315,7 @@ def test_threads_share_what_a_vector_times_a_matrix_is(rows, width, sentence):
 
 
 def test_every_rule_but_views_can_be_objected_to():
-    rules = {"inlining", "epilogues", "siblings", "row kernels", "moves", "alongside", "riders"}
+    rules = {"inlining", "epilogues", "siblings", "row kernels", "moves", "alongside", "sharing", "riders"}
     assert {o.rule for o in OBJECTIONS} == rules
     assert len({(o.rule, o.name) for o in OBJECTIONS}) == len(OBJECTIONS)
 

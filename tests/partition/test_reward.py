@@ -24,7 +24,7 @@ from tests.graph.programs import anything
 from tests.partition.test_rules import law
 
 SHAPE, T = (8, 64), 8 * 64 * 4
-APART = {"parts", "views", "epilogues", "siblings", "row kernels", "moves", "alongside"}
+APART = {"parts", "views", "epilogues", "siblings", "row kernels", "moves", "alongside", "sharing"}
 
 
 def one(x, name):

@@ -12,7 +12,7 @@ from neoflow.graph import make_graph
 from neoflow.partition import RIDERS, RULES, object_for_gpu, object_to, partition
 from neoflow.partition.graph_facts import Facts
 from neoflow.partition.kernels import Kernels, Merge
-from neoflow.partition.rules import EPILOGUES, INLINING, PARTS, ROW_KERNELS, SIBLINGS, VIEWS
+from neoflow.partition.rules import EPILOGUES, INLINING, PARTS, ROW_KERNELS, SHARING, SIBLINGS, VIEWS
 from neoflow.partition.storage import Storing
 from neoflow.rewriting import sequence
 from neoflow.roofs import STATED
@@ -219,6 +219,47 @@ def test_what_is_read_elsewhere_too_is_no_sibling():
     c = compute("c", lambda i, j: a[i, j] + b[i, 63 - j])
     _, no = decided(SIBLINGS, [a, b, c])
     assert no == {"c[8, 64] with the kernel of b": "c reads b away from its own point"}
+
+
+# ----------------------------------------------------------------------------------------- sharing
+
+
+def gelu_and_its_gradient(rows, width):
+    x, g = nf.placeholder((rows, width), name="x"), nf.placeholder((rows, width), name="g")
+    y = nf.nn.functional.gelu(x)
+    return [y, *nf.vjp(y, [x], g)]
+
+
+def test_maps_that_read_the_same_are_one_kernel():
+    y, d = gelu_and_its_gradient(8, 64)
+    yes, _ = decided(SHARING, [y, d])
+    assert yes == {"d_x[8, 64] with the kernel of mul": "they read the same at the same points"}
+
+
+def test_where_that_saves_surely():
+    y, d = gelu_and_its_gradient(512, 512)
+    yes, _ = decided(SHARING, [y, d], object_to)
+    assert len(yes) == 1
+    small = [compute(f"c{n}", lambda i, j, n=n: nf.exp(X[i, j] + float(n)) * Y[i, 63 - j]) for n in range(2)]
+    assert all("one kernel would take about" in r for r in decided(SHARING, small, object_to)[1].values())
+
+
+def test_but_none_that_reads_the_other_elsewhere_or_needs_it_through_a_third():
+    a = compute("a", lambda i, j: nf.exp(X[i, j]))
+    b = compute("b", lambda i, j: X[i, j] + a[i, 63 - j])
+    _, no = decided(SHARING, [a, b])
+    assert no == {"b[8, 64] with the kernel of a": "b reads a away from its own point"}
+    s = nf.compute((), lambda: nf.sum(a[R, K], axis=[R, K]), name="s")
+    c = compute("c", lambda i, j: X[i, j] + nf.tanh(s[()]))
+    _, no = decided(SHARING, [a, s, c])
+    assert no == {"c[8, 64] with the kernel of a": "c also reads s, which needs the first to have finished"}
+
+
+def test_and_none_that_is_smaller_than_what_it_writes():
+    """What two maps share is a row; each writes 8 of them."""
+    row = nf.placeholder((64,), name="row")
+    a, b = compute("a", lambda i, j: row[j] * X[i, j]), compute("b", lambda i, j: row[j] + Y[i, j])
+    assert decided(SHARING, [a, b]) == ({}, {})
 
 
 # ----------------------------------------------------------------------------------------- row kernels
