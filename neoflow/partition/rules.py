@@ -200,7 +200,7 @@ def _what_maps_the_same(state: Kernels, n: int) -> Iterator[Merge]:
                 continue
             heads = [state.kernels[k].head for k in (n, other)]
             is_alike = heads[0].shape == heads[1].shape and source.nbytes >= heads[0].nbytes
-            if is_alike and not any(map(reduces, heads)):
+            if is_alike and not any(reduces(m) for k in (n, other) for m in state.kernels[k].members):
                 yield Merge(*sorted((n, other)))
 
 
@@ -213,9 +213,9 @@ def _may_map_along(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
     if state.needs(merge.first, merge.second):
         first, second = state.kernels[merge.first].head, state.kernels[merge.second].head
         return Verdict(False, f"{first.name} needs {second.name} to have finished")
-    for m in state.merged(merge).members:
-        if reduces(m):
-            return Verdict(False, f"{m.name} reduces")
+    for n in (merge.first, merge.second):
+        if state.kernels[n].rows is not None:
+            return Verdict(False, f"{state.kernels[n].head.name} is made row by row")
     return _at_own_point(state, merge) or Verdict(True, "they read the same at the same points")
 
 
