@@ -108,14 +108,14 @@ def _usual_passes(p: NestProblem, target: Target, k: Chosen) -> int:
     if not operands.goes_in_passes(p, target, k):
         return 1
     passes = min(math.ceil(dt.itemsize(s.element) * pieces(p, k).k * width / costs.NEAR_BYTES), most)
-    return passes if _near_tiles(p, target, {**k, "passes": passes}) > 1 else 1
+    return passes if _near_tiles(p, target, k, passes) > 1 else 1
 
 
-def _near_tiles(p: NestProblem, target: Target, k: Chosen) -> int:
+def _near_tiles(p: NestProblem, target: Target, k: Chosen, passes: int) -> int:
     """Row tiles of a task that goes over each panel with several: their rows of a pass, and sums that wait for the next
     one, stay in a core's own cache, and no thread has a tenth more of them than another."""
     s, cut, splits = sides(p, k), pieces(p, k), int(k["splits"])
-    each = dt.itemsize(s.element) * cut.rows * (cut.k // int(k["passes"]) + (cut.n if splits == 1 else 0))
+    each = dt.itemsize(s.element) * cut.rows * (cut.k // passes + (cut.n if splits == 1 else 0))
     most = cut.tiles * splits // wanted_tasks(target, k)
     if splits == 1:
         most = min(-(-cut.tiles // wanted_tasks(target, k)), int(target.l2_bytes * costs.PASSED_SHARE) // each)
@@ -135,13 +135,14 @@ def _usual_tiles(p: NestProblem, target: Target, k: Chosen) -> int:
         return cut.tiles
     if sides(p, k).c.batch:
         return 1
-    if target.outruns_l2 and not p.nest.sums and (int(k["passes"]) > 1 or int(k["splits"]) > 1):
-        return _near_tiles(p, target, k)
+    passes = int(k["passes"])
+    if target.outruns_l2 and not p.nest.sums and (passes > 1 or int(k["splits"]) > 1):
+        return _near_tiles(p, target, k, passes)
     usual = min(costs.MOST_TILES_A_BLOCK, cut.tiles // (costs.BLOCKS_A_TASK * wanted))
     if k["pack_panels"] and cut.k * cut.n >= costs.KEPT_ELEMENTS and cut.tiles > costs.BLOCKS_A_TASK * wanted:
         usual = cut.tiles // wanted  # panels come from memory for each block
     is_near = target.outruns_l2 and usual <= 1 and _touched(p, k) <= target.l2_bytes  # else streams, a row each, pay
-    return _near_tiles(p, target, k) if is_near else max(1, usual)
+    return _near_tiles(p, target, k, passes) if is_near else max(1, usual)
 
 
 def _touched(p: NestProblem, k: Chosen) -> int:

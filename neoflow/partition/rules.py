@@ -201,7 +201,7 @@ def _what_maps_the_same(state: Kernels, n: int) -> Iterator[Merge]:
             heads = [state.kernels[k].head for k in (n, other)]
             is_alike = heads[0].shape == heads[1].shape and source.nbytes >= heads[0].nbytes
             if is_alike and not any(reduces(m) for k in (n, other) for m in state.kernels[k].members):
-                yield Merge(*sorted((n, other)))
+                yield Merge(min(n, other), max(n, other))
 
 
 def _may_map_along(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
