@@ -192,16 +192,21 @@ def _may_share(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
 def _what_maps_the_same(state: Kernels, n: int) -> Iterator[Merge]:
     """The kernels without reductions that read what kernel n reads as well, if that is as large as what it writes;
     those of the largest tensor first."""
+    for source, other in _readers_of_the_same(state, n):
+        heads = [state.kernels[k].head for k in (n, other)]
+        is_alike = heads[0].shape == heads[1].shape and source.nbytes >= heads[0].nbytes
+        if is_alike and not any(reduces(m) for k in (n, other) for m in state.kernels[k].members):
+            yield Merge(min(n, other), max(n, other))
+
+
+def _readers_of_the_same(state: Kernels, n: int) -> Iterator[tuple[Tensor, int]]:
+    """What kernel n reads, the largest first, each with the other kernels that read it, until n is one of them."""
     reads = dict.fromkeys(i for t in state.kernels[n].members for i in state.storage.reads[t])
     for source in sorted(reads, key=lambda i: -i.nbytes):
         for reader in state.storage.uses.get(source, ()):
             other = state.number.get(reader)
-            if other is None or n not in state.kernels or other == state.number[state.kernels[n].head]:
-                continue
-            heads = [state.kernels[k].head for k in (n, other)]
-            is_alike = heads[0].shape == heads[1].shape and source.nbytes >= heads[0].nbytes
-            if is_alike and not any(reduces(m) for k in (n, other) for m in state.kernels[k].members):
-                yield Merge(min(n, other), max(n, other))
+            if other is not None and n in state.kernels and other != state.number[state.kernels[n].head]:
+                yield source, other
 
 
 def _may_map_along(facts: Facts, state: Kernels, merge: Merge) -> Verdict:
@@ -329,15 +334,10 @@ def _turned_rows(storage: Storage, members: tuple[Compute, ...]) -> Rows:
 
 def _what_reads_the_same(state: Kernels, n: int) -> Iterator[Merge]:
     """The kernels that read what kernel n reads, where both reduce; those of the largest tensor first."""
-    reads = dict.fromkeys(i for t in state.kernels[n].members for i in state.storage.reads[t])
-    for source in sorted(reads, key=lambda i: -i.nbytes):
-        for reader in state.storage.uses.get(source, ()):
-            other = state.number.get(reader)
-            if other is None or n not in state.kernels or other == state.number[state.kernels[n].head]:
-                continue
-            first, second = sorted((n, other))
-            if all(any(map(reduces, state.kernels[k].members)) for k in (n, other)):
-                yield from state.with_rows(first, second, _rows_alongside)
+    for _, other in _readers_of_the_same(state, n):
+        first, second = sorted((n, other))
+        if all(any(map(reduces, state.kernels[k].members)) for k in (n, other)):
+            yield from state.with_rows(first, second, _rows_alongside)
 
 
 def _rows_alongside(storage: Storage, members: tuple[Compute, ...]) -> Rows:
