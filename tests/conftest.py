@@ -16,7 +16,7 @@ def pytest_configure(config):
     """Before any test asks what this machine is."""
     if config.getoption("--narrow"):
         info = target._cpuinfo()
-        info["flags"] = " ".join(f for f in info.get("flags", "").split() if not f.startswith("avx512"))
+        info["flags"] = " ".join(f for f in info.get("flags", "").split() if not f.startswith(("avx512", "amx")))
         target._cpuinfo = lambda: dict(info)
         target._l2_bytes = lambda: 1 << 19
 
