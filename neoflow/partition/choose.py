@@ -35,7 +35,7 @@ from neoflow.partition import inlined
 from neoflow.partition.cost import reward, spent
 from neoflow.partition.facts import reads_columns, reduces
 from neoflow.partition.graph_facts import Facts
-from neoflow.partition.inlined import MAX_NODES, READ_OFTEN, UNTURNED
+from neoflow.partition.inlined import MAX_NODES, READ_OFTEN, UNTURNED, WRITTEN_OUT
 from neoflow.partition.kernels import Kernels, Merge
 from neoflow.partition.rules import (
     ALONGSIDE,
@@ -209,6 +209,12 @@ def _row_gathers(facts: Facts, state: Kernels, merge: Merge) -> str | None:
     return None
 
 
+def _row_computes_forms(facts: Facts, state: Kernels, merge: Merge) -> str | None:
+    """What begins a row is computed where it is read, and that is one point at a time."""
+    found = next((m for m in state.merged(merge).members if inlined.computes_forms(m)), None)
+    return None if found is None else f"{found.name}: {WRITTEN_OUT}"
+
+
 def _rows_are_long(facts: Facts, state: Kernels, merge: Merge) -> str | None:
     total = sum(_operations(state, m) for m in state.merged(merge).members)
     return None if total <= MAX_ROW_OPERATIONS else f"the nests of a row would have {total} operations"
@@ -315,6 +321,7 @@ OBJECTIONS = (
     Objection(SIBLINGS.name, "many outputs", _many_outputs),
     Objection(SIBLINGS.name, "it is long", _is_long),
     Objection(ROW_KERNELS.name, "a contraction has its own loops", _has_its_own_loops),
+    Objection(ROW_KERNELS.name, "points have forms", _row_computes_forms),
     Objection(ROW_KERNELS.name, "a row is a column", _row_is_a_column),
     Objection(ROW_KERNELS.name, "a row gathers", _row_gathers),
     Objection(ROW_KERNELS.name, IN_PIECES, _row_is_scattered),
@@ -325,12 +332,14 @@ OBJECTIONS = (
     Objection(ROW_KERNELS.name, "sums are many", _sums_are_many),
     Objection(ROW_KERNELS.name, LOSES, partial(_loses, ROW_KERNELS.name)),
     Objection(MOVES.name, "a contraction has its own loops", _has_its_own_loops),
+    Objection(MOVES.name, "points have forms", _row_computes_forms),
     Objection(MOVES.name, "a moved row is short", _row_is_short),
     Objection(MOVES.name, LARGE_ROW, _row_is_large),
     Objection(MOVES.name, "rows are long", _rows_are_long),
     Objection(MOVES.name, "rows are few", _moved_rows_are_few),
     Objection(MOVES.name, LOSES, partial(_loses, MOVES.name)),
     Objection(ALONGSIDE.name, "a contraction has its own loops", _has_its_own_loops),
+    Objection(ALONGSIDE.name, "points have forms", _row_computes_forms),
     Objection(ALONGSIDE.name, "a row is a column", _row_is_a_column),
     Objection(ALONGSIDE.name, "a row gathers", _row_gathers),
     Objection(ALONGSIDE.name, IN_PIECES, _row_is_scattered),

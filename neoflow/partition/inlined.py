@@ -57,6 +57,7 @@ grows with it. The most that six models of `models/` have, so that their kernels
 
 FORMS = 8
 """Instructions from which expressions that a condition chooses from are better written out than all computed."""
+WRITTEN_OUT = "its points have expressions of their own, which are written out where it is stored"
 
 TURNED_BYTES = 1 << 14
 """Bytes from which what lies across memory is turned by a kernel of its own, rather than read so where it cannot be
@@ -143,14 +144,14 @@ def _readers_read_more(facts: Facts, state: Storing, t: Compute) -> str | None:
 
 
 def _has_forms(facts: Facts, state: Storing, t: Compute) -> str | None:
-    if not _computes_forms(t):
+    if not computes_forms(t):
         return None
-    return "its points have expressions of their own, which are written out where it is stored"
+    return WRITTEN_OUT
 
 
 def _forms_read_across(facts: Facts, state: Storing, t: Compute) -> str | None:
     for reader in state.uses(t) if reads_across(t.definition) else ():
-        if isinstance(reader, Compute) and _computes_forms(reader):
+        if isinstance(reader, Compute) and computes_forms(reader):
             return f"{reader.name} would go across memory for each of its points"
     return None
 
@@ -205,7 +206,7 @@ def _rides_along(facts: Facts, state: Storing, t: Compute) -> Compute | None:
     return None
 
 
-def _computes_forms(t: Compute) -> bool:
+def computes_forms(t: Compute) -> bool:
     """Whether points of a short axis are computed each by another expression, of more than a read."""
     return bool(form_axes(t.definition.body)) and instructions(t.definition) >= FORMS
 

@@ -29,6 +29,7 @@ from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Axis, Read, Scatter
 from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Compute, Definition, Parameter, Tensor
+from neoflow.expr.traits import form_axes
 from neoflow.graph import Graph, Layout, is_contraction, points, reads_at_own_point
 from neoflow.graph.cost import read_bytes
 from neoflow.graph.laid import Beside, lay
@@ -223,9 +224,10 @@ def _streams(graph: Graph, kind: str, readers: Mapping[Tensor, list[Compute]], t
     for members in large:
         tick()
         wanted: dict[Layout, None] = {}
+        forms = {a.ident for m in members for a in form_axes(m.definition.body)}  # written out, not gone along
         for t in dict.fromkeys((*members, *(r for m in members for r in readers.get(m, ())))):
             for layout in _offered(t, members, kind, asked, target):
-                if layout.fits(members[0].shape).ok:
+                if layout.dimension not in forms and layout.fits(members[0].shape).ok:
                     wanted[layout] = None
         found.append(Stream(members[0].name, tuple(members), (None, *tuple(wanted)[:MOST])))
     return found
