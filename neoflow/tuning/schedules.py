@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
 
 from neoflow.errors import ConfigError, shown
@@ -34,7 +33,7 @@ from neoflow.tune.records import FILE, Records, Verdict
 from neoflow.tune.underway import Ahead
 from neoflow.tuning import choosing
 from neoflow.tuning.kept import records_in
-from neoflow.tuning.roofs import keep_roofs
+from neoflow.tuning.roofs import keep_roofs, machine_roofs
 
 RELATIVES = 4
 """Subgraphs of the same family at other sizes whose best schedules a search begins with."""
@@ -233,7 +232,7 @@ def default_seconds(target: Target, measure: Measure) -> choosing.Cost:
 
 
 ALGORITHMS_SHARE = 0.5
-"""Of a program's seconds, at most, for what the algorithms of its contractions take with default schedules."""
+"""Of a program's seconds, at most, for what contractions take by other algorithms with default schedules."""
 
 
 LEAST = 1.0
@@ -297,32 +296,26 @@ def algorithms(
 
     measurer: what measures (default: workers of its own).
     """
-    kept, key = records_in(folder), f"algorithms of {graph.digest}"
-    recorded = choosing.recorded(kept, target)
+    kept, key, roofs = records_in(folder), f"algorithms of {graph.digest}", machine_roofs(target, folder)
+    known = choosing.with_moves(choosing.recorded(kept, target), roofs)
     if limits is None and (verdict := kept.verdict(key, target)) is not None and verdict.seconds.get(DIRECT):
         return Algorithms(graph, (), key)
-    if limits is None or not choosing.candidates(graph, limits.rounding):
-        choices = choosing.choose(graph, recorded)
+    if limits is None:
+        choices = choosing.choose(graph, known)
         return Algorithms(choosing.applied(graph, choices), choices, key)
-    end, unknown = time.monotonic() + _seconds_for(limits), _unknown(graph, limits, target, kept)
-    with nullcontext(measurer) if measurer is not None else Measurer() as measure:
-        ahead = Ahead(measure, target, unknown)
-        measured = choosing.measured(ahead, kept, target)
-        for kernel in unknown:
-            if time.monotonic() < end:
-                measured(kernel)
-        ahead.forget()
-    choices = choosing.choose(graph, recorded, limits.rounding)
+    asked = choosing.to_measure(graph, limits.rounding, roofs)
+    unknown = {k: default_schedule(k, target) for those in asked for k in those if not kept.trials(k, target)}
+    if unknown:
+        end = time.monotonic() + _seconds_for(limits)
+        with nullcontext(measurer) if measurer is not None else Measurer() as measure:
+            ahead = Ahead(measure, target, unknown)
+            measured = choosing.measured(ahead, kept, target)
+            for those in asked:
+                for kernel in those if time.monotonic() < end else ():
+                    measured(kernel)  # all of a contraction, or none
+            ahead.forget()
+    choices = choosing.choose(graph, known, limits.rounding)
     return Algorithms(choosing.applied(graph, choices), choices, key)
-
-
-def _unknown(graph: Graph, limits: Limits, target: Target, kept: Records) -> dict[Subgraph, Schedule]:
-    """The kernels of algorithms of which nothing is known, and their default schedules: of all contractions directly,
-    then by the first other algorithm, and so on, so that the best of each are known when the time is over."""
-    several = choosing.candidates(graph, limits.rounding).values()
-    those = (c for turn in zip_longest(*several) for c in turn if c is not None)
-    kernels = dict.fromkeys(kernel for c in those for kernel in c.kernels)
-    return {k: default_schedule(k, target) for k in kernels if not kept.trials(k, target)}
 
 
 def _seconds_for(limits: Limits) -> float:
