@@ -52,7 +52,7 @@ from neoflow.runtime.function import Elsewhere, Function
 from neoflow.runtime.plan import Plan
 from neoflow.runtime.records import Module
 from neoflow.target import Target
-from neoflow.trace import Trace, shown
+from neoflow.trace import StageRecord, Trace, shown
 from neoflow.trials import Trials, alone, faster, judge, loaded_on, measured_within, optimizer_of
 from neoflow.tune import Limits
 from neoflow.tune.records import Verdict
@@ -151,31 +151,35 @@ def compile_program(
             elif limits is None:
                 return tried
             begun = time.monotonic()
-        found = make(limits, measurer if limits is not None else None, begun, limit, optimizer=optimizer)
-        usual = partial(make, None, None, begun, limit, optimizer=optimizer)
-        return found if limits is None else _beside_direct(found, usual, instep.seconds_for(limits))
+        if limits is None:
+            return make(None, None, begun, limit, optimizer=optimizer)
+        told = None
+        if machine.device == "cpu":
+            tried = make(None, measurer, begun, limit, optimizer=optimizer, measures=limits)
+            directly = partial(make, None, None, begun, limit, optimizer=optimizer)
+            told = _beside_direct(tried, directly, instep.seconds_for(limits))
+        found = make(limits, measurer, begun, limit, optimizer=optimizer)
+        found.trace.records.extend([] if told is None else [told])
+        return found
 
 
-def _beside_direct(c: Compiled, make: Callable[[], Compiled], seconds: float) -> Compiled:
-    """A program whose contractions are computed by what was fastest of each by itself; or, where the whole of it is not
-    faster so, one of direct sums, as later compilations make it then."""
+def _beside_direct(c: Compiled, make: Callable[[], Compiled], seconds: float) -> StageRecord | None:
+    """Have this program's contractions computed by what was fastest of each by itself only where the whole of it is
+    faster so than one of direct sums, before the search for schedules and in later compilations. What was timed; None
+    where all are direct."""
     settings, keys = config.load(), [a.key for a in c.algorithms if a.others]
     if not keys:
-        return c
+        return None
     have_direct = partial(tuning.have_direct, keys, c.target, settings.cache_dir)
     have_direct(True)
-    direct = _in_step(make(), seconds / 2, settings)
     try:
-        pair, place = (alone(direct), alone(c)), device(c.target)
-        beside = partial(instep.beside, pair, place, seconds / 2)
+        pair, place = (alone(make()), alone(c)), device(c.target)
+        beside = partial(instep.beside, pair, place, seconds)
         times = c.trace.run("beside direct sums", beside, str, str, f"{len(c.calls)} kernel calls")
     except NeoflowError:
-        times = instep.Times(0.0, 0.0)
-    if times.is_faster:
-        have_direct(False)
-        return c
-    direct.trace.records.append(c.trace.records[-1])
-    return direct
+        return None
+    have_direct(not times.is_faster)
+    return c.trace.records[-1]
 
 
 def _measured(given: Mapping[str, Schedule] | None, machine: Target, folder: Path) -> Known:
@@ -200,12 +204,14 @@ def _compiled(
     lives: bool = True,
     in_blocks: bool = True,
     hands: bool = True,
+    measures: Limits | None = None,
 ) -> Compiled:
     """begun: when the seconds of the limits did (`time.monotonic`). memory: bytes that there are. given: schedules
     of subgraphs, by digest. With either of them nothing is prepared: every call runs all kernels. lives: whether
     parameters may live packed; with schedules that are given none does. in_blocks: whether recurrences may go in
     strands that are blocks of one launch on a GPU. hands: whether recurrences may become calls of another library;
-    where not, those that are there stay."""
+    where not, those that are there stay. measures: limits within which the algorithms of contractions are measured;
+    where none, what is known of them decides, and of the whole program."""
     trace, settings = Trace(), config.load()
     written = trace.run(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
@@ -217,10 +223,14 @@ def _compiled(
         source = handed(source, trace, settings, machine, precision, memory, *ways)
     source = attended(source, trace, machine, precision, memory)
     choosing, algorithms = None, list[tuning.Algorithms]()
-    if tuning.knows_algorithms(machine, limits, settings.cache_dir):
+    if tuning.knows_algorithms(machine, measures, settings.cache_dir):
+        rounding = (measures or limits or Limits()).rounding
 
         def choosing(graph: Graph) -> tuning.Algorithms:
-            algorithms.append(tuning.algorithms(graph, machine, limits, settings.cache_dir, measurer))
+            if measures is None:
+                algorithms.append(tuning.known_algorithms(graph, machine, settings.cache_dir, rounding))
+            else:
+                algorithms.append(tuning.algorithms(graph, machine, measures, settings.cache_dir, measurer))
             return algorithms[-1]
 
     may_last = None

@@ -29,6 +29,7 @@ from neoflow.target import Target
 from neoflow.trace import tell, tick
 from neoflow.tune import Limits, Measure, Progress, Task, model, spend
 from neoflow.tune.finals import chosen
+from neoflow.tune.limits import ROUNDING
 from neoflow.tune.records import FILE, Records, Verdict
 from neoflow.tune.underway import Ahead
 from neoflow.tuning import choosing
@@ -289,21 +290,24 @@ def measuring(
         yield measure
 
 
+def known_algorithms(graph: Graph, target: Target, folder: Path, rounding: float = ROUNDING) -> Algorithms:
+    """What is known to be fastest for each contraction that several algorithms fit; the direct sum of all where that
+    was found to be faster in the whole program."""
+    kept, key = records_in(folder), _key(graph)
+    verdict = kept.verdict(key, target)
+    if verdict is not None and verdict.seconds.get(DIRECT):
+        return Algorithms(graph, (), key)
+    return _chosen(graph, target, folder, rounding)
+
+
 def algorithms(
-    graph: Graph, target: Target, limits: Limits | None, folder: Path, measurer: Measurer | None = None
+    graph: Graph, target: Target, limits: Limits, folder: Path, measurer: Measurer | None = None
 ) -> Algorithms:
-    """Choose for each contraction that several algorithms fit; with limits what is not known is measured now.
+    """Choose for each contraction that several algorithms fit: what is not known is measured now, within limits.
 
     measurer: what measures (default: workers of its own).
     """
-    kept, key, roofs = records_in(folder), f"algorithms of {graph.digest}", machine_roofs(target, folder)
-    known = choosing.with_moves(choosing.recorded(kept, target), roofs)
-    if limits is None and (verdict := kept.verdict(key, target)) is not None and verdict.seconds.get(DIRECT):
-        return Algorithms(graph, (), key)
-    if limits is None:
-        choices = choosing.choose(graph, known)
-        return Algorithms(choosing.applied(graph, choices), choices, key)
-    asked = choosing.to_measure(graph, limits.rounding, roofs)
+    kept, asked = records_in(folder), choosing.to_measure(graph, limits.rounding, machine_roofs(target, folder))
     unknown = {k: default_schedule(k, target) for those in asked for k in those if not kept.trials(k, target)}
     if unknown:
         end = time.monotonic() + _seconds_for(limits)
@@ -314,8 +318,18 @@ def algorithms(
                 for kernel in those if time.monotonic() < end else ():
                     measured(kernel)  # all of a contraction, or none
             ahead.forget()
-    choices = choosing.choose(graph, known, limits.rounding)
-    return Algorithms(choosing.applied(graph, choices), choices, key)
+    return _chosen(graph, target, folder, limits.rounding)
+
+
+def _chosen(graph: Graph, target: Target, folder: Path, rounding: float) -> Algorithms:
+    known = choosing.with_moves(choosing.recorded(records_in(folder), target), machine_roofs(target, folder))
+    choices = choosing.choose(graph, known, rounding)
+    return Algorithms(choosing.applied(graph, choices), choices, _key(graph))
+
+
+def _key(graph: Graph) -> str:
+    """Of what was found of all its algorithms together."""
+    return f"algorithms of {graph.digest}"
 
 
 def _seconds_for(limits: Limits) -> float:
