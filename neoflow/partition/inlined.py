@@ -156,6 +156,14 @@ def _forms_read_across(facts: Facts, state: Storing, t: Compute) -> str | None:
     return None
 
 
+def _orders_results(facts: Facts, state: Storing, t: Compute) -> str | None:
+    """What puts results of minimal filtering where they belong is written once for sums: a channel, which they add up,
+    is a column of the tiles. Statistics of 16 x 14 x 14 x 128 took 7.9 ms there, 0.7 with what orders them."""
+    if not moves_across(t.definition) or not isinstance(t.inputs[0], Compute) or not computes_forms(t.inputs[0]):
+        return None
+    return next((f"{r.name} sums it up in another order" for r in facts.readers_of(t) if reduces(r)), None)
+
+
 def _cannot_be_turned(facts: Facts, state: Storing, t: Compute) -> str | None:
     """What a map reads across memory it turns in squares, in registers, unless it reads it under a condition; windows
     and the epilogues of contractions go across memory for each element. Of tiles of minimal filtering whose channels
@@ -293,6 +301,7 @@ OBJECTIONS: tuple[tuple[str, Callable[[Facts, Storing, Compute], str | None]], .
     ("several readers read more than it has", _readers_read_more),
     ("its points differ", _has_forms),
     ("forms would read across memory", _forms_read_across),
+    ("it orders results", _orders_results),
     (UNTURNED, _cannot_be_turned),
     ("it is a part", _is_a_part),
     ("it takes the place of a contraction", _takes_a_place),
