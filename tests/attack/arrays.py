@@ -95,8 +95,8 @@ def outcome(call: Callable[[], np.ndarray], wanted: Callable[[], np.ndarray | No
     try:
         with np.errstate(all="ignore"):
             found = call()
-    except NeoflowError:
-        return "refused" if wanted() is None else "refused without need"
+    except NeoflowError as error:
+        return "refused" if wanted() is None else f"refused without need: {error}"
     except Exception as error:
         return f"raw {type(error).__name__}"
     expected = wanted()
