@@ -91,7 +91,8 @@ def compare(row: Row, trials: int, dry: bool = False) -> Compared:
             tuning = theirs.ready["tuning"]
             if theirs.ready["error"] > WRONG:
                 return Compared(row.name, date, trials, tuning, missing="what meta_schedule found is WRONG")
-            asked = {"row": row.name, "kind": "neoflow", "dry": dry, "tune": max(LEAST, tuning / PART)}
+            asked = {"row": row.name, "table": setting.table, "kind": "neoflow", "dry": dry}
+            asked |= {"tune": max(LEAST, tuning / PART)}
             asked |= {"rounding": setting.rounding, "results": str(folder / "ours.npz")}
             ours = Worker(asked, environment(OURS, folder, None), contest.PROGRAM, setting.patience + tuning)
             workers.append(ours)

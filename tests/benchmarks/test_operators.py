@@ -172,6 +172,7 @@ def test_a_row_beside_meta_schedule(tmp_path, monkeypatch, capsys):
             if "1024" in request["row"]:
                 raise WorkerFailure("ValueError: meta_schedule found no schedule in 4 trials")
             assert not self.is_ours or request["tune"] == 2.0
+            assert not self.is_ours or {"table", "dry", "rounding", "results"} <= request.keys()  # `rows.worker` asks
 
         def block(self, seconds, **which):
             return 1e-3 if self.is_ours else 2e-3
