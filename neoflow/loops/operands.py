@@ -240,8 +240,9 @@ def goes_in_passes(p: NestProblem, target: Target, k: Chosen) -> bool:
     if s.left_read is not None and stride(s.left_read.indices[0], last) == 1 and last.extent >= costs.SHORT_K:
         return False
     is_long = dt.itemsize(s.element) * size(s.c.k) * width > costs.PASSED_BYTES
-    is_shared = k["order"] == "tiles" and not s.c.batch and not (k["pack"] and k["pack_panels"])
-    return target.outruns_l2 and is_long and is_shared
+    is_shared = k["order"] == "tiles" and not (k["pack"] and k["pack_panels"])
+    is_even = not s.c.batch or pieces(p, k).batch % target.threads == 0
+    return target.outruns_l2 and is_long and is_shared and is_even
 
 
 def _is_worth_far_ahead(p: NestProblem, target: Target, k: Chosen) -> bool:

@@ -113,15 +113,16 @@ def _usual_passes(p: NestProblem, target: Target, k: Chosen) -> int:
 
 def _near_tiles(p: NestProblem, target: Target, k: Chosen, passes: int) -> int:
     """Row tiles of a task that goes over each panel with several: their rows of a pass, and sums that wait for the next
-    one, stay in a core's own cache, and no thread has a tenth more of them than another."""
+    one, stay in a core's own cache, and no thread has a tenth more of them than another. A batch may be a task each."""
     s, cut, splits = sides(p, k), pieces(p, k), int(k["splits"])
     each = dt.itemsize(s.element) * cut.rows * (cut.k // passes + (cut.n if splits == 1 else 0))
-    most = cut.tiles * splits // wanted_tasks(target, k)
+    most = cut.batch * cut.tiles * splits // wanted_tasks(target, k)
     if splits == 1:
-        most = min(-(-cut.tiles // wanted_tasks(target, k)), int(target.l2_bytes * costs.PASSED_SHARE) // each)
-    fair = costs.UNEVEN * cut.tiles * splits / target.threads
+        share = -(-cut.batch * cut.tiles // wanted_tasks(target, k))
+        most = min(share, int(target.l2_bytes * costs.PASSED_SHARE) // each)
+    fair = costs.UNEVEN * cut.batch * cut.tiles * splits / target.threads
     those = range(1, min(most, cut.tiles) + 1)
-    even = [n for n in those if n * math.ceil(math.ceil(cut.tiles / n) * splits / target.threads) <= fair]
+    even = [n for n in those if n * math.ceil(math.ceil(cut.tiles / n) * cut.batch * splits / target.threads) <= fair]
     return max(even, default=1)
 
 
@@ -133,9 +134,9 @@ def _usual_tiles(p: NestProblem, target: Target, k: Chosen) -> int:
     cut, wanted = pieces(p, k), wanted_tasks(target, k)
     if k["order"] == "panels":
         return cut.tiles
-    if sides(p, k).c.batch:
-        return 1
     passes = int(k["passes"])
+    if sides(p, k).c.batch and (passes == 1 or not target.outruns_l2):
+        return 1
     if target.outruns_l2 and not p.nest.sums and (passes > 1 or int(k["splits"]) > 1):
         return _near_tiles(p, target, k, passes)
     usual = min(costs.MOST_TILES_A_BLOCK, cut.tiles // (costs.BLOCKS_A_TASK * wanted))

@@ -234,6 +234,17 @@ def test_a_long_k_is_gone_through_in_passes_where_multiply_adds_outrun_the_secon
     assert turned_product(64, 512, 2048, TARGET)["passes"] == 1
 
 
+def test_products_of_a_batch_go_through_a_long_k_in_passes_where_threads_have_as_many_of_them():
+    """Those of a filter's gradient by minimal filtering: 16 of 128 x 128 over 3,136 tiles, each a task's."""
+    a = nf.placeholder((16, 3136, 128), name="a")
+    b = nf.placeholder((16, 3136, 128), name="b")
+    y = nf.expr("y[s,m,n] = sum(a[s,k,m] * b[s,k,n])", a=a, b=b)
+    eager, _ = contraction(y, [a, b], EAGER)
+    assert eager["passes"] > 8 and eager["tiles"] * eager["tile_rows"] >= 128
+    for odd in (TARGET, replace(EAGER, threads=3)):
+        assert contraction(y, [a, b], odd)[0]["passes"] == 1
+
+
 def test_rows_that_drive_each_other_out_are_not_fetched_far_ahead():
     assert turned_product(64, 512, 2048, EAGER)["prefetch"] == 8
     assert turned_product(64, 512, 2048, TARGET)["prefetch"] == 32
