@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from neoflow.errors import PackageError
 from neoflow.package.manifest import PARAMETERS, Made, Manifest, read_checked, read_manifest
+from neoflow.runtime.device.library import make_room
 
 if TYPE_CHECKING:
     from neoflow.package.function import Package
@@ -49,6 +50,7 @@ def load(path: str | os.PathLike) -> Package:
     """
     folder = Path(path)
     manifest = read_manifest(folder)
+    make_room()
     parameters = _Ahead(folder, manifest, PARAMETERS)
     if manifest.target.kind == "cpu":
         _check_cpu(folder, manifest.target)

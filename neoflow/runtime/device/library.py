@@ -43,6 +43,12 @@ class Library:
             raise RuntimeFault(f"the library has no function named {symbol!r}") from None
 
 
+def make_room() -> None:
+    """Have the table of open files reach as far as those of libraries: with a second thread the system takes 6 ms to
+    make it larger, as it waits for all cores."""
+    os.close(_memory_file())
+
+
 def _memory_file() -> int:
     """A file in memory that may be mapped as code: no folder, which may forbid that.
 
