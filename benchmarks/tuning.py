@@ -183,9 +183,15 @@ class Table:
 
 
 def ablate(
-    chosen: Sequence[Form], target: Target, machine: Callable[[int], Measure], trials: int, seeds: int, roofs: Roofs
+    chosen: Sequence[Form],
+    target: Target,
+    machine: Callable[[int], Measure],
+    trials: int,
+    seeds: int,
+    roofs: Roofs,
+    heard: Callable[[Table], object] = lambda table: None,
 ) -> Table:
-    """Search every form in every way. machine: what measures, by the seed."""
+    """Search every form in every way. machine: what measures, by the seed. heard: told of the table after each form."""
     table = Table()
     for form in chosen:
         problem = problem_of(form.subgraph)
@@ -203,6 +209,7 @@ def ablate(
                 table.best.setdefault((form.name, name), []).append(min(times, default=math.inf))
                 if way is _chance:
                     table.filter.add(made, floor)
+        heard(table)
     return table
 
 
@@ -218,19 +225,23 @@ def main() -> None:
     if not chosen:
         parser.error(f"there is no kernel {options.only!r}; there are {', '.join(f.name for f in forms())}")
     target = cpu_target()
+    where = "a formula for the machine" if options.synthetic else f"{processor()}, {target.threads} threads"
+    how = f"`python -m benchmarks.tuning --trials {options.trials} --seeds {options.seeds}`, {where}"
+
+    def heard(table: Table) -> None:
+        lines = table.lines()
+        print("\n".join(lines), flush=True)
+        if options.write:
+            write("tuning", "What each part of the search is worth", how, lines)
+
     if options.synthetic:
-        table = ablate(chosen, target, Synthetic, options.trials, options.seeds, nominal(target))
+        ablate(chosen, target, Synthetic, options.trials, options.seeds, nominal(target), heard)
     else:
         if importlib.util.find_spec("neoflow.measure") is None:
             parser.error("nothing measures kernels here: there is --synthetic")
         with importlib.import_module("neoflow.measure").Measurer() as measurer:
-            table = ablate(chosen, target, lambda _: measurer, options.trials, options.seeds, measure_roofs(target))
-    lines = table.lines()
-    print("\n".join(lines))
-    if options.write:
-        where = "a formula for the machine" if options.synthetic else f"{processor()}, {target.threads} threads"
-        how = f"`python -m benchmarks.tuning --trials {options.trials} --seeds {options.seeds}`, {where}"
-        write("tuning", "What each part of the search is worth", how, lines)
+            roofs = measure_roofs(target)
+            ablate(chosen, target, lambda _: measurer, options.trials, options.seeds, roofs, heard)
 
 
 if __name__ == "__main__":
