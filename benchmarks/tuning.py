@@ -133,7 +133,7 @@ def _chance(run: Run) -> Sequence[Trial]:
 def _searched(model: bool = False, transfer: bool = False, crossing: bool = True) -> Callable[[Run], Sequence[Trial]]:
     def way(run: Run) -> Sequence[Trial]:
         made = Model() if model else None
-        if made is not None and transfer:
+        if made is not None and transfer and run.trained:
             made.take(run.trained)
         start = [run.earlier.best.schedule] if transfer else []
         return search(
