@@ -120,7 +120,7 @@ class Space:
         """
         row = TEMPLATES[schedule.template]
         allowed = [(knob, knob.range(self.problem, self.target, schedule)) for knob in row.knobs]
-        open_here = [n for n, (_, found) in enumerate(allowed) if len(found.values) > 1]
+        open_here = [n for n, (_, found) in enumerate(allowed) if _count(found) > 1]
         inside = self._inside(schedule.template, schedule) if schedule.inner else []
         widths = [len(open_here), *(len(one.knobs) for one in schedule.inner)]
         if not sum(widths):
@@ -152,9 +152,21 @@ def _products(parts: list[Space]) -> Iterator[tuple[Schedule, ...]]:
             yield (first, *rest)
 
 
+MOST_DRAWN = 1 << 62
+"""Values that one random number chooses from."""
+
+
+def _count(allowed: Range) -> int:
+    """How many values: a mask of 64 bits has more than `len` can say."""
+    values = allowed.values
+    return values.stop - values.start if isinstance(values, range) and values.step == 1 else len(values)
+
+
 def _drawn(knob: Knob, allowed: Range, rng: np.random.Generator) -> tuple[KnobValue, float]:
     """A value of the range and how likely it was."""
-    count = len(allowed.values)
+    count = _count(allowed)
+    if count > MOST_DRAWN:  # a mask of many bits
+        return int.from_bytes(rng.bytes(count.bit_length() // 8 + 1), "little") % count, 1 / count
     if knob.kind is not NUMBER:
         return allowed.values[int(rng.integers(count))], 1 / count
     n = min(count - 1, int(math.exp(rng.random() * math.log(count + 1))) - 1)
@@ -164,7 +176,7 @@ def _drawn(knob: Knob, allowed: Range, rng: np.random.Generator) -> tuple[KnobVa
 def _steps(knob: Knob, allowed: Range, value: KnobValue) -> list[KnobValue]:
     """Values next to one: every other name or place, one bit changed, the next amounts and those of half and twice."""
     if knob.kind is MASK:
-        bits = (len(allowed.values) - 1).bit_length()
+        bits = (_count(allowed) - 1).bit_length()
         return [int(value) ^ (1 << n) for n in range(bits)]
     if knob.kind is not NUMBER:
         return [v for v in allowed.values if v != value]

@@ -4,6 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neoflow.loops import Schedule, default, legal, problem_of, space
+from neoflow.loops.knob import MASK, Knob, Range
+from neoflow.loops.space import _drawn, _steps
 from neoflow.tune.genetic import APART, Breeder, crossed, distance, diverse
 from tests.tune.problems import GPU, TARGET, named, pool
 
@@ -126,3 +128,11 @@ def test_candidates_are_new_and_different_and_repeat_with_their_seed():
 def test_of_a_space_that_is_known_there_are_no_candidates():
     here = space(problem_of(named()["small"]), TARGET)
     assert Breeder(here, np.random.default_rng(0)).strangers(5, set(here)) == []
+
+
+def test_a_mask_of_more_bits_than_a_number_has_is_drawn():
+    """A row kernel of 70 nests that may be stored or not."""
+    knob, allowed = Knob("stored", MASK, "", None, None), Range(range(1 << 70), "70 nests")
+    drawn = [_drawn(knob, allowed, np.random.default_rng(n))[0] for n in range(50)]
+    assert all(0 <= mask < 1 << 70 for mask in drawn) and max(drawn) > 1 << 66 and len(set(drawn)) == 50
+    assert len(_steps(knob, allowed, drawn[0])) == 70
