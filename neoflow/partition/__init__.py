@@ -21,7 +21,7 @@ from neoflow.partition.calls import Decision, KernelCall, Partition, View
 from neoflow.partition.carried import carried
 from neoflow.partition.choose import LOSES, Choice, object_for_gpu, object_to
 from neoflow.partition.compose import STRANDS, compose
-from neoflow.partition.cost import cost_of, objective, reward
+from neoflow.partition.cost import cost_of, multiplies, objective, reward
 from neoflow.partition.engine import RIDING as RIDERS
 from neoflow.partition.engine import RULES, partition
 from neoflow.partition.handed import HandedCall
@@ -63,6 +63,7 @@ __all__ = [
     "flattened",
     "grouped",
     "is_shared",
+    "multiplies",
     "object_for_gpu",
     "object_to",
     "objective",

@@ -33,7 +33,7 @@ from neoflow.graph import (
 from neoflow.graph.cost import is_worth, told
 from neoflow.partition import inlined
 from neoflow.partition.cost import reward, spent
-from neoflow.partition.facts import reads_columns, reduces
+from neoflow.partition.facts import goes_across, reads_columns, reduces
 from neoflow.partition.graph_facts import Facts
 from neoflow.partition.inlined import MAX_NODES, READ_OFTEN, UNTURNED, WRITTEN_OUT
 from neoflow.partition.kernels import Kernels, Merge
@@ -203,8 +203,7 @@ def _row_gathers(facts: Facts, state: Kernels, merge: Merge) -> str | None:
         if reduces(m):
             continue
         for source, indices in state.storage.places(m, frozenset(state.storage.reads[m]) - members):
-            inside = [any(a.ident not in rows for a in i.free) for i in indices]
-            if source.nbytes > GATHERED_BYTES and any(inside) and indices[-1].free and not inside[-1]:
+            if source.nbytes > GATHERED_BYTES and goes_across(indices, rows):
                 return f"a row would gather what it reads of {source.name}: loops across rows are faster"
     return None
 

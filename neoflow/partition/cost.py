@@ -126,6 +126,11 @@ def _nests(definition: Definition, rows: int) -> float:
     return LOOP * rows if points(definition) > rows else 0.0
 
 
+def multiplies(subgraph: Subgraph) -> bool:
+    """Whether there are contractions in it."""
+    return any(is_contraction(node.definition) for node in subgraph.nodes)
+
+
 def _times(subgraph: Subgraph) -> tuple[dict[int, float], set[int]]:
     """How often each node is computed, and those that are once at each of their points: what is written, reduces,
     follows what does, or is kept for a row that reads it more than once."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from neoflow.expr import dtype as dt
 from neoflow.expr import traits
 from neoflow.expr.ir import Apply, Axis, Binder, Expr, Read, Select, postorder
@@ -121,11 +123,10 @@ def reads_columns(definition: Definition, rows: int | tuple[int, ...]) -> bool:
     """Whether a read that goes along a row strides through memory, neighbours belonging to other rows; rows: the
     dimensions that number them, or how many of the leading ones do."""
     own = range(rows) if isinstance(rows, int) else rows
+    return any(goes_across(read.indices, own) for read in definition.reads)
 
-    def inside(e: Expr) -> bool:
-        return any(a.ident not in own for a in e.free)
 
-    for read in definition.reads:
-        if any(inside(i) for i in read.indices) and read.indices[-1].free and not inside(read.indices[-1]):
-            return True
-    return False
+def goes_across(indices: Sequence[Expr], rows: Collection[int]) -> bool:
+    """Whether what is read at these indices along a row has its neighbours in other rows; rows: as above."""
+    inside = [any(a.ident not in rows for a in i.free) for i in indices]
+    return any(inside) and bool(indices[-1].free) and not inside[-1]

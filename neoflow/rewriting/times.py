@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 
 from neoflow.graph import is_contraction, points
-from neoflow.partition import Subgraph, cost_of
+from neoflow.partition import Subgraph, cost_of, multiplies
 from neoflow.roofs import Roofs
 
 Lookup = Callable[[Subgraph], float | None]
@@ -61,7 +61,7 @@ class Times:
             seconds = self.measured(kernel)
             if seconds is not None and seconds > 0:
                 ratio = seconds / self.thought(kernel)
-                self._longer[_multiplies(kernel)].append(math.log(ratio))
+                self._longer[multiplies(kernel)].append(math.log(ratio))
                 self._fastest = max(self._fastest, _products(kernel) / seconds)
         self._seconds.clear()
         return new
@@ -74,14 +74,10 @@ class Times:
     def _factor(self, kernel: Subgraph) -> float:
         """Of what is thought of a kernel."""
         both = [*self._longer[True], *self._longer[False]]
-        known = self._longer[_multiplies(kernel)] or both
+        known = self._longer[multiplies(kernel)] or both
         return math.exp(sum(known) / len(known)) if known else 1.0
 
 
 def _products(kernel: Subgraph) -> int:
     """Products that its contractions add up."""
     return sum(points(node.definition) for node in kernel.nodes if is_contraction(node.definition))
-
-
-def _multiplies(kernel: Subgraph) -> bool:
-    return any(is_contraction(node.definition) for node in kernel.nodes)

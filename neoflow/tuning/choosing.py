@@ -17,10 +17,10 @@ from typing import Any
 
 from neoflow.expr.replace import replaced
 from neoflow.expr.tensor import Compute, Constant, Parameter, Placeholder, Tensor
-from neoflow.graph import Graph, is_contraction, is_move, make_graph
+from neoflow.graph import Graph, is_move, make_graph
 from neoflow.graph.algorithms import BY_NAME, DIRECT, Algorithm, alternatives, use
 from neoflow.loops import default_schedule
-from neoflow.partition import KernelCall, Subgraph, cost_of, partition, prepared_first
+from neoflow.partition import KernelCall, Subgraph, cost_of, multiplies, partition, prepared_first
 from neoflow.roofs import Roofs
 from neoflow.target import Target
 from neoflow.tune.limits import ROUNDING
@@ -34,7 +34,7 @@ GAIN = 1.05
 """How many times as fast as the direct sum an algorithm has to be: below, it is noise."""
 
 
-MOVES = 2.0
+LONGER = 2.0
 """How many times as long as thought what multiplies nothing takes: the transforms of 3x3 convolutions of 64 to 512
 channels took 1.2 to 1.9 times as long, those of a single sample 3, of which little is left beside the products."""
 
@@ -79,11 +79,6 @@ class Candidate:
     def thought(self, roofs: Roofs) -> float:
         """What all its kernels are thought to take."""
         return sum(cost_of(kernel).seconds(roofs) for kernel in self.kernels)
-
-
-def multiplies(kernel: Subgraph) -> bool:
-    """Whether there are contractions in it."""
-    return any(is_contraction(node.definition) for node in kernel.nodes)
 
 
 def to_measure(graph: Graph, rounding: float, roofs: Roofs) -> tuple[tuple[Subgraph, ...], ...]:
@@ -188,7 +183,7 @@ def with_moves(cost: Cost, roofs: Roofs) -> Cost:
     def either(kernel: Subgraph) -> float | None:
         seconds = cost(kernel)
         if seconds is None and not multiplies(kernel):
-            return MOVES * cost_of(kernel).seconds(roofs)
+            return LONGER * cost_of(kernel).seconds(roofs)
         return seconds
 
     return either

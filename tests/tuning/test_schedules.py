@@ -13,10 +13,11 @@ from neoflow.cli import app
 from neoflow.devices import resolve_target
 from neoflow.graph import make_graph, optimize
 from neoflow.loops import default_schedule
+from neoflow.partition import multiplies
 from neoflow.pipeline import compile_program
 from neoflow.trace import listening
 from neoflow.tune import Trial
-from neoflow.tuning.choosing import candidates, multiplies
+from neoflow.tuning.choosing import candidates
 from neoflow.tuning.kept import records_in
 
 pytestmark = pytest.mark.usefixtures("own_cache")
