@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 
 from neoflow.codegen.gpu.kernel import Lowered
@@ -52,13 +56,44 @@ def tvm_target(target: Target) -> tvm.target.Target:
 
 def cuda_source(kernels: Sequence[Lowered], target: Target) -> str:
     """The kernels as CUDA C++, whole but for the headers of CUDA."""
-    module = tvm.get_global_func("target.build.cuda")(lowered_module(kernels, target), tvm_target(target))
-    text = str(module.inspect_source("cuda"))
+    with _source_alone():
+        module = tvm.get_global_func("target.build.cuda")(lowered_module(kernels, target), tvm_target(target))
+        text = str(module.inspect_source("cuda"))
     text = _BOUNDS.sub(r"__launch_bounds__(\1, 1)", text[text.index(_FIRST) :])
     text = _CHOICE.sub(r"\1ushort\2 \3", text)
     half = _HALF if "half" in text else ""
     device = (HERE / "device.cuh").read_text() if any(name in text for name in _OF_DEVICE) else ""
     return f"{half}{(HERE / 'math.cuh').read_text()}\n{device}{_guarded(functions(text))}{text}"
+
+
+_COMPILE = "tvm_callback_cuda_compile"
+_IS_ALONE = ContextVar("source alone", default=False)
+
+
+@contextmanager
+def _source_alone() -> Iterator[None]:
+    """Within it TVM compiles no CUDA C++ itself.
+
+    Where there is CUDA's runtime and a driver, TVM 0.27 gives each source that it makes to NVRTC, at once and with fast
+    math: seconds for nothing, and an error, since ours still lacks the functions that it calls.
+    """
+    _keep_from_compiling()
+    before = _IS_ALONE.set(True)
+    try:
+        yield
+    finally:
+        _IS_ALONE.reset(before)
+
+
+@lru_cache(maxsize=1)
+def _keep_from_compiling() -> None:
+    """Others' modules of TVM in this process are compiled as ever."""
+    compiles = tvm.get_global_func(_COMPILE, allow_missing=True)
+
+    def compiled(code: str, *more: Any) -> Any:
+        return b"" if _IS_ALONE.get() else compiles(code, *more)
+
+    tvm_ffi.register_global_func(_COMPILE, compiled, override=True)
 
 
 def _guarded(text: str) -> str:
