@@ -183,7 +183,7 @@ def contributions(t: Compute, value: Tensor, g: Tensor, wanted: set[Tensor]) -> 
         if source not in wanted:
             continue
         targets = fresh_axes(source.shape)
-        term = _term(read, rewrite(e, reuse.get) if reuse else e, guards, domain, targets)
+        term = _rounded_late(read, rewrite(e, reuse.get) if reuse else e, guards, domain, targets)
         if isinstance(term, Tensor):
             result.setdefault(source, []).append(term)
         else:
@@ -197,6 +197,21 @@ def contributions(t: Compute, value: Tensor, g: Tensor, wanted: set[Tensor]) -> 
         assert total is not None
         result.setdefault(source, []).append(define(source.shape, axes, total, _d(source)))
     return result
+
+
+def _rounded_late(
+    read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...], targets: tuple[Axis, ...]
+) -> Tensor | Expr:
+    """The same as `_term`. What comes through a cast of a narrow float is added in the wide type and rounded once.
+
+    y[i] = sum[k](cast(x[i, k], float32) * w[k])   ->   dx[i, k] = cast(g[i] * w[k], float16), never a sum of such casts
+    """
+    if not (isinstance(e, Cast) and dt.is_float(e.arg.dtype) and dt.itemsize(e.dtype) < dt.itemsize(e.arg.dtype)):
+        return _term(read, e, guards, domain, targets)
+    term = _term(read, e.arg, guards, domain, targets)
+    if not isinstance(term, Tensor):
+        return Cast(e.dtype, term)
+    return define(term.shape, targets, Cast(e.dtype, Read(term, targets)), _d(tensor_of(read)))
 
 
 def _term(read: Read, e: Expr, guards: Guards, domain: tuple[Axis, ...], targets: tuple[Axis, ...]) -> Tensor | Expr:

@@ -95,15 +95,6 @@ TEMPLATES: dict[str, Template] = {
         Template("gpu_rows", RowProblem, rows.fits, gpu_rows.KNOBS, gpu_rows.measures, device="gpu"),
         Template("gpu_scatter", ScatterNest, scatter.fits, gpu_scatter.KNOBS, gpu_scatter.measures, device="gpu"),
         Template(
-            "gpu_tensor_core",
-            NestProblem,
-            gpu_tensor_core.fits,
-            gpu_tensor_core.KNOBS,
-            gpu_tensor_core.FAMILY.measures,
-            device="gpu",
-            fits_target=gpu_tensor_core.fits_target,
-        ),
-        Template(
             "gpu_wgmma",
             NestProblem,
             gpu_tensor_core.fits,
@@ -112,6 +103,15 @@ TEMPLATES: dict[str, Template] = {
             is_usable=gpu_wgmma.is_usable,
             device="gpu",
             fits_target=gpu_wgmma.fits_target,
+        ),
+        Template(
+            "gpu_tensor_core",
+            NestProblem,
+            gpu_tensor_core.fits,
+            gpu_tensor_core.KNOBS,
+            gpu_tensor_core.FAMILY.measures,
+            device="gpu",
+            fits_target=gpu_tensor_core.fits_target,
         ),
         Template(
             "gpu_contraction",

@@ -86,6 +86,10 @@ class Family(Generic[T]):
         """What a block takes."""
         return block_of(self.tile(p, target, k))
 
+    def cycles(self, p: NestProblem, target: Target, k: Chosen) -> float:
+        """Estimated, of the launches."""
+        return choose.cycles(extents(self.sides(p, k).c), self.tile(p, target, k), int(k["splits"]), target)
+
     def measures(self, p: NestProblem, target: Target, k: Chosen) -> Measures:
         """The working set is what a block has in shared memory."""
         s, tile = self.sides(p, k), self.tile(p, target, k)

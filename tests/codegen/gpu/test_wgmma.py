@@ -34,6 +34,21 @@ def by_warpgroups(subgraph, **given):
     return found
 
 
+@pytest.mark.parametrize(
+    ("sizes", "target", "template"),
+    [
+        ((1024, 1024, 1024), HOPPER, "gpu_wgmma"),
+        ((1024, 1024, 1024), AMPERE, "gpu_tensor_core"),
+        ((64, 512, 2048), HOPPER, "gpu_tensor_core"),  # too few blocks for it to be clearly ahead
+        ((1023, 1021, 1019), HOPPER, "gpu_tensor_core"),  # rows begin where no bulk copy may
+    ],
+    ids=str,
+)
+def test_it_is_the_choice_where_bulk_copies_bring_both_sides(sizes, target, template):
+    m, n, k = sizes
+    assert default(problem_of(narrowly(matmul(m, n, k), "float16")), target).template == template
+
+
 SMALL = {"block_m": 64, "block_n": 64}
 
 
