@@ -132,12 +132,17 @@ PART_ROWS = 2
 to gain by parts of which all panels stay in the second-level cache. Gradients of 1x1 and 3x3 weights, 16 images, take
 0.76 to 0.83 of the time so on an Intel Xeon. Fitted."""
 FETCHED_LONG, FETCHED_VECTORS = 256, 3
-"""Where multiply-adds outrun the level-2 cache: points of K from which those are worth fetching, and lines that a tile
-will write alone, of fewer and of rows read in place `FETCHED_AHEAD` are; and vectors of a panel up to which short ones,
-and rows in another line at each point, are fetched ahead too. On an Intel Xeon 0.82 to 1.0 of the time. Fitted."""
+"""Where multiply-adds outrun the level-2 cache: points of K from which panels are worth fetching far ahead, of fewer
+and of rows read in place those `FETCHED_AHEAD` are; and vectors of a panel up to which short ones, and rows in another
+line at each point, are fetched ahead too. On an Intel Xeon 0.82 to 1.0 of the time. Fitted."""
 FETCHED_K, FETCHED_TURNED_K = 20, 1024
 """Points of K from which a tile takes long enough to fetch what it writes meanwhile; where it is written turned, a line
-is a few elements, and there are as many more of them. Fitted."""
+is a few elements, and there are as many more of them. Fitted. On an Intel Xeon 19 kernels of 20 to 128 points of K in
+steps of ResNet-50, MobileNet and ShuffleNet take 0.77 to 1.02 of the time so, 0.89 on average; run again and again, with
+what they write in the third-level cache, 0.99 to 1.10: steps have it in memory."""
+NEAR_ROWS_BYTES = 512
+"""From row to row of what is written: so near it is not fetched where multiply-adds outrun the level-2 cache. Products
+of 65,536 rows of 32 to 128 points take 1.04 to 1.08 of the time with it, on an Intel Xeon. Fitted."""
 MOST_TILES_A_BLOCK, BLOCKS_A_TASK = 8, 4
 """Row tiles that are one block at most, and blocks that are left for each task that is wanted. Fitted. Where packed
 panels are `KEPT_ELEMENTS` they come from memory for each block, and there is a block for each task: 18 tiles in place

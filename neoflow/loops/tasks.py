@@ -205,12 +205,14 @@ def _fetch(_: NestProblem, __: Target, k: Chosen) -> Range:
 
 
 def _usual_fetch(p: NestProblem, target: Target, k: Chosen) -> bool:
-    """Where it comes from beyond the cores' own caches, and takes a small part of the time of the sums."""
+    """Where it comes from beyond the cores' own caches, and takes a small part of the time of the sums; but where rows
+    lie so near each other that a fast core has them fetched by itself."""
     s, cut = sides(p, k), pieces(p, k)
     least = costs.FETCHED_TURNED_K if k["store"] == "turned" else costs.FETCHED_K
-    if target.outruns_l2 and not places_beside(s.written, s.c.m, s.c.n):
-        least = max(least, costs.FETCHED_LONG)
     if not _fetch(p, target, k).values[-1] or cut.k < least:
+        return False
+    pitch = abs(stride(p.fused(k).outputs[0][1], s.c.m[-1]) or costs.NEAR_ROWS_BYTES) * dt.itemsize(s.element)
+    if target.outruns_l2 and k["store"] != "turned" and pitch <= costs.NEAR_ROWS_BYTES:
         return False
     return _touched(p, k) > target.l2_bytes * target.threads
 

@@ -219,14 +219,15 @@ def test_outputs_that_lie_in_one_line_are_written_in_whole_vectors():
 
 
 def test_what_a_tile_writes_is_fetched_where_it_lies_far_away():
-    def usual(count, terms, units=1):
-        a, b = nf.placeholder((count, terms)), nf.placeholder((terms, 512))
+    def usual(count, terms, units=1, columns=512):
+        a, b = nf.placeholder((count, terms)), nf.placeholder((terms, columns))
         [one] = subgraphs([nf.expr("y[m,n] = sum(a[m,k] * b[k,n])", a=a, b=b)], [a, b])
         return complete("contraction", problem_of(one), replace(TWO, fma_units=units), {"side": "right"})["fetch"]
 
     assert usual(4096, 64) and not usual(4096, 16) and not usual(64, 64)
     if TWO.vector_bytes == 64:
-        assert not usual(4096, 64, units=2), "lines come no faster than two multiply-adds a cycle need them"
+        assert usual(4096, 64, units=2) and usual(65536, 64, columns=64)
+        assert not usual(65536, 64, units=2, columns=64), "rows lie side by side: they come by themselves"
 
 
 @pytest.mark.parametrize(("vectors", "ahead"), [(2, 1), (3, 1), (2, 8), (3, 4)])
