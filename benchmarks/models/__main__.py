@@ -7,7 +7,8 @@ expert setting; torch.compile in that setting; JAX. What it computes is compared
 a block of steps each in every round. Times are medians over rounds, gains medians of the ratios within a round. A cell
 is a file of FOLDER as soon as it is measured; the same command goes on with those that are left. What the contenders
 compile they keep there too: `--prepare` compiles and measures nothing, and can be done while the machine is busy. With
-`--tune`, neoflow searches for so long before each cell. `--write` puts all cells there are into RESULTS.md, with plots.
+`--tune`, neoflow searches for so long before each cell. `--write` puts all cells there are into RESULTS.md, with plots;
+of steps that were not measured after so long a search, those after the longest shorter one, and says which.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.models import figures, tables
-from benchmarks.models.cells import Cell, keep, read, tasks
+from benchmarks.models.cells import Cell, keep, read, read_shorter, tasks
 from benchmarks.models.measure import Setting, measure, prepare
 from benchmarks.results import while_apart, write
 from neoflow.contest.contenders import OURS, PEERS
@@ -39,7 +40,7 @@ def publish(cells: tables.Cells, command: str, tune: float = 0.0) -> None:
     which has the rows that were measured alone."""
     name, title = "models", "Every model beside four peers"
     if tune:
-        name, title = "models-tuned", f"{title}, after {tune:g} seconds of tuning each"
+        name, title = "models-tuned", f"{title}, after at most {tune:g} seconds of tuning each"
     there = [c for c in cells.values() if c is not None]
     versions = dict.fromkeys(f"{k.split('-')[0]} {v}" for c in there for k, v in c.versions.items() if k != "inductor")
     found = (sorted({getattr(c, name) for c in there}) for name in ("date", "revision"))
@@ -57,7 +58,7 @@ def publish(cells: tables.Cells, command: str, tune: float = 0.0) -> None:
         rows = {task: c for task, c in cells.items() if c is not None} if tune else cells
         lines += [f"{of}, milliseconds:", "", *tables.table(rows, mode), ""]
         lines += [f"![{of}: how many times faster than each peer](figures/{path.name})", ""]
-    lines += [*tables.notes(cells), *tables.short(cells)]
+    lines += [*tables.notes(cells), *tables.searched(cells, tune), *tables.short(cells)]
     write(name, title, how, lines)
 
 
@@ -107,6 +108,7 @@ def main(arguments: Sequence[str] | None = None, perform: Perform = measure) -> 
     if not options.prepare:
         print("\n".join([*tables.summary(cells), *tables.notes(cells)]))
     if options.write:
+        cells = {t: cells[t] or (read_shorter(options.out, t) if t.tune else None) for t in every}
         publish(cells, " ".join(["python -m benchmarks.models", *sys.argv[1:]]), options.tune)
     return 0
 

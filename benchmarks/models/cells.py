@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,15 @@ def read(folder: Path, task: Task) -> Cell | None:
         return Cell(**{**said, "kernels": tuple(said["kernels"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def read_shorter(folder: Path, task: Task) -> Cell | None:
+    """What is kept of the same step after the longest search that was shorter; None where there was none."""
+    name = re.compile(rf"{re.escape(f'{task.model}-{task.batch}-{task.mode}')}-tuned([0-9.]+)")
+    found = (name.fullmatch(p.stem) for p in folder.glob("*.json"))
+    seconds = sorted((s for m in found if m and (s := float(m[1])) < task.tune), reverse=True)
+    cells = (read(folder, replace(task, tune=s)) for s in seconds)
+    return next((c for c in cells if c is not None and c.is_done), None)
 
 
 def keep(folder: Path, cell: Cell) -> None:

@@ -98,6 +98,15 @@ def short(cells: Cells, least: float = 1.0) -> list[str]:
     return lines
 
 
+def searched(cells: Cells, tune: float) -> list[str]:
+    """Which rows are of a shorter search."""
+    found: dict[float, list[str]] = {}
+    for task, cell in cells.items():
+        if cell is not None and cell.tune != tune:
+            found.setdefault(cell.tune, []).append(str(task))
+    return [f"- After {seconds:g} seconds: {', '.join(names)}." for seconds, names in sorted(found.items())]
+
+
 def notes(cells: Cells) -> list[str]:
     """Who was missing, and why."""
     names = {c.key: c.name for c in (OURS, *PEERS)}

@@ -138,8 +138,8 @@ line at each point, are fetched ahead too. On an Intel Xeon 0.82 to 1.0 of the t
 FETCHED_K, FETCHED_TURNED_K = 20, 1024
 """Points of K from which a tile takes long enough to fetch what it writes meanwhile; where it is written turned, a line
 is a few elements, and there are as many more of them. Fitted. On an Intel Xeon 19 kernels of 20 to 128 points of K in
-steps of ResNet-50, MobileNet and ShuffleNet take 0.77 to 1.02 of the time so, 0.89 on average; run again and again, with
-what they write in the third-level cache, 0.99 to 1.10: steps have it in memory."""
+steps of ResNet-50, MobileNet and ShuffleNet take 0.77 to 1.02 of the time so, 0.89 on average; run again and again,
+with what they write in the third-level cache, 0.99 to 1.10: steps have it in memory."""
 NEAR_ROWS_BYTES = 512
 """From row to row of what is written: so near it is not fetched where multiply-adds outrun the level-2 cache. Products
 of 65,536 rows of 32 to 128 points take 1.04 to 1.08 of the time with it, on an Intel Xeon. Fitted."""

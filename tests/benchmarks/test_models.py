@@ -1,6 +1,7 @@
 """The model table: which cells there are, that they are kept and not measured again, what the tables and plots say."""
 
 import json
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from benchmarks import results
 from benchmarks.models import __main__ as command
 from benchmarks.models import figures, tables
-from benchmarks.models.cells import BATCHES, PAPERS, Cell, keep, read, tasks
+from benchmarks.models.cells import BATCHES, PAPERS, Cell, keep, read, read_shorter, tasks
 from neoflow.contest.contenders import OURS, PEERS
 from neoflow.contest.sides import Task
 from neoflow.models import find_model
@@ -41,6 +42,18 @@ def test_a_cell_is_kept(tmp_path):
     (path,) = tmp_path.iterdir()
     path.write_text(json.dumps({"model": "capsnet"}))
     assert read(tmp_path, task) is None
+
+
+def test_the_longest_search_that_was_shorter(tmp_path):
+    task = Task("capsnet", 1, "train", 60.0)
+    other = Task("capsnet", 16, "train", 30.0)
+    for t in (replace(task, tune=10.0), replace(task, tune=20.0), replace(task, tune=90.0), other):
+        keep(tmp_path, cell(t))
+    keep(tmp_path, cell(replace(task, tune=40.0), seconds={}))  # neoflow was not measured
+    assert read_shorter(tmp_path, task) == cell(replace(task, tune=20.0))
+    assert read_shorter(tmp_path, replace(task, tune=10.0)) is None
+    shown = {task: read_shorter(tmp_path, task), other: cell(other), replace(other, batch=2): None}
+    assert tables.searched(shown, 30.0) == ["- After 20 seconds: capsnet b1 train."]
 
 
 def test_a_row():
