@@ -74,9 +74,8 @@ def whole(name: str, setting: Setting) -> Outcome:
     loss = abs(float(there[0]) - float(here[0])) / abs(float(here[0]))
     gradient = apart(there[1:], here[1:])
     is_close = loss <= LOSS and gradient <= GRADIENT
-    said = (
-        [] if is_close else [f"WRONG: another network, its loss {float(there[0]):.7g}, the CPU's {float(here[0]):.7g}"]
-    )
+    losses = f"its loss {float(there[0]):.7g}, the CPU's {float(here[0]):.7g}"
+    said = [] if is_close else [f"WRONG: another network, {losses}"]
     said += [f"WRONG: two runs on the {where} differ by {d:.1e}" for where, d in (("GPU", moved), ("CPU", shaken)) if d]
     return Outcome({"loss": loss, "gradient": gradient}, "; ".join(said))
 

@@ -211,8 +211,8 @@ def _usual_fetch(p: NestProblem, target: Target, k: Chosen) -> bool:
     least = costs.FETCHED_TURNED_K if k["store"] == "turned" else costs.FETCHED_K
     if not _fetch(p, target, k).values[-1] or cut.k < least:
         return False
-    pitch = abs(stride(p.fused(k).outputs[0][1], s.c.m[-1]) or costs.NEAR_ROWS_BYTES) * dt.itemsize(s.element)
-    if target.outruns_l2 and k["store"] != "turned" and pitch <= costs.NEAR_ROWS_BYTES:
+    pitch = abs(stride(p.fused(k).outputs[0][1], s.c.m[-1]) or 0) * dt.itemsize(s.element)
+    if target.outruns_l2 and k["store"] != "turned" and 0 < pitch <= costs.NEAR_ROWS_BYTES:
         return False
     return _touched(p, k) > target.l2_bytes * target.threads
 
