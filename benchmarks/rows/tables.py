@@ -61,7 +61,8 @@ def line(row: Row, found: Measured) -> str:
     best = found.best()
     cells = [row.name, *(_shown(None if t is None else 1e3 * t, "{:.3f}") for t in times)]
     cells += [_shown(share(found, row.kind), "{:.0%}"), "peak" if row.kind == "contraction" else "bandwidth"]
-    cells += [_shown(speed(found, PLAIN)), best or "-", _shown(speed(found, best)), found.date]
+    cells += [_shown(speed(found, PLAIN)), best or "-", _shown(speed(found, best))]
+    cells += [_shown(found.told.get("search"), "{:.0f}"), found.date]
     cells += ["; ".join(_said(found))]
     return "| " + " | ".join(cells) + " |"
 
@@ -77,8 +78,8 @@ def _said(found: Measured) -> list[str]:
 def table(rows: Sequence[Row], found: Mapping[str, Measured]) -> list[str]:
     """All rows that were measured."""
     heads = ["row", "default ms", "neoflow ms", *(f"{n} ms" for n in OTHERS), "share", "of", "PyTorch / neoflow"]
-    heads += ["best peer", "best / neoflow", "measured", ""]
-    lines = ["| " + " | ".join(heads) + " |", "|---|" + "--:|" * (3 + len(OTHERS)) + "---|--:|---|--:|---|---|"]
+    heads += ["best peer", "best / neoflow", "searched s", "measured", ""]
+    lines = ["| " + " | ".join(heads) + " |", "|---|" + "--:|" * (3 + len(OTHERS)) + "---|--:|---|--:|--:|---|---|"]
     return [*lines, *(line(r, found[r.name]) for r in rows if r.name in found)]
 
 
