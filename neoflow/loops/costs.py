@@ -144,9 +144,9 @@ NEAR_ROWS_BYTES = 512
 """From row to row of what is written: so near it is not fetched where multiply-adds outrun the level-2 cache. Products
 of 65,536 rows of 32 to 128 points take 1.04 to 1.08 of the time with it, on an Intel Xeon. Fitted."""
 MOST_TILES_A_BLOCK, BLOCKS_A_TASK = 8, 4
-"""Row tiles that are one block at most, and blocks that are left for each task that is wanted. Fitted. Where packed
-panels are `KEPT_ELEMENTS` they come from memory for each block, and there is a block for each task: 18 tiles in place
-of 4 were 1.17 times as fast for 2048^3 on an Intel Xeon; for 1024^3 2 are 1.07 times as fast as 8."""
+"""Row tiles that are one block at most, and blocks that are left for each task that is wanted. Fitted: of 1024^3, 2 in
+place of 8 are 1.07 times as fast on an Intel Xeon, and of 2048^3, whose panels come from memory for each block, 4 in
+place of 18."""
 SHORT_K, GROUPS_A_TASK = 64, 8
 """Points of K up to which a task owns more than one panel, and groups of panels that are left for each task that is
 wanted: 32 for each thread. Panels of 36 points of K were a third faster in groups."""

@@ -140,8 +140,6 @@ def _usual_tiles(p: NestProblem, target: Target, k: Chosen) -> int:
     if target.outruns_l2 and not p.nest.sums and (passes > 1 or int(k["splits"]) > 1):
         return _near_tiles(p, target, k, passes)
     usual = min(costs.MOST_TILES_A_BLOCK, cut.tiles // (costs.BLOCKS_A_TASK * wanted))
-    if k["pack_panels"] and cut.k * cut.n >= costs.KEPT_ELEMENTS and cut.tiles > costs.BLOCKS_A_TASK * wanted:
-        usual = cut.tiles // wanted  # panels come from memory for each block
     is_near = target.outruns_l2 and usual <= 1 and _touched(p, k) <= target.l2_bytes  # else streams, a row each, pay
     return _near_tiles(p, target, k, passes) if is_near else max(1, usual)
 
