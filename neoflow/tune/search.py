@@ -205,7 +205,7 @@ class Search:
         self._trust = 1.0
         """by which floors are lower than the roofs say"""
         self._branches: Iterator[Schedule] | None = None
-        """what the default would be had one decision been another, the likely ones first; None before they are needed"""
+        """what the default would be had one decision been another, likely ones first; None before they are needed"""
         self._asked: dict[Schedule, None] = {}
         """of batches under way"""
         self._ended = -math.inf
