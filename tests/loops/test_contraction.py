@@ -157,10 +157,10 @@ def test_a_panel_in_place_that_the_first_cache_does_not_keep_is_fetched_ahead():
     assert asked(240, 1040, 196) == 1
 
 
-def test_panels_from_memory_are_gone_through_by_larger_blocks():
+def test_blocks_of_row_tiles_are_few_and_left_for_every_thread():
     kept, far = product(1024, 1024, 1024), product(2048, 2048, 2048)
     assert kept["order"] == far["order"] == "tiles"
-    assert kept["tiles"] == 2 and far["tiles"] == 147 // 8
+    assert kept["tiles"] == 74 // 32 and far["tiles"] == 147 // 32
 
 
 def test_rows_in_place_from_afar_meet_all_panels_while_they_are_near():
