@@ -196,8 +196,7 @@ def _steps(knob: Knob, allowed: Range, value: KnobValue, is_far: bool = False) -
     if knob.kind is not NUMBER:
         return [v for v in allowed.values if v != value]
     here = allowed.values.index(value)
-    wanted = ((here + 1) // 2 - 1, 2 * here + 1)
-    if not is_far:
-        wanted = (here - 1, here + 1, *wanted)
+    far = ((here + 1) // 2 - 1, 2 * here + 1)
+    wanted = far if is_far else (here - 1, here + 1, *far)
     places = dict.fromkeys(n for n in wanted if 0 <= n < len(allowed.values) and n != here)
     return [allowed.values[n] for n in places]
