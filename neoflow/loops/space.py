@@ -115,12 +115,12 @@ class Space:
     def branches(self, schedule: Schedule) -> list[Schedule]:
         """What a schedule would be had one decision been another: a knob changed, those declared before it as they are,
         all after it by their defaults, nests inside too. Amounts are halved and doubled."""
-        row, knobs = TEMPLATES[schedule.template], dict(schedule.knobs)
+        row = TEMPLATES[schedule.template]
         found: dict[Schedule, None] = {}
         for n, knob in enumerate(row.knobs):
-            before = {k.name: knobs[k.name] for k in row.knobs[:n]}
+            before = {k.name: schedule[k.name] for k in row.knobs[:n]}
             allowed = knob.range(self.problem, self.target, before)
-            for value in _steps(knob, allowed, knobs[knob.name], is_far=True):
+            for value in _steps(knob, allowed, schedule[knob.name], is_far=True):
                 changed = schedule_of(schedule.template, {**before, knob.name: value})
                 found[nearest(self.problem, changed, self.target)] = None
         found.pop(schedule, None)

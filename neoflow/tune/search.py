@@ -107,17 +107,28 @@ def search(
     roofs: Roofs | None = None,
     clock: Callable[[], float] = time.monotonic,
     crossing: bool = True,
+    branching: bool = True,
 ) -> Found:
     """The best schedule within the limits. start: schedules to begin with, made legal. known: trials of earlier runs,
     which are not repeated. roofs: of the machine, for floors (default: what no machine exceeds). crossing: whether
-    children have two parents.
+    children have two parents. branching: whether the default's branches are among the candidates.
 
     Raises `ConfigError` for no limits at all and nobody watching: it would never end.
     """
     if watch is None and limits == Limits():
         raise ConfigError("a search without limits and without a watch never ends: give trials, seconds or patience")
     running = Search(
-        subgraph, target, measure, seed, start, model, known=known, roofs=roofs, clock=clock, crossing=crossing
+        subgraph,
+        target,
+        measure,
+        seed,
+        start,
+        model,
+        known=known,
+        roofs=roofs,
+        clock=clock,
+        crossing=crossing,
+        branching=branching,
     )
     first, stopped, waiting = clock(), None, deque[Batch]()
     end = None if limits.seconds is None else first + limits.seconds
@@ -172,6 +183,7 @@ class Search:
         roofs: Roofs | None = None,
         clock: Callable[[], float] = time.monotonic,
         crossing: bool = True,
+        branching: bool = True,
         many: int = MANY,
     ):
         """many: schedules that a trained model looks at before the first batch; the rest as of `search`."""
@@ -204,7 +216,7 @@ class Search:
         self._finalists: list[Schedule] = []
         self._trust = 1.0
         """by which floors are lower than the roofs say"""
-        self._branches: Iterator[Schedule] | None = None
+        self._branches: Iterator[Schedule] | None = None if branching else iter(())
         """what the default would be had one decision been another, likely ones first; None before they are needed"""
         self._asked: dict[Schedule, None] = {}
         """of batches under way"""
@@ -287,9 +299,10 @@ class Search:
         found = [s for s in self.waiting if s not in self.trials and s not in self._asked]
         found, self.waiting = found[:count], found[count:]
         if len(found) < count:
+            found += self._alternatives(math.ceil(BRANCHED * (count - len(found))), found)
+        if len(found) < count:
             propose = self._next if self._has_begun and self.trials else self._first
             self._has_begun = True
-            found += self._alternatives(math.ceil(BRANCHED * (count - len(found))), found)
             for schedules, most in propose(count - len(found), found):
                 found += self._filtered(schedules, found)[: min(most, count - len(found))]
         return found or self._reprieved(count) or self._remaining(count)

@@ -244,3 +244,11 @@ def test_without_crossing_there_are_other_candidates():
     _, crossing = found_of()
     _, alone = found_of(crossing=False)
     assert crossing.asked[0] == alone.asked[0] and crossing.asked != alone.asked
+
+
+def test_without_branching_there_are_other_candidates():
+    branches = set(space(problem_of(named()[PRODUCT]), TARGET).branches(default(problem_of(named()[PRODUCT]), TARGET)))
+    _, branching = found_of(limits=Limits(trials=2 * BATCH))
+    _, alone = found_of(limits=Limits(trials=2 * BATCH), branching=False)
+    met, by_chance = (sum(s in branches for s in machine.asked) for machine in (branching, alone))
+    assert met > by_chance
