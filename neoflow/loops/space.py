@@ -114,10 +114,13 @@ class Space:
 
     def branches(self, schedule: Schedule) -> list[Schedule]:
         """What a schedule would be had one decision been another: a knob changed, those declared before it as they are,
-        all after it by their defaults, nests inside too. Amounts are halved and doubled."""
+        all after it by their defaults, nests inside too. Amounts are halved and doubled; the bits of a mask, which are
+        many decisions, are left to mutations."""
         row = TEMPLATES[schedule.template]
         found: dict[Schedule, None] = {}
         for n, knob in enumerate(row.knobs):
+            if knob.kind is MASK:
+                continue
             before = {k.name: schedule[k.name] for k in row.knobs[:n]}
             allowed = knob.range(self.problem, self.target, before)
             for value in _steps(knob, allowed, schedule[knob.name], is_far=True):
