@@ -130,33 +130,21 @@ def _chance(run: Run) -> Sequence[Trial]:
     return made
 
 
-def _searched(
-    model: bool = False, transfer: bool = False, crossing: bool = True, branching: bool = True
-) -> Callable[[Run], Sequence[Trial]]:
+def _searched(model: bool = False, transfer: bool = False, crossing: bool = True) -> Callable[[Run], Sequence[Trial]]:
     def way(run: Run) -> Sequence[Trial]:
         made = Model() if model else None
         if made is not None and transfer and run.trained:
             made.take(run.trained)
         start = [run.earlier.best.schedule] if transfer else []
-        found = search(
-            run.form.subgraph,
-            run.target,
-            run.measure,
-            run.limits,
-            run.seed,
-            start,
-            made,
-            crossing=crossing,
-            branching=branching,
-        )
-        return found.trials
+        return search(
+            run.form.subgraph, run.target, run.measure, run.limits, run.seed, start, made, crossing=crossing
+        ).trials
 
     return way
 
 
 WAYS: dict[str, Callable[[Run], Sequence[Trial]]] = {
     "chance": _chance,
-    "without branches": _searched(branching=False),
     "without crossing": _searched(crossing=False),
     "genetic": _searched(),
     "with transfer": _searched(transfer=True),

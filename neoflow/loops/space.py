@@ -112,23 +112,6 @@ class Space:
         found.pop(schedule, None)
         return list(found)
 
-    def branches(self, schedule: Schedule) -> list[Schedule]:
-        """What a schedule would be had one decision been another: a knob changed, those declared before it as they are,
-        all after it by their defaults, nests inside too. Amounts are halved and doubled; the bits of a mask, which are
-        many decisions, are left to mutations."""
-        row = TEMPLATES[schedule.template]
-        found: dict[Schedule, None] = {}
-        for n, knob in enumerate(row.knobs):
-            if knob.kind is MASK:
-                continue
-            before = {k.name: schedule[k.name] for k in row.knobs[:n]}
-            allowed = knob.range(self.problem, self.target, before)
-            for value in _steps(knob, allowed, schedule[knob.name], is_far=True):
-                changed = schedule_of(schedule.template, {**before, knob.name: value})
-                found[nearest(self.problem, changed, self.target)] = None
-        found.pop(schedule, None)
-        return list(found)
-
     def mutated(self, schedule: Schedule, rng: np.random.Generator) -> Schedule:
         """A schedule that differs in one knob, drawn, and in those that must follow it; itself where none has a choice.
 
@@ -190,16 +173,14 @@ def _drawn(knob: Knob, allowed: Range, rng: np.random.Generator) -> tuple[KnobVa
     return allowed.values[n], math.log((n + 2) / (n + 1)) / math.log(count + 1)
 
 
-def _steps(knob: Knob, allowed: Range, value: KnobValue, is_far: bool = False) -> list[KnobValue]:
-    """Values next to one: every other name or place, one bit changed, the next amounts and those of half and twice;
-    is_far: of amounts only these."""
+def _steps(knob: Knob, allowed: Range, value: KnobValue) -> list[KnobValue]:
+    """Values next to one: every other name or place, one bit changed, the next amounts and those of half and twice."""
     if knob.kind is MASK:
         bits = (_count(allowed) - 1).bit_length()
         return [int(value) ^ (1 << n) for n in range(bits)]
     if knob.kind is not NUMBER:
         return [v for v in allowed.values if v != value]
     here = allowed.values.index(value)
-    far = ((here + 1) // 2 - 1, 2 * here + 1)
-    wanted = far if is_far else (here - 1, here + 1, *far)
+    wanted = (here - 1, here + 1, (here + 1) // 2 - 1, 2 * here + 1)
     places = dict.fromkeys(n for n in wanted if 0 <= n < len(allowed.values) and n != here)
     return [allowed.values[n] for n in places]

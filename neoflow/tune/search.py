@@ -1,8 +1,7 @@
 """The search for a subgraph's schedule, a batch of candidates at a time.
 
     first batch    the default, schedules to start from, what the model thinks best of many, strangers
-    a batch        children of the fastest; with a model, the best of generations that are bred by its scores alone;
-                   half of each, while there are any: what the default would be had one decision been another
+    a batch        children of the fastest; with a model, the best of generations that are bred by its scores alone
     between        no schedule twice; none whose floor is above the best time; nothing better for long: begin again
     at the end     the fastest and the default measured again side by side; of equals the one nearest to the default
 
@@ -47,9 +46,6 @@ SPARED = 0.1
 """Part of the candidates that are thought hopeless and are measured all the same."""
 UNGUIDED = 0.25
 """Part of a batch that the model has no say in: without it only what it knows would ever be seen."""
-BRANCHED = 0.5
-"""Part of a batch that are the default's branches, while there are any. After 12 seconds six contractions took 0.92 of
-the default's time so on an Intel Xeon (geometric mean), 0.94 without, 0.93 with whole batches of them."""
 STALE = 32
 """Candidates without a better one after which the population begins again."""
 SMALL = 5_000
@@ -107,28 +103,17 @@ def search(
     roofs: Roofs | None = None,
     clock: Callable[[], float] = time.monotonic,
     crossing: bool = True,
-    branching: bool = True,
 ) -> Found:
     """The best schedule within the limits. start: schedules to begin with, made legal. known: trials of earlier runs,
     which are not repeated. roofs: of the machine, for floors (default: what no machine exceeds). crossing: whether
-    children have two parents. branching: whether the default's branches are among the candidates.
+    children have two parents.
 
     Raises `ConfigError` for no limits at all and nobody watching: it would never end.
     """
     if watch is None and limits == Limits():
         raise ConfigError("a search without limits and without a watch never ends: give trials, seconds or patience")
     running = Search(
-        subgraph,
-        target,
-        measure,
-        seed,
-        start,
-        model,
-        known=known,
-        roofs=roofs,
-        clock=clock,
-        crossing=crossing,
-        branching=branching,
+        subgraph, target, measure, seed, start, model, known=known, roofs=roofs, clock=clock, crossing=crossing
     )
     first, stopped, waiting = clock(), None, deque[Batch]()
     end = None if limits.seconds is None else first + limits.seconds
@@ -183,7 +168,6 @@ class Search:
         roofs: Roofs | None = None,
         clock: Callable[[], float] = time.monotonic,
         crossing: bool = True,
-        branching: bool = True,
         many: int = MANY,
     ):
         """many: schedules that a trained model looks at before the first batch; the rest as of `search`."""
@@ -216,8 +200,6 @@ class Search:
         self._finalists: list[Schedule] = []
         self._trust = 1.0
         """by which floors are lower than the roofs say"""
-        self._branches: Iterator[Schedule] | None = None if branching else iter(())
-        """what the default would be had one decision been another, likely ones first; None before they are needed"""
         self._asked: dict[Schedule, None] = {}
         """of batches under way"""
         self._ended = -math.inf
@@ -299,23 +281,11 @@ class Search:
         found = [s for s in self.waiting if s not in self.trials and s not in self._asked]
         found, self.waiting = found[:count], found[count:]
         if len(found) < count:
-            found += self._alternatives(math.ceil(BRANCHED * (count - len(found))), found)
-        if len(found) < count:
             propose = self._next if self._has_begun and self.trials else self._first
             self._has_begun = True
             for schedules, most in propose(count - len(found), found):
                 found += self._filtered(schedules, found)[: min(most, count - len(found))]
         return found or self._reprieved(count) or self._remaining(count)
-
-    def _alternatives(self, count: int, besides: Sequence[Schedule]) -> list[Schedule]:
-        """The next so many of the default's branches; fewer once there are no more."""
-        if self._branches is None:
-            of = self.space.branches(self.default)
-            self._branches = iter(sorted(of, key=lambda s: likely_cycles(self.problem, s, self.target)))
-        found: list[Schedule] = []
-        while len(found) < count and (s := next(self._branches, None)) is not None:
-            found += self._filtered([s], [*besides, *found])
-        return found
 
     def _first(self, count: int, besides: Sequence[Schedule]) -> Iterator[Proposal]:
         """Of many the best by the model; without one what is near the default, and strangers."""

@@ -115,21 +115,6 @@ def test_defaults_samples_and_neighbours_are_legal(seed):
                 assert found.shape == (len(feature_names(s.template)),) and np.isfinite(found).all()
         for other in all_of.neighbours(schedule)[:50]:
             assert other != schedule and other in all_of, (other, legal(problem, other, target).reason)
-        for other in all_of.branches(schedule)[:50]:
-            assert other != schedule and other in all_of, (other, legal(problem, other, target).reason)
-
-
-@pytest.mark.parametrize("form", ONE_OF_EACH)
-def test_a_branch_keeps_what_was_decided_before_and_lets_the_rest_follow(form):
-    """Of the default: the first knob that differs has another value; all after it are what they would be by default."""
-    problem = problem_of(ONE_OF_EACH[form]())
-    usual, names = default(problem, TARGETS[0]), [k.name for k in TEMPLATES[form].knobs]
-    found = space(problem, TARGETS[0]).branches(usual)
-    assert found and len(set(found)) == len(found)
-    for branch in found:
-        first = next(n for n, name in enumerate(names) if branch[name] != usual[name])
-        decided = {name: branch[name] for name in names[: first + 1]}
-        assert branch == complete(form, problem, TARGETS[0], decided)
 
 
 @pytest.mark.parametrize("seed", range(8))

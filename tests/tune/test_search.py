@@ -162,18 +162,6 @@ def test_it_begins_with_the_default_and_what_it_is_given():
     assert machine.asked[: len(given)] == given and len(given) >= 2
 
 
-def test_half_of_each_batch_is_what_the_default_would_be_had_one_decision_been_another():
-    """The likely ones first, until there are no more; what is thought hopeless is left out."""
-    problem = problem_of(named()[PRODUCT])
-    usual, all_of = default(problem, TARGET), space(problem, TARGET)
-    branches = set(all_of.branches(usual))
-    _, machine = found_of(machine=Flat(), limits=Limits(trials=3 * BATCH))
-    batches = [machine.asked[n : n + BATCH] for n in range(0, 3 * BATCH, BATCH)]
-    assert all(sum(s in branches for s in batch) >= (BATCH - 1) // 2 for batch in batches)
-    met = [likely_cycles(problem, s, TARGET) for s in batches[0][1 : 1 + BATCH // 2]]
-    assert met == sorted(met) and max(met) <= HOPELESS * likely_cycles(problem, usual, TARGET)
-
-
 def test_what_is_known_is_not_measured_again():
     first, _ = found_of()
     again, machine = found_of(known=first.trials, limits=Limits(trials=24))
@@ -244,11 +232,3 @@ def test_without_crossing_there_are_other_candidates():
     _, crossing = found_of()
     _, alone = found_of(crossing=False)
     assert crossing.asked[0] == alone.asked[0] and crossing.asked != alone.asked
-
-
-def test_without_branching_there_are_other_candidates():
-    branches = set(space(problem_of(named()[PRODUCT]), TARGET).branches(default(problem_of(named()[PRODUCT]), TARGET)))
-    _, branching = found_of(limits=Limits(trials=2 * BATCH))
-    _, alone = found_of(limits=Limits(trials=2 * BATCH), branching=False)
-    met, by_chance = (sum(s in branches for s in machine.asked) for machine in (branching, alone))
-    assert met > by_chance
