@@ -143,10 +143,11 @@ with what they write in the third-level cache, 0.99 to 1.10: steps have it in me
 NEAR_ROWS_BYTES = 512
 """From row to row of what is written: so near it is not fetched where multiply-adds outrun the level-2 cache. Products
 of 65,536 rows of 32 to 128 points take 1.04 to 1.08 of the time with it, on an Intel Xeon. Fitted."""
-MOST_TILES_A_BLOCK, BLOCKS_A_TASK = 8, 4
-"""Row tiles that are one block at most, and blocks that are left for each task that is wanted. Fitted: of 1024^3, 2 in
-place of 8 are 1.07 times as fast on an Intel Xeon, and of 2048^3, whose panels come from memory for each block, 4 in
-place of 18."""
+MOST_TILES_A_BLOCK, BLOCKS_A_TASK, FAR_TILES_A_BLOCK = 8, 4, 6
+"""Row tiles that are one block at most, and blocks that are left for each task that is wanted; and row tiles of a block
+where not all panels stay in the level-2 cache, so that each block waits for them once more. Fitted: on an Intel Xeon
+the products of a layer of BERT at batch 8 take 0.92 of the time with 6 tiles in place of 1 or 2; those of 1024^3 and
+2048^3 0.96 to 1.01."""
 SHORT_K, GROUPS_A_TASK = 64, 8
 """Points of K up to which a task owns more than one panel, and groups of panels that are left for each task that is
 wanted: 32 for each thread. Panels of 36 points of K were a third faster in groups."""

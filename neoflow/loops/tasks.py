@@ -140,6 +140,8 @@ def _usual_tiles(p: NestProblem, target: Target, k: Chosen) -> int:
     if target.outruns_l2 and not p.nest.sums and (passes > 1 or int(k["splits"]) > 1):
         return _near_tiles(p, target, k, passes)
     usual = min(costs.MOST_TILES_A_BLOCK, cut.tiles // (costs.BLOCKS_A_TASK * wanted))
+    if dt.itemsize(sides(p, k).element) * cut.k * cut.n > target.l2_bytes:  # panels come from beyond it for each block
+        return max(1, min(costs.FAR_TILES_A_BLOCK, cut.tiles // wanted))
     is_near = target.outruns_l2 and usual <= 1 and _touched(p, k) <= target.l2_bytes  # else streams, a row each, pay
     return _near_tiles(p, target, k, passes) if is_near else max(1, usual)
 

@@ -252,9 +252,22 @@ class Pieces:
         """Tasks for one part of K that own a panel, or a row tile, each."""
         return self.batch * (self.panels if by_panels else self.tiles)
 
-    def blocks(self, k: Chosen) -> int:
-        """Blocks of row tiles times groups of panels."""
-        return math.ceil(self.tiles / int(k["tiles"])) * math.ceil(self.panels / int(k["panels"]))
+    def tasks(self, k: Chosen, threads: int) -> tuple[int, int]:
+        """Blocks of row tiles and groups of panels, each of so many at most; of what tasks own, so many more blocks
+        that no thread has a task more than another: 38 blocks of 74 tiles in twos, and not 37."""
+        blocks, groups = math.ceil(self.tiles / int(k["tiles"])), math.ceil(self.panels / int(k["panels"]))
+        others = self.batch * int(k["splits"])
+        if k["order"] == "panels":
+            return blocks, even(groups, self.panels, others * blocks, threads)
+        return even(blocks, self.tiles, others * groups, threads), groups
+
+
+def even(count: int, pieces: int, others: int, threads: int) -> int:
+    """The least number of blocks from `count` on, of so many pieces, such that it times `others` is a multiple of the
+    threads; `count` itself where there is none, or where threads have hardly a task each."""
+    if count * others <= threads:
+        return count
+    return next((n for n in range(count, min(pieces, count + threads) + 1) if n * others % threads == 0), count)
 
 
 def pieces(p: NestProblem, k: Chosen) -> Pieces:
@@ -366,7 +379,7 @@ def strides_far(target: Target, read: Read | None, element: str, k: tuple[Axis, 
     return abs(stride(read.indices[0], k[0]) or 0) * dt.itemsize(element) >= costs.SET_BYTES
 
 
-def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
+def measures(p: NestProblem, target: Target, k: Chosen) -> Measures:
     """The working set is what one row tile and one panel need of a part of K."""
     s, cut, splits = sides(p, k), pieces(p, k), int(k["splits"])
     points, size_each = cut.batch * cut.m * cut.n, dt.itemsize(s.element)
@@ -374,7 +387,7 @@ def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
     read = nbytes(r for e in (s.c.left, s.c.right, *s.written) for r in input_reads(e))
     written = points * sum(dt.itemsize(value.dtype) for _, _, value in s.nest.outputs)
     tile = cut.rows + int(k["lanes"]) * int(k["vectors"])
-    tasks = cut.batch * splits * cut.blocks(k)
+    tasks = cut.batch * splits * math.prod(cut.tasks(k, target.threads))
     held = cut.rows * int(k["vectors"])
     work = s.c.flops + points * written_work
     return Measures(

@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 import neoflow as nf
 from neoflow.loops import default_schedule, problem_of
 from neoflow.loops.nest import stride
-from neoflow.loops.tile import sides
+from neoflow.loops.tile import even, sides
 from neoflow.nn import functional as F
 from neoflow.target import Target
 from tests.loops.programs import subgraphs
@@ -157,10 +160,31 @@ def test_a_panel_in_place_that_the_first_cache_does_not_keep_is_fetched_ahead():
     assert asked(240, 1040, 196) == 1
 
 
-def test_blocks_of_row_tiles_are_few_and_left_for_every_thread():
-    kept, far = product(1024, 1024, 1024), product(2048, 2048, 2048)
-    assert kept["order"] == far["order"] == "tiles"
-    assert kept["tiles"] == 74 // 32 and far["tiles"] == 147 // 32
+def test_panels_that_come_from_afar_meet_several_row_tiles_in_a_block():
+    """4 and 16 MB of panels, of which a core's own cache keeps 1 MB."""
+    assert all(product(n, n, n)["order"] == "tiles" and product(n, n, n)["tiles"] == 6 for n in (1024, 2048))
+
+
+def test_panels_that_stay_near_are_met_by_few_row_tiles_at_a_time():
+    """512 KB of panels: blocks are left for every thread."""
+    near = product(1024, 256, 512)
+    assert near["order"] == "tiles" and near["tiles"] == 74 // 32
+
+
+@given(st.integers(1, 99), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9))
+def test_blocks_leave_no_thread_a_task_more_than_another(pieces, most, others, threads):
+    count = -(-pieces // most)
+    found = even(count, pieces, others, threads)
+    assert count <= found <= pieces, "blocks are no longer than asked for, and none is empty"
+    if found * others % threads:
+        wanted = [n for n in range(count, pieces + 1) if n * others % threads == 0]
+        assert found == count and (count * others <= threads or not wanted or wanted[0] > count + threads)
+
+
+def test_an_odd_number_of_blocks_is_one_more():
+    assert even(37, 74, 1, 2) == 38 and even(37, 74, 2, 2) == 37
+    assert even(1, 74, 1, 2) == 1, "one task is as many as were asked for"
+    assert even(7, 7, 1, 2) == 7, "a tile is not cut"
 
 
 def test_rows_in_place_from_afar_meet_all_panels_while_they_are_near():

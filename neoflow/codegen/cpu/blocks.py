@@ -1,4 +1,4 @@
-"""Pieces of work taken together by tasks: so many at most, in blocks of nearly one length."""
+"""Pieces of work taken together by tasks, in blocks of nearly one length."""
 
 from __future__ import annotations
 
@@ -24,15 +24,11 @@ class Some:
 
 @dataclass(frozen=True)
 class Blocks:
-    """`pieces` in blocks of `most` at most, none more than one longer than another. ident: of their axis."""
+    """`pieces` in so many blocks, none more than one longer than another. ident: of their axis."""
 
     ident: int
     pieces: int
-    most: int
-
-    @property
-    def count(self) -> int:
-        return math.ceil(self.pieces / self.most)
+    count: int
 
     @property
     def longest(self) -> int:

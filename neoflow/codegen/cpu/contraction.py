@@ -27,7 +27,7 @@ from neoflow.loops.nest import stride
 from neoflow.loops.problem import NestProblem
 from neoflow.loops.schedule import Schedule
 from neoflow.loops.sides import Contraction
-from neoflow.loops.tile import sides
+from neoflow.loops.tile import Pieces, pieces, sides
 
 Value = emit.Value
 
@@ -38,12 +38,20 @@ def lower_contraction(problem: NestProblem, schedule: Schedule, buffers: Buffers
     axes, formulas = found.lines
     count = len(found.nest.outputs)
     written = buffers.frame(replace(found.nest, outputs=formulas[:count], sums=formulas[count:]))
-    return _Lowering(buffers.frame(found.nest), schedule, found.c, found.element, written, axes).phases()
+    cut = pieces(problem, schedule)
+    return _Lowering(buffers.frame(found.nest), schedule, found.c, found.element, written, axes, cut).phases()
 
 
 class _Lowering:
     def __init__(
-        self, frame: Frame, schedule: Schedule, c: Contraction, element: str, written: Frame, lines: tuple[Axis, ...]
+        self,
+        frame: Frame,
+        schedule: Schedule,
+        c: Contraction,
+        element: str,
+        written: Frame,
+        lines: tuple[Axis, ...],
+        cut: Pieces,
     ):
         """written: the outputs over `lines`, which are the axes of N, some of them joined."""
         self.frame, self.c, self.element = frame, c, element
@@ -52,8 +60,8 @@ class _Lowering:
         self.by_panels, self.inner = schedule["order"] == "panels", schedule["inner"]
         self.tiling = tiling_of(c, schedule)
         self.row_tiles, self.panels, self.parts = self.tiling.row_tiles, self.tiling.panels, self.tiling.parts
-        self.blocks = Blocks(-6, self.row_tiles.count, int(schedule["tiles"]))
-        self.groups = Blocks(-9, self.panels.count, int(schedule["panels"]))
+        blocks, groups = cut.tasks(schedule, frame.target.threads)
+        self.blocks, self.groups = Blocks(-6, cut.tiles, blocks), Blocks(-9, cut.panels, groups)
         ahead = bool(schedule["ahead"])
         owned = None if self.by_panels or ahead else self.blocks.longest
         self.left = RowOperand(frame, c.left, self.tiling, element, schedule, owned)
