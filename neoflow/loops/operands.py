@@ -96,6 +96,13 @@ def lies_packed(p: NestProblem, k: Chosen) -> bool:
     return any(stride(read.indices[0], a) == block for a in s.c.k)
 
 
+def _is_often_from_afar(p: NestProblem, target: Target, k: Chosen) -> bool:
+    """Whether many row tiles go over panels of which multiply-adds outrun the cache that holds them."""
+    cut = pieces(p, k)
+    bytes_ = dt.itemsize(element_of(p)) * cut.k * cut.n
+    return target.outruns_l2 and bytes_ > target.l2_bytes and cut.tiles > costs.USED_OFTEN
+
+
 def _is_used_seldom(p: NestProblem, target: Target, k: Chosen) -> bool:
     """Whether a few tiles of packed rows go over the side with N, read in place, in less time than it takes to pack it
     before: where a tile takes long for each line it needs, every few; else where each point of the innermost K is in
@@ -133,7 +140,7 @@ def _is_near_in_lines(p: NestProblem, k: Chosen) -> bool:
 
 
 def _usual_pack_panels(p: NestProblem, target: Target, k: Chosen) -> bool:
-    if lies_packed(p, k) or _is_near_in_lines(p, k):
+    if (lies_packed(p, k) and not _is_often_from_afar(p, target, k)) or _is_near_in_lines(p, k):
         return False
     if pieces(p, k).tiles <= costs.USED_ONCE and sides(p, k).in_place(int(k["lanes"])) is not None:
         return False
