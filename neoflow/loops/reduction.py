@@ -5,8 +5,9 @@ along the last reduced axis, the lanes combined as a tree at the end. `unroll` v
 operation, those of `rows` rows of outputs where a row is short, or of `rows` outputs that read the same. `splits` > 1
 divides the first reduced axis into parts reduced side by side, combined in order by a second pass. With `steps` so
 many points of the reduced axis before the lanes' are taken together, which share what windows read. With `terms` a few
-terms are written out: guards are then decided before. The order of operations depends on the schedule alone, so
-results are reproducible.
+terms are written out: guards are then decided before. With `across` each part goes through all outputs for so many
+terms at once, and adds them to sums in memory: columns are summed while memory is read from one end to the other. The
+order of operations depends on the schedule alone, so results are reproducible.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import math
 
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
-from neoflow.expr.functions import ARG_REDUCERS
+from neoflow.expr.functions import ARG_REDUCERS, BLOCK
 from neoflow.expr.ir import Apply, Axis, Expr, Reduce, Select, postorder
 from neoflow.loops import costs
 from neoflow.loops.knob import FLAG, NUMBER, WORD, Chosen, Knob, Range, flags, one, up_to
@@ -35,6 +36,8 @@ MOST_STEPS = 16
 """Points of a reduced axis that may be written out inside of those of another one."""
 MOST_TERMS = 32
 """Terms of a sum that may be written out: windows of five by five, not more code than LLVM is quick with."""
+MOST_ACROSS = 16
+"""Terms that may be added to all outputs at once."""
 PARTS_A_THREAD = 8
 """Parts of a reduced axis at most, by threads: more only add passes over partial results."""
 
@@ -243,10 +246,66 @@ def _is_worth_sharing(p: NestProblem, target: Target, k: Chosen) -> bool:
 
 def tasks(nest: Nest, k: Chosen) -> int:
     """Tasks over the outputs, for one part."""
+    if int(k["across"]) > 1:
+        return 1
     if k["lane"] != "output":
         return math.ceil(costs.points(nest.axes) / int(k["tile_rows"]))
     groups = math.ceil(blocks(nest, k) / int(k["unroll"]))
     return math.ceil(costs.points(nest.axes[:-1]) / int(k["tile_rows"])) * groups
+
+
+def _across(p: NestProblem, target: Target, k: Chosen) -> Range:
+    nest = p.fused(k)
+    axes = reduced(nest).axes
+    is_sum = reduced(nest).op == "sum" and k["lane"] == "output" and int(k["tile_rows"]) == 1
+    if not is_sum or not k["parallel"] or not axes or _one_pass(nest, k) is not None:
+        return one(1, "sums of outputs side by side, by threads, may go through all of them for a few terms at once")
+    most = range(1, 1 + _most_parts(axes, target))
+    counts = [n for n in range(2, MOST_ACROSS + 1) if n <= axes[-1].extent and any(_adds(axes, n, s) for s in most)]
+    return Range((1, *counts), f"a sum takes {BLOCK} additions in a row, {MOST_ACROSS} terms at once at most")
+
+
+def _usual_across(p: NestProblem, target: Target, k: Chosen) -> int:
+    """Where each task would go down a strip of long columns that come from memory, or from a cache of all cores: as far
+    apart as rows lie, a core does not foresee them. The sums of all columns stay in the first-level cache."""
+    nest = p.fused(k)
+    allowed, read = _across(p, target, k).values, nbytes(input_reads(reduced(nest).body))
+    points = costs.points(nest.axes)
+    is_far = read > target.l2_bytes * target.threads and costs.points(reduced(nest).axes) >= costs.LONG_SUM
+    is_wide = int(k["unroll"]) * int(k["lanes"]) < points <= costs.NEAR_BYTES // dt.itemsize(reduced(nest).body.dtype)
+    if len(allowed) == 1 or not (is_far and is_wide and _is_along_memory(nest)):
+        return 1
+    return max(n for n in map(int, allowed) if n <= costs.TERMS_ACROSS)
+
+
+def _is_along_memory(nest: Nest) -> bool:
+    """Whether what is reduced goes along memory with all outputs, and on with the terms of each."""
+    reads = [r for r in input_reads(reduced(nest).body) if not is_data_dependent(r)]
+    largest = max(reads, key=lambda r: nbytes([r]), default=None)
+    address, axes = (None, ()) if largest is None else (largest.indices[0], (*reduced(nest).axes, *nest.axes))
+    expected = 1
+    for axis in reversed(axes):
+        if address is None or stride(address, axis) != expected:
+            return False
+        expected *= axis.extent
+    return bool(axes)
+
+
+def _adds(axes: tuple[Axis, ...], across: int, splits: int) -> bool:
+    """Whether no sum of a part takes more than `BLOCK` additions in a row."""
+    part = math.ceil(axes[0].extent / splits)
+    last = part if len(axes) == 1 else axes[-1].extent
+    rows = 1 if len(axes) == 1 else part * math.prod(a.extent for a in axes[1:-1])
+    return rows * (last // across + last % across) <= BLOCK
+
+
+def _one_pass(nest: Nest, k: Chosen) -> str | None:
+    """Why the outputs cannot be written by a second pass, which has lanes along them."""
+    return one_lane(written(nest), nest.axes[-1], True) if nest.axes and int(k["lanes"]) > 1 else None
+
+
+def _most_parts(axes: tuple[Axis, ...], target: Target) -> int:
+    return min(axes[0].extent, PARTS_A_THREAD * target.threads)
 
 
 def _splits(p: NestProblem, target: Target, k: Chosen) -> Range:
@@ -254,17 +313,21 @@ def _splits(p: NestProblem, target: Target, k: Chosen) -> Range:
     axes = reduced(nest).axes
     if not k["parallel"] or not axes:
         return one(1, "parts are reduced side by side, by threads, along a reduced axis")
-    if nest.axes and int(k["lanes"]) > 1:  # the second pass has them along the outputs
-        reason = one_lane(written(nest), nest.axes[-1], True)
-        if reason is not None:
-            return one(1, reason)
-    most = min(axes[0].extent, PARTS_A_THREAD * target.threads)
-    return up_to(most, f"the first reduced axis has {axes[0].extent} points, and {target.threads} threads share it")
+    if (reason := _one_pass(nest, k)) is not None:
+        return one(1, reason)
+    reason = f"the first reduced axis has {axes[0].extent} points, and {target.threads} threads share it"
+    if int(k["across"]) == 1:
+        return up_to(_most_parts(axes, target), reason)
+    parts = range(1, 1 + _most_parts(axes, target))
+    return Range(tuple(n for n in parts if _adds(axes, int(k["across"]), n)), reason)
 
 
 def _usual_splits(p: NestProblem, target: Target, k: Chosen) -> int:
     nest, wanted = p.fused(k), costs.REDUCTION_TASKS * target.threads
     axes = reduced(nest).axes
+    if int(k["across"]) > 1:
+        allowed = [*map(int, _splits(p, target, k).values)]
+        return next((n for n in allowed if n >= 2 * wanted), allowed[-1])
     if not k["parallel"] or tasks(nest, k) >= wanted or costs.points(axes) < costs.SPLIT_REDUCED:
         return 1
     return min(wanted, len(_splits(p, target, k).values))
@@ -301,7 +364,7 @@ def _usual_steps(p: NestProblem, target: Target, k: Chosen) -> int:
 
 def _terms(p: NestProblem, _: Target, k: Chosen) -> Range:
     reduction = reduced(p.fused(k))
-    if k["lane"] != "output" or k["splits"] != 1 or not reduction.axes:
+    if k["lane"] != "output" or k["splits"] != 1 or int(k["across"]) > 1 or not reduction.axes:
         return one(False, "terms of outputs side by side are written out, all of them")
     if reduction.op in ARG_REDUCERS:
         return one(False, "an extreme's position is counted in a loop")
@@ -322,7 +385,7 @@ def further(nest: Nest, k: Chosen) -> dict[int, int]:
     axis = lane_axis(nest, k)
     if k["lane"] == "reduced":
         return _pieces_ahead(nest)
-    if k["terms"] or not axes or axis is None or int(k["lanes"]) == 1:
+    if k["terms"] or int(k["across"]) > 1 or not axes or axis is None or int(k["lanes"]) == 1:
         return {}
     found: dict[int, int] = {}
     reads = dict.fromkeys(input_reads(reduced(nest).body))
@@ -400,6 +463,7 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
     ),
     Knob("tile_rows", NUMBER, "rows of outputs, or outputs, side by side", _rows, _usual_rows),
     Knob("parallel", FLAG, "threads share the tasks", _parallel, _is_worth_sharing),
+    Knob("across", NUMBER, "terms added at once to all outputs, one after the other", _across, _usual_across),
     Knob("splits", NUMBER, "parts of the first reduced axis", _splits, _usual_splits),
     Knob("steps", NUMBER, "points of the reduced axis before that of the lanes, side by side", _steps, _usual_steps),
     Knob("terms", FLAG, "the terms are written out", _terms, _usual_terms),

@@ -28,10 +28,10 @@ def test_columns(shape, dtype):
 
 def test_columns_are_fetched_where_no_cache_has_them():
     def default(rows):
-        x = nf.placeholder((rows, 1024), name="x")
+        x = nf.placeholder((rows, 1 << 14), name="x")
         return default_schedule(subgraph_of([nf.sum(x, axis=0)], [x]), TARGET)
 
-    assert default(1 << 14)["fetch"] and not default(128)["fetch"]
+    assert default(1 << 10)["fetch"] and not default(8)["fetch"]
 
 
 @pytest.mark.parametrize("fetch", [False, True])

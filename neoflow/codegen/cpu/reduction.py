@@ -50,6 +50,7 @@ class _Lowering:
         self.lane_axis = candidates[-1] if candidates else Axis(-3, 1)  # all reduced axes may have length 1
         self.strip = Strip(self.lane_axis, self.lanes)
         self.splits, self.part = self._parts(int(schedule["splits"]))
+        self.across = int(schedule["across"])
         self.scratch = [
             emit.buffer(self.splits * self._size, element, "partial", 64) for element in self.reducer.elements
         ]
@@ -67,15 +68,84 @@ class _Lowering:
         return math.ceil(self.reduced[0].extent / part), part
 
     def phases(self) -> Phases:
+        if self.across > 1:
+            return self._in_two_passes(Phase(self.splits, self._part_across, self.parallel))
         split_axis = Axis(-2, self.splits, "part")
         finish = self._store_partial if self.splits > 1 else self._finish
         body = self._outputs_in_tasks(
             [split_axis], lambda env, places, masked: self._reduce(env, places, masked, finish, split_axis)
         )
-        if self.splits == 1:
-            return Phases((body,))
+        return Phases((body,)) if self.splits == 1 else self._in_two_passes(body)
+
+    def _in_two_passes(self, body: Phase) -> Phases:
         combine = self._outputs_in_tasks([], self._combine_parts, along_output=bool(self.outputs))
         return Phases((body, combine), tuple(Scratch(b, is_shared=True) for b in self.scratch))
+
+    # --- parts that go through all outputs for a few terms at once
+
+    def _part_across(self, part: Value) -> list:
+        """A part of the terms of all outputs, added to sums in memory.
+
+        for i in part / 8: for each vector of outputs n: sums[n] += x[8 i, n] + ... + x[8 i + 7, n]
+        """
+        *outer, last = self.reduced
+
+        def clear(_: Env, places: list[Env], masked: bool) -> list:
+            mask = self.strip.tail_mask() if masked else None
+            zero = [emit.widen(v, self.lanes) for v in self.reducer.state(1, self.lanes).neutral]
+            return [s for place in places for s in self._store_partial(place, part, zero, mask)]
+
+        def step(at: list[Value], terms: list[Value]) -> list:
+            before = dict(zip(outer, at, strict=True))
+            each = [{**before, last: term} for term in terms]
+            return self._each_output(lambda _, places, masked: self._add_across(places, masked, part, each))
+
+        def along(at: list[Value]) -> list:
+            start, length = self._range(part) if not outer else (emit.integer(0), last.extent)
+            out: list = []
+            size = emit.bind(out, emit.integer(length) if isinstance(length, int) else length, "n")
+            groups = emit.bind(out, tirx.truncdiv(size, emit.integer(self.across)), "groups")
+            done = emit.bind(out, start + groups * emit.integer(self.across), "done")
+
+            def group(i: Value) -> list:
+                first = start + i * emit.integer(self.across)
+                return step(at, [first + emit.integer(n) for n in range(self.across)])
+
+            out += emit.loop(groups, group, "k")
+            if isinstance(length, int) and length % self.across == 0:
+                return out
+            return out + emit.loop(start + size - done, lambda i: step(at, [done + i]), "k")
+
+        if not outer:
+            return self._each_output(clear) + along([])
+        start, length = self._range(part)
+
+        def under_first(i: Value) -> list:
+            rest = Loop.of([a.extent for a in outer[1:]])
+            return under(rest, lambda at: along([start + i, *at]))
+
+        return self._each_output(clear) + emit.loop(length, under_first, "k")
+
+    def _each_output(self, body: PlacesBody) -> list:
+        """All outputs, in loops."""
+        return self._outputs_in_tasks([], body).serial()
+
+    def _add_across(self, places: list[Env], masked: bool, part: Value, terms: list[Env]) -> list:
+        """Terms of the outputs at `places`, added to their sums in memory."""
+        mask = self.strip.tail_mask() if masked else None
+        state = self.reducer.state(len(places), self.lanes)
+        body = state.allocate()
+        for at in terms:
+            for n, place in enumerate(places):
+                ev = self.frame.evaluator({**at, **place}, self.lane_axis, self.lanes, mask=mask)
+                body += self.reducer.accumulate(state, n, ev)
+        for n, place in enumerate(places):
+            index = emit.ramp(part * emit.integer(self._size) + self._linear(place), 1, self.lanes)
+            (sums,) = self.scratch
+            old = emit.load(sums, index) if mask is None else emit.masked_load(body, sums, index, mask)
+            body += self.reducer.merge(state, n, [old])
+            body += self._store_partial(place, part, state.values(n), mask)
+        return body
 
     def _outputs_in_tasks(self, extra: list[Axis], body: PlacesBody, along_output: bool | None = None) -> Phase:
         """Tasks over the outputs; `body(env, places, masked)` takes the outputs at `places` together.
