@@ -260,9 +260,19 @@ def _across(p: NestProblem, target: Target, k: Chosen) -> Range:
     is_sum = reduced(nest).op == "sum" and k["lane"] == "output" and int(k["tile_rows"]) == 1
     if not is_sum or not k["parallel"] or not axes or _one_pass(nest, k) is not None:
         return one(1, "sums of outputs side by side, by threads, may go through all of them for a few terms at once")
-    most = range(1, 1 + _most_parts(axes, target))
-    counts = [n for n in range(2, MOST_ACROSS + 1) if n <= axes[-1].extent and any(_adds(axes, n, s) for s in most)]
+    counts = [n for n in range(2, MOST_ACROSS + 1) if n <= axes[-1].extent and parts_across(axes, n, target)]
     return Range((1, *counts), f"a sum takes {BLOCK} additions in a row, {MOST_ACROSS} terms at once at most")
+
+
+def parts_across(axes: tuple[Axis, ...], across: int, target: Target) -> list[int]:
+    """In how many parts terms may be added to all outputs, so many at once."""
+    return [n for n in range(1, 1 + _most_parts(axes, target)) if _adds(axes, across, n)]
+
+
+def usual_parts(axes: tuple[Axis, ...], across: int, target: Target) -> int:
+    """A few for each thread."""
+    allowed = parts_across(axes, across, target)
+    return next((n for n in allowed if n >= 2 * costs.REDUCTION_TASKS * target.threads), allowed[-1])
 
 
 def _usual_across(p: NestProblem, target: Target, k: Chosen) -> int:
@@ -273,16 +283,18 @@ def _usual_across(p: NestProblem, target: Target, k: Chosen) -> int:
     points = costs.points(nest.axes)
     is_far = read > target.l2_bytes * target.threads and costs.points(reduced(nest).axes) >= costs.LONG_SUM
     is_wide = int(k["unroll"]) * int(k["lanes"]) < points <= costs.NEAR_BYTES // dt.itemsize(reduced(nest).body.dtype)
-    if len(allowed) == 1 or not (is_far and is_wide and _is_along_memory(nest)):
+    if len(allowed) == 1 or not (is_far and is_wide and is_along_memory(nest)):
         return 1
     return max(n for n in map(int, allowed) if n <= costs.TERMS_ACROSS)
 
 
-def _is_along_memory(nest: Nest) -> bool:
-    """Whether what is reduced goes along memory with all outputs, and on with the terms of each."""
+def is_along_memory(nest: Nest, around: tuple[Axis, ...] = ()) -> bool:
+    """Whether what is reduced goes along memory with all outputs, and with axes around them, and on with the terms of
+    each."""
     reads = [r for r in input_reads(reduced(nest).body) if not is_data_dependent(r)]
     largest = max(reads, key=lambda r: nbytes([r]), default=None)
-    address, axes = (None, ()) if largest is None else (largest.indices[0], (*reduced(nest).axes, *nest.axes))
+    axes = (*reduced(nest).axes, *around, *nest.axes)
+    address = None if largest is None else largest.indices[0]
     expected = 1
     for axis in reversed(axes):
         if address is None or stride(address, axis) != expected:
@@ -318,16 +330,14 @@ def _splits(p: NestProblem, target: Target, k: Chosen) -> Range:
     reason = f"the first reduced axis has {axes[0].extent} points, and {target.threads} threads share it"
     if int(k["across"]) == 1:
         return up_to(_most_parts(axes, target), reason)
-    parts = range(1, 1 + _most_parts(axes, target))
-    return Range(tuple(n for n in parts if _adds(axes, int(k["across"]), n)), reason)
+    return Range(tuple(parts_across(axes, int(k["across"]), target)), reason)
 
 
 def _usual_splits(p: NestProblem, target: Target, k: Chosen) -> int:
     nest, wanted = p.fused(k), costs.REDUCTION_TASKS * target.threads
     axes = reduced(nest).axes
     if int(k["across"]) > 1:
-        allowed = [*map(int, _splits(p, target, k).values)]
-        return next((n for n in allowed if n >= 2 * wanted), allowed[-1])
+        return usual_parts(axes, int(k["across"]), target)
     if not k["parallel"] or tasks(nest, k) >= wanted or costs.points(axes) < costs.SPLIT_REDUCED:
         return 1
     return min(wanted, len(_splits(p, target, k).values))

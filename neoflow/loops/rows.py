@@ -4,6 +4,9 @@
 
 A nest that reduces or is an output is stored; of the others that go by rows `stored` says which, the rest are computed
 where they are read.  Each stored nest is one over the axes inside the row, with a schedule of its own, for one thread.
+
+Where all that is reduced is summed over the same axes, from inputs, parts of these may be tasks instead, which add a
+few terms at once to the sums of all rows (`across`); a second pass adds the parts and does the rest, row by row.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ from typing import TypeVar
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Axis, Expr, Read, Reduce, Slot, rewrite
-from neoflow.loops import costs
-from neoflow.loops.knob import FLAG, MASK, Chosen, Knob, Range, flags
+from neoflow.loops import costs, reduction
+from neoflow.loops.knob import FLAG, MASK, NUMBER, Chosen, Knob, Range, completed, flags, one
 from neoflow.loops.nest import (
     Nest,
     flat,
@@ -30,6 +33,7 @@ from neoflow.loops.nest import (
     stride,
 )
 from neoflow.loops.problem import Measures, Memo, NestProblem, nbytes
+from neoflow.loops.schedule import KnobValue, Schedule
 from neoflow.partition.subgraph import Node, Subgraph
 from neoflow.target import Target
 from neoflow.verdict import Verdict
@@ -263,9 +267,60 @@ def measures(p: RowProblem, _: Target, k: Chosen) -> Measures:
     return Measures(points, 1, work, nbytes(reads), written, count, 1, between)
 
 
+# --- sums that parts of their terms add to, of all rows
+
+
+def summed(p: RowProblem, k: Chosen) -> tuple[RowNest, ...]:
+    """The nests that sum, where each reduced axis is the same for all and nothing is read but inputs; else none."""
+    found = [n for n in nests(p, k) if n.problem.nest.reduction is not None]
+    extents = {tuple(a.extent for a in reduction.reduced(n.problem.nest).axes) for n in found}
+    if len(extents) != 1 or () in extents:
+        return ()
+    for each in found:
+        body = reduction.reduced(each.problem.nest)
+        if body.op != "sum" or not each.problem.nest.axes or any(r.slot >= p.first for r in input_reads(body.body)):
+            return ()
+    return tuple(found)
+
+
+def summing(nest: RowNest, target: Target) -> Schedule:
+    """The loops of a sum whose terms are added to all rows."""
+    knobs: dict[str, KnobValue] = {"lane": "output", "tile_rows": 1, "terms": False, "fetch": False}
+    return Schedule("reduction", tuple(completed(reduction.KNOBS, nest.problem, alone(target), knobs).items()))
+
+
+def _across(p: RowProblem, target: Target, k: Chosen) -> Range:
+    sums = summed(p, k)
+    if not k["parallel"] or not sums or any(reduction.LANES[0] not in _lanes_of(n, target) for n in sums):
+        return one(1, "what is reduced are no sums of inputs over the same axes, of rows that threads share")
+    axes = reduction.reduced(sums[0].problem.nest).axes
+    most = range(2, reduction.MOST_ACROSS + 1)
+    counts = [n for n in most if n <= axes[-1].extent and reduction.parts_across(axes, n, target)]
+    return Range((1, *counts), "a sum takes few additions in a row")
+
+
+def _lanes_of(nest: RowNest, target: Target) -> tuple[KnobValue, ...]:
+    return tuple(reduction.lane_range(nest.problem, alone(target), {"fuse": 0}).values)
+
+
+def _usual_across(p: RowProblem, target: Target, k: Chosen) -> int:
+    """Where rows are strips of long columns, see `reduction`, and the sums of all stay in the first-level cache."""
+    allowed, sums = _across(p, target, k).values, summed(p, k)
+    if len(allowed) == 1:
+        return 1
+    rows, axes = costs.points(p.axes), reduction.reduced(sums[0].problem.nest).axes
+    read = nbytes({r for n in sums for r in input_reads(reduction.reduced(n.problem.nest).body)})
+    is_far = read > target.l2_bytes * target.threads and costs.points(axes) >= costs.LONG_SUM
+    is_kept = rows > 1 and rows * sum(n.size * dt.itemsize(n.dtype) for n in sums) <= costs.NEAR_BYTES
+    if not (is_far and is_kept and all(reduction.is_along_memory(n.problem.nest, p.axes) for n in sums)):
+        return 1
+    return max(n for n in map(int, allowed) if n <= costs.TERMS_ACROSS)
+
+
 STORED: Knob[RowProblem] = Knob("stored", MASK, "nests stored that need not be", _stored, lambda p, _, __: p.reused)
 KNOBS: tuple[Knob[RowProblem], ...] = (
     STORED,
     Knob("parallel", FLAG, "threads share the rows", _parallel, _is_worth_sharing),
+    Knob("across", NUMBER, "terms added at once to the sums of all rows", _across, _usual_across),
     Knob("fetch", FLAG, "a row fetches what the next one reads", _fetch, _usual_fetch),
 )

@@ -2,13 +2,19 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import neoflow as nf
+from neoflow import codegen
+from neoflow.graph import make_graph, optimize
 from neoflow.loops import complete, default_schedule, legal, problem_of
 from neoflow.loops.schedule import schedule_of
+from neoflow.nn import functional as F
+from neoflow.partition import partition
+from neoflow.runtime.device.cpu import empty
 from neoflow.target import Target
-from tests.codegen.kernels import TARGET, WIDE, check, subgraph_of
+from tests.codegen.kernels import TARGET, WIDE, check, loaded, subgraph_of
 
 pytestmark = pytest.mark.tvm
 TWO = replace(TARGET, threads=2)
@@ -81,3 +87,68 @@ def test_long_columns_from_afar_are_summed_so():
     assert default(512, 1024)["across"] == 1, "2 MB stay in the caches of two cores"
     assert default(1 << 16, 64)["across"] == 1, "a task sums whole rows as it is"
     assert default(1 << 14, 1024, turned=True)["across"] == 1
+
+
+# --- several sums of one kernel
+
+
+def kernel_of(roots, inputs):
+    """The one kernel of these, by rows that are blocks of columns."""
+    (subgraph,) = partition(optimize(make_graph(roots, inputs))).subgraphs
+    assert subgraph.rows
+    return subgraph
+
+
+def gradients(rows, columns, dtype="float32"):
+    """Sums that a normalised row's scale and shift have as gradients, and what they become by them."""
+    x, g = nf.placeholder((rows, columns), dtype, name="x"), nf.placeholder((rows, columns), dtype, name="g")
+    mean = nf.placeholder((rows, 1), dtype, name="mean")
+    scale, shift = nf.sum(g * (x - mean), axis=0), nf.sum(g, axis=0)
+    return [scale, shift], [x, g, mean]
+
+
+def run(subgraph, across, target=TWO):
+    schedule = complete("rows", problem_of(subgraph), target, {"parallel": True, "across": across})
+    assert legal(problem_of(subgraph), schedule, target).ok
+    [kernel] = loaded([codegen.lower(subgraph, schedule, target, "k")], TARGET)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(v.shape).astype(v.dtype) for v in subgraph.inputs]
+    inputs, outputs = subgraph.tensors()
+    found = [empty(o.shape, o.dtype) for o in outputs]
+    kernel(*arrays, *found)
+    wanted = nf.evaluate(list(outputs), dict(zip(inputs, arrays, strict=True)), dtype="float64")
+    for got, exact in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(got, exact, rtol=2e-5, atol=1e-4)
+    return schedule
+
+
+@pytest.mark.parametrize("across", [1, 2, 8])
+@pytest.mark.parametrize(("rows", "columns"), [(301, 128), (77, 192), (9, 1024)])
+def test_several_sums(rows, columns, across):
+    assert run(kernel_of(*gradients(rows, columns)), across)["across"] == across
+
+
+def test_what_becomes_of_several_sums():
+    """Parameters after a step: the parts of all sums first, then the rest by rows."""
+    sums, inputs = gradients(301, 128)
+    parameters = [nf.placeholder(s.shape, name=f"p{n}") for n, s in enumerate(sums)]
+    updated = [p - s * 0.1 for p, s in zip(parameters, sums, strict=True)]
+    subgraph = kernel_of(updated, [*inputs, *parameters])
+    assert len(subgraph.outputs) == 2
+    run(subgraph, 8)
+
+
+def test_rows_that_follow_from_each_other_are_not_summed_so():
+    x = nf.placeholder((64, 96), name="x")
+    subgraph = kernel_of([F.softmax(x)], [x])
+    schedule = complete("rows", problem_of(subgraph), TWO, {"parallel": True})
+    assert schedule["across"] == 1
+    changed = schedule_of("rows", {**dict(schedule.knobs), "across": 2}, schedule.inner)
+    assert not legal(problem_of(subgraph), changed, TWO).ok
+
+
+def test_several_long_sums_from_afar_are_summed_so():
+    def default(rows):
+        return default_schedule(kernel_of(*gradients(rows, 1024)), WIDE)["across"]
+
+    assert default(1 << 14) == 8 and default(256) == 1

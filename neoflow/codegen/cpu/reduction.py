@@ -12,7 +12,7 @@ from tvm import tirx
 from neoflow.codegen.cpu.tiling import Rows, RowTiles
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.blocks import Loop, in_blocks, merged, under
-from neoflow.codegen.tir.frame import Frame, Strip
+from neoflow.codegen.tir.frame import Frame, Strip, nested
 from neoflow.codegen.tir.phases import Phase, Phases, Scratch, phase_of, phase_over
 from neoflow.codegen.tir.reducers import Reducer, State
 from neoflow.expr.ir import Axis
@@ -30,11 +30,58 @@ Finish = Callable[[Env, Value, list[Value], "Value | None"], list]
 
 def lower_reduction(frame: Frame, schedule: Schedule) -> Phases:
     """One phase, or with parts of the reduced axis two."""
-    return _Lowering(replace(frame, nest=ascending(frame.nest)), schedule).phases()
+    across, lowering = int(schedule["across"]), Lowering(frame, schedule, int(schedule["splits"]))
+    if across == 1:
+        return lowering.phases()
+    return lowering.in_two_passes(in_parts([lowering], across, bool(schedule["parallel"])))
 
 
-class _Lowering:
-    def __init__(self, frame: Frame, schedule: Schedule):
+def in_parts(sums: Sequence[Lowering], across: int, parallel: bool) -> Phase:
+    """Parts of the terms of sums over the same axes, a task each, added to all outputs: `across` terms at once.
+
+    for i in part / 8: for each vector of outputs n: sums[n] += x[8 i, n] + ... + x[8 i + 7, n]
+    """
+    first = sums[0]
+    *outer, last = (a.extent for a in first.reduced)
+
+    def each(body: Callable[[Lowering, Env], list]) -> list:
+        return nested(first.around, {}, lambda env: [s for one in sums for s in body(one, env)])
+
+    def task(part: Value) -> list:
+        start, length = first.range(part)
+
+        def add(at: list[Value], terms: list[Value]) -> list:
+            return each(lambda one, env: one.add(env, part, [[*at, term] for term in terms]))
+
+        def along(at: list[Value], begin: Value, length: int | Value) -> list:
+            out: list = []
+            size = emit.bind(out, emit.integer(length) if isinstance(length, int) else length, "n")
+            groups = emit.bind(out, tirx.truncdiv(size, emit.integer(across)), "groups")
+            done = emit.bind(out, begin + groups * emit.integer(across), "done")
+
+            def group(i: Value) -> list:
+                base = begin + i * emit.integer(across)
+                return add(at, [base + emit.integer(n) for n in range(across)])
+
+            out += emit.loop(groups, group, "k")
+            if isinstance(length, int) and length % across == 0:
+                return out
+            return out + emit.loop(begin + size - done, lambda i: add(at, [done + i]), "k")
+
+        def rows(i: Value) -> list:
+            return under(Loop.of(outer[1:]), lambda at: along([start + i, *at], emit.integer(0), last))
+
+        cleared = each(lambda one, env: one.clear(env, part))
+        return cleared + (emit.loop(length, rows, "k") if outer else along([], start, length))
+
+    return Phase(first.splits, task, parallel)
+
+
+class Lowering:
+    """A reduction's loops. around: axes around all of its outputs, where parts of its terms go through those too."""
+
+    def __init__(self, frame: Frame, schedule: Schedule, splits: int, around: tuple[Axis, ...] = ()):
+        self.around, frame = around, replace(frame, nest=ascending(frame.nest))
         reduction = frame.nest.reduction
         assert reduction is not None
         fetched = {**frame.further, **(further(frame.nest, schedule) if schedule["fetch"] else {})}
@@ -49,15 +96,14 @@ class _Lowering:
         candidates = self.outputs if self.along_output else self.reduced
         self.lane_axis = candidates[-1] if candidates else Axis(-3, 1)  # all reduced axes may have length 1
         self.strip = Strip(self.lane_axis, self.lanes)
-        self.splits, self.part = self._parts(int(schedule["splits"]))
-        self.across = int(schedule["across"])
+        self.splits, self.part = self._parts(splits)
         self.scratch = [
             emit.buffer(self.splits * self._size, element, "partial", 64) for element in self.reducer.elements
         ]
 
     @property
     def _size(self) -> int:
-        return math.prod(a.extent for a in self.outputs)
+        return math.prod(a.extent for a in (*self.around, *self.outputs))
 
     def _parts(self, splits: int) -> tuple[int, int]:
         """How many parts the first reduced axis has, and their length; whole vectors where it is the lane axis."""
@@ -68,84 +114,62 @@ class _Lowering:
         return math.ceil(self.reduced[0].extent / part), part
 
     def phases(self) -> Phases:
-        if self.across > 1:
-            return self._in_two_passes(Phase(self.splits, self._part_across, self.parallel))
         split_axis = Axis(-2, self.splits, "part")
         finish = self._store_partial if self.splits > 1 else self._finish
         body = self._outputs_in_tasks(
             [split_axis], lambda env, places, masked: self._reduce(env, places, masked, finish, split_axis)
         )
-        return Phases((body,)) if self.splits == 1 else self._in_two_passes(body)
+        return Phases((body,)) if self.splits == 1 else self.in_two_passes(body)
 
-    def _in_two_passes(self, body: Phase) -> Phases:
+    def in_two_passes(self, body: Phase) -> Phases:
         combine = self._outputs_in_tasks([], self._combine_parts, along_output=bool(self.outputs))
         return Phases((body, combine), tuple(Scratch(b, is_shared=True) for b in self.scratch))
 
     # --- parts that go through all outputs for a few terms at once
 
-    def _part_across(self, part: Value) -> list:
-        """A part of the terms of all outputs, added to sums in memory.
+    def each_output(self, env: Env, body: PlacesBody) -> list:
+        """All outputs in loops, at one point of the axes around them."""
 
-        for i in part / 8: for each vector of outputs n: sums[n] += x[8 i, n] + ... + x[8 i + 7, n]
-        """
-        *outer, last = self.reduced
+        def at(own: Env, places: list[Env], masked: bool) -> list:
+            return body(own, [{**env, **place} for place in places], masked)
 
-        def clear(_: Env, places: list[Env], masked: bool) -> list:
+        return self._outputs_in_tasks([], at, along_output=bool(self.outputs)).serial()
+
+    def clear(self, env: Env, part: Value) -> list:
+        """Sums of nothing yet, in memory."""
+        zero = [emit.widen(v, self.lanes) for v in self.reducer.state(1, self.lanes).neutral]
+
+        def body(_: Env, places: list[Env], masked: bool) -> list:
             mask = self.strip.tail_mask() if masked else None
-            zero = [emit.widen(v, self.lanes) for v in self.reducer.state(1, self.lanes).neutral]
             return [s for place in places for s in self._store_partial(place, part, zero, mask)]
 
-        def step(at: list[Value], terms: list[Value]) -> list:
-            before = dict(zip(outer, at, strict=True))
-            each = [{**before, last: term} for term in terms]
-            return self._each_output(lambda _, places, masked: self._add_across(places, masked, part, each))
+        return self.each_output(env, body)
 
-        def along(at: list[Value]) -> list:
-            start, length = self._range(part) if not outer else (emit.integer(0), last.extent)
-            out: list = []
-            size = emit.bind(out, emit.integer(length) if isinstance(length, int) else length, "n")
-            groups = emit.bind(out, tirx.truncdiv(size, emit.integer(self.across)), "groups")
-            done = emit.bind(out, start + groups * emit.integer(self.across), "done")
+    def add(self, env: Env, part: Value, terms: list[list[Value]]) -> list:
+        """Terms, by where they are along the reduced axes, added to the sums in memory."""
+        (sums,) = self.scratch
+        each = [dict(zip(self.reduced, at, strict=True)) for at in terms]
 
-            def group(i: Value) -> list:
-                first = start + i * emit.integer(self.across)
-                return step(at, [first + emit.integer(n) for n in range(self.across)])
-
-            out += emit.loop(groups, group, "k")
-            if isinstance(length, int) and length % self.across == 0:
-                return out
-            return out + emit.loop(start + size - done, lambda i: step(at, [done + i]), "k")
-
-        if not outer:
-            return self._each_output(clear) + along([])
-        start, length = self._range(part)
-
-        def under_first(i: Value) -> list:
-            rest = Loop.of([a.extent for a in outer[1:]])
-            return under(rest, lambda at: along([start + i, *at]))
-
-        return self._each_output(clear) + emit.loop(length, under_first, "k")
-
-    def _each_output(self, body: PlacesBody) -> list:
-        """All outputs, in loops."""
-        return self._outputs_in_tasks([], body).serial()
-
-    def _add_across(self, places: list[Env], masked: bool, part: Value, terms: list[Env]) -> list:
-        """Terms of the outputs at `places`, added to their sums in memory."""
-        mask = self.strip.tail_mask() if masked else None
-        state = self.reducer.state(len(places), self.lanes)
-        body = state.allocate()
-        for at in terms:
+        def body(_: Env, places: list[Env], masked: bool) -> list:
+            mask = self.strip.tail_mask() if masked else None
+            state = self.reducer.state(len(places), self.lanes)
+            out = state.allocate()
+            for at in each:
+                for n, place in enumerate(places):
+                    ev = self.frame.evaluator({**at, **place}, self.lane_axis, self.lanes, mask=mask)
+                    out += self.reducer.accumulate(state, n, ev)
             for n, place in enumerate(places):
-                ev = self.frame.evaluator({**at, **place}, self.lane_axis, self.lanes, mask=mask)
-                body += self.reducer.accumulate(state, n, ev)
-        for n, place in enumerate(places):
-            index = emit.ramp(part * emit.integer(self._size) + self._linear(place), 1, self.lanes)
-            (sums,) = self.scratch
-            old = emit.load(sums, index) if mask is None else emit.masked_load(body, sums, index, mask)
-            body += self.reducer.merge(state, n, [old])
-            body += self._store_partial(place, part, state.values(n), mask)
-        return body
+                index = emit.ramp(part * emit.integer(self._size) + self._linear(place), 1, self.lanes)
+                old = emit.load(sums, index) if mask is None else emit.masked_load(out, sums, index, mask)
+                out += self.reducer.merge(state, n, [old])
+                out += self._store_partial(place, part, state.values(n), mask)
+            return out
+
+        return self.each_output(env, body)
+
+    def total(self, env: Env) -> list:
+        """The outputs at one point of the axes around them: the parts in order."""
+        return self.each_output(env, self._combine_parts)
 
     def _outputs_in_tasks(self, extra: list[Axis], body: PlacesBody, along_output: bool | None = None) -> Phase:
         """Tasks over the outputs; `body(env, places, masked)` takes the outputs at `places` together.
@@ -225,7 +249,7 @@ class _Lowering:
             return self._reduce_output_lanes(env, places, masked, finish, part)
         return self._reduce_reduced_lanes(env, places, finish, part)
 
-    def _range(self, part: Value) -> tuple[Value, int | Value]:
+    def range(self, part: Value) -> tuple[Value, int | Value]:
         """Start and length of a part of the first reduced axis."""
         start = part * emit.integer(self.part)
         extent = self.reduced[0].extent
@@ -263,7 +287,7 @@ class _Lowering:
         if not axes:
             return step(state, env)
         first, *rest = axes
-        start, length = self._range(part) if first is self.reduced[0] else (emit.integer(0), first.extent)
+        start, length = self.range(part) if first is self.reduced[0] else (emit.integer(0), first.extent)
 
         def leaf(to: State, at: list[Value]) -> list:
             return step(to, {**env, first: start + at[0], **dict(zip(rest, at[1:], strict=True))})
@@ -292,7 +316,7 @@ class _Lowering:
             return self._run(state, env, places, emit.integer(0), 1)
         *outer, last = self.reduced
         if not outer:
-            return self._run(state, env, places, *self._range(part))
+            return self._run(state, env, places, *self.range(part))
         terms = self.steps * (merged(math.ceil(last.extent / (self.unroll * self.lanes))) + 2)
         if self.steps == 1:
             return self._over(tuple(outer), env, part, state, self._row(places, lambda _: ({},)), terms)
@@ -372,7 +396,7 @@ class _Lowering:
 
     def _linear(self, env: Env) -> Value:
         flat = emit.integer(0)
-        for a in self.outputs:
+        for a in (*self.around, *self.outputs):
             flat = flat * emit.integer(a.extent) + env[a]
         return flat
 

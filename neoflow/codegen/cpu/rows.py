@@ -6,30 +6,43 @@ import math
 from dataclasses import replace
 
 from neoflow.codegen.cpu.map import lower_map
-from neoflow.codegen.cpu.reduction import lower_reduction
+from neoflow.codegen.cpu.reduction import Lowering, in_parts, lower_reduction
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Buffers, points
-from neoflow.codegen.tir.phases import Phase, Phases
+from neoflow.codegen.tir.phases import Phase, Phases, Scratch
 from neoflow.expr.ir import Axis
-from neoflow.loops.rows import RowProblem, following, nests
+from neoflow.loops.reduction import reduced, usual_parts
+from neoflow.loops.rows import RowProblem, following, nests, summed, summing
 from neoflow.loops.schedule import Schedule
 
 Value = emit.Value
 
 
 def lower_rows(problem: RowProblem, schedule: Schedule, buffers: Buffers) -> Phases:
-    """One phase."""
-    stored = nests(problem, schedule)
+    """One phase, or two where parts of the terms of sums go through all rows."""
+    stored, across = nests(problem, schedule), int(schedule["across"])
     # a masked vector may start at the last element: LLVM 22 miscompiles one that passes the end of a stack array
     spare = buffers.target.vector_bytes
     local = {s.number: emit.buffer(s.size + spare, s.dtype, f"row{s.number}", 64) for s in stored if not s.is_output}
     everything = {**buffers.inputs, **dict(zip(problem.outputs, buffers.outputs, strict=True)), **local}
 
     fetched = following(problem, schedule)
+    sums: dict[int, Lowering] = {}
+    for nest in summed(problem, schedule) if across > 1 else ():
+        inside, loops = (
+            Buffers(buffers.target, everything, (everything[nest.number],), buffers.faults),
+            summing(nest, buffers.target),
+        )
+        axes = reduced(nest.problem.nest).axes
+        frame = inside.frame(nest.problem.fused(loops))
+        sums[nest.number] = Lowering(frame, loops, usual_parts(axes, across, buffers.target), problem.axes)
 
     def row(env: dict[Axis, Value]) -> list:
         statements = [s for b in local.values() for s in emit.aligned_on_stack(b, buffers.target.vector_bytes)]
         for nest, inner, further in zip(stored, schedule.inner, fetched, strict=True):
+            if nest.number in sums:
+                statements += sums[nest.number].total(env)
+                continue
             inside = Buffers(buffers.target, everything, (everything[nest.number],), buffers.faults)
             frame = replace(inside.frame(nest.problem.fused(inner), env), further=further)
             lowered = (lower_map if inner.template == "map" else lower_reduction)(frame, inner)
@@ -39,4 +52,9 @@ def lower_rows(problem: RowProblem, schedule: Schedule, buffers: Buffers) -> Pha
 
     total = math.prod(a.extent for a in problem.axes)
     streams = any(inner.template == "map" and inner["stream"] for inner in schedule.inner)
-    return Phases((Phase(total, lambda t: points(problem.axes, t, row), bool(schedule["parallel"]), streams),))
+    parallel = bool(schedule["parallel"])
+    rows = Phase(total, lambda t: points(problem.axes, t, row), parallel, streams)
+    if not sums:
+        return Phases((rows,))
+    scratch = [Scratch(b, is_shared=True) for one in sums.values() for b in one.scratch]
+    return Phases((in_parts([*sums.values()], across, parallel), rows), tuple(scratch))
