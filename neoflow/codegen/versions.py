@@ -75,7 +75,8 @@ OWN: dict[str, tuple[str, ...]] = {
         *("codegen/gpu/scatter.py", "codegen/gpu/atomics.py"),
     ),
     "gpu_rows": (
-        *("loops/rows.py", "loops/map.py", "loops/reduction.py", "loops/gpu/rows.py", "loops/gpu/blocks.py"),
+        *(f"loops/{n}.py" for n in ("rows", "map", "reduction", "sides")),
+        *("loops/gpu/rows.py", "loops/gpu/blocks.py"),
         *("codegen/gpu/rows.py", *_GPU_TEAM),
     ),
 }
