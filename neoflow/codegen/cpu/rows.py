@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from tvm import tirx
+
 from neoflow.codegen.cpu.map import lower_map
 from neoflow.codegen.cpu.reduction import Lowering, in_parts, lower_reduction
 from neoflow.codegen.tir import emit
@@ -27,15 +29,7 @@ def lower_rows(problem: RowProblem, schedule: Schedule, buffers: Buffers) -> Pha
     everything = {**buffers.inputs, **dict(zip(problem.outputs, buffers.outputs, strict=True)), **local}
 
     fetched = following(problem, schedule)
-    sums: dict[int, Lowering] = {}
-    for nest in summed(problem, schedule) if across > 1 else ():
-        inside, loops = (
-            Buffers(buffers.target, everything, (everything[nest.number],), buffers.faults),
-            summing(nest, buffers.target),
-        )
-        axes = reduced(nest.problem.nest).axes
-        frame = inside.frame(nest.problem.fused(loops))
-        sums[nest.number] = Lowering(frame, loops, usual_parts(axes, across, buffers.target), problem.axes)
+    sums = _sums(problem, schedule, buffers, everything) if across > 1 else {}
 
     def row(env: dict[Axis, Value]) -> list:
         statements = [s for b in local.values() for s in emit.aligned_on_stack(b, buffers.target.vector_bytes)]
@@ -58,3 +52,16 @@ def lower_rows(problem: RowProblem, schedule: Schedule, buffers: Buffers) -> Pha
         return Phases((rows,))
     scratch = [Scratch(b, is_shared=True) for one in sums.values() for b in one.scratch]
     return Phases((in_parts([*sums.values()], across, parallel), rows), tuple(scratch))
+
+
+def _sums(
+    problem: RowProblem, schedule: Schedule, buffers: Buffers, everything: dict[int, tirx.Buffer]
+) -> dict[int, Lowering]:
+    """By number, what is summed of all rows in parts of its terms."""
+    found: dict[int, Lowering] = {}
+    for nest in summed(problem, schedule):
+        loops = summing(nest, buffers.target)
+        inside = Buffers(buffers.target, everything, (everything[nest.number],), buffers.faults)
+        parts = usual_parts(reduced(nest.problem.nest).axes, int(schedule["across"]), buffers.target)
+        found[nest.number] = Lowering(inside.frame(nest.problem.fused(loops)), loops, parts, problem.axes)
+    return found
