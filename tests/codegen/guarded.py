@@ -64,6 +64,7 @@ OPERATORS = [
     ("layer norm", ((7, 45), (45,), (45,)), F.layer_norm),
     ("transpose", ((33, 47),), lambda x: nf.transpose(x, (1, 0)) + 1.0),
     ("columns", ((45, 7),), lambda x: nf.sum(x, axis=0)),
+    ("diagonal", ((5,),), lambda x: nf.compute((6, 5), lambda i, j: nf.select(j - i == 0, x[i] * 0.1, 0.0))),
 ]
 
 

@@ -299,7 +299,8 @@ class Evaluator:
             return from_storage(near_load(self.statements, buffer, address, self._within(read, guard)), read.dtype)
         if read.slot in self._further:
             self.statements += emit.fetched(buffer, address, self._further[read.slot])
-        if self._mask is not None and not self._is_invariant(read):
+        is_by_lanes = guard is not None and emit.lanes_of(guard) > 1  # and may hold in lanes alone that are not there
+        if self._mask is not None and (is_by_lanes or not self._is_invariant(read)):
             guard = self._both(guard, self._mask)
         instead = self._instead.get(read.slot, emit.integer(0))
         return from_storage(self._load(buffer, address, guard, math.prod(read.source.shape), instead), read.dtype)
