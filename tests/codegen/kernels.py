@@ -97,6 +97,18 @@ def loaded(lowered: list[Any], target: Target = TARGET) -> list[Callable[..., No
     return [lambda *arrays, k=k: run_kernel(device(), k, arrays, target.threads) for k in kernels]
 
 
+def check_subgraph(subgraph: Subgraph, schedule: Schedule, target: Target = TARGET, atol: float = 1e-6) -> None:
+    """Compile, run on drawn numbers, compare with `evaluate` in float64."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(v.shape).astype(v.dtype) for v in subgraph.inputs]
+    inputs, outputs = subgraph.tensors()
+    found = [empty(o.shape, o.dtype) for o in outputs]
+    kernel(subgraph, schedule, target)(*arrays, *found)
+    wanted = evaluate(list(outputs), dict(zip(inputs, arrays, strict=True)), dtype="float64")
+    for got, exact in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(got, exact, rtol=2e-5, atol=atol)
+
+
 def assert_close(got: np.ndarray, want: np.ndarray, scale: float = 1.0) -> None:
     """Equal up to the dtype's tolerance, relative to the largest value; integers exactly."""
     if want.dtype.kind in "biu":
