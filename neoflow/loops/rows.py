@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Axis, Expr, Read, Reduce, Slot, rewrite
+from neoflow.expr.ir import Axis, Const, Expr, Read, Reduce, Slot, rewrite
 from neoflow.loops import costs, reduction
 from neoflow.loops.knob import FLAG, MASK, NUMBER, Chosen, Knob, Range, completed, flags, one
 from neoflow.loops.nest import (
@@ -71,6 +71,12 @@ class RowProblem:
     def lying(self, number: int, dims: tuple[T, ...]) -> tuple[T, ...]:
         """What belongs to the dimensions of an output, in the order in which they lie in memory."""
         return tuple(dims[d] for d in self.orders[self.outputs.index(number)])
+
+    def first_of_row(self, number: int) -> Expr:
+        """Where in an output its row begins."""
+        shape = self.definitions[number - self.first].definition.shape
+        inside: tuple[Expr, ...] = (Const(0, dt.INDEX),) * (len(shape) - len(self.axes))
+        return flat_address(self.lying(number, shape), self.lying(number, (*self.axes, *inside)))
 
     def nests(self, mask: int) -> tuple[RowNest, ...]:
         """The nests that are stored, in order, when those of `mask` are."""

@@ -12,6 +12,7 @@ from neoflow.codegen.gpu.grid import Grid, Grids, barrier, dynamic, shared, warp
 from neoflow.codegen.gpu.teams import Team
 from neoflow.codegen.gpu.terms import Terms
 from neoflow.codegen.tir import emit
+from neoflow.codegen.tir.evaluate import Evaluator
 from neoflow.codegen.tir.frame import Buffers, Frame, points
 from neoflow.codegen.tir.reducers import Reducer
 from neoflow.expr import affine
@@ -70,11 +71,13 @@ class _Lowering:
                 zip(self.problem.axes, emit.digits(out, row, [a.extent for a in self.problem.axes]), strict=True)
             )
             env[self.copy] = team.place if self.in_shared else row
-            own = self._first_of_row(out, row, env[self.copy])
+            own = self._first_of_row(out, env)
+            unsettled = frozenset(self.problem.outputs if self.rows > 1 else ())
             for n, nest in enumerate(nests(self.problem, self.schedule)):
                 inside = Buffers(self.given.target, everything, (everything[nest.number],), self.given.faults)
                 frame = inside.frame(self._placed(fused(nest), nest), env, own)
-                frame = replace(frame, starts={number: own[number] for number in self.between})
+                starts = {number: own[number] for number in self.between}
+                frame = replace(frame, starts=starts, unsettled=unsettled)
                 out += [wait()] if n and self.size > 1 else []
                 out += (
                     self._map(frame, team, active)
@@ -86,16 +89,16 @@ class _Lowering:
         scratch = () if self.in_shared else tuple(self.local.values())
         return Grids((Grid(math.ceil(self.rows / self.teams), self.threads, body, self.dynamic_bytes),), scratch)
 
-    def _first_of_row(self, out: list, row: Value, copy: Value) -> dict[int, Value]:
+    def _first_of_row(self, out: list, env: dict[Axis, Value]) -> dict[int, Value]:
         """Where a team's row begins in what rows write, and in what may lie in the same place: nobody else writes what
         is read there in vain."""
+        copy = env[self.copy]
         found = {n: copy * emit.integer(stride(b)) + emit.integer(self.first[n]) for n, b in self.between.items()}
-        outputs = dict(zip(self.problem.outputs, self.given.outputs, strict=True))
-        sizes = {int(b.ty.shape[0]) for b in outputs.values()}
-        for n, buffer in {**self.given.inputs, **outputs}.items():
-            size = int(buffer.ty.shape[0])
-            if size in sizes:
-                found[n] = row * emit.integer(size // self.rows)
+        inside = Evaluator({}, env)
+        for number, buffer in zip(self.problem.outputs, self.given.outputs, strict=True):
+            first = inside.index(self.problem.first_of_row(number))
+            alike = [n for n, b in self.given.inputs.items() if int(b.ty.shape[0]) == int(buffer.ty.shape[0])]
+            found |= {n: first for n in (number, *alike) if n not in found}
         return {n: emit.bind(out, value, "own") for n, value in found.items()}
 
     def _placed(self, nest: Nest, of: RowNest) -> Nest:

@@ -57,6 +57,7 @@ class Evaluator:
     loaded where a read is not needed, if it is not the first.  begins: what the start is a multiple of also where the
     dialect does not ask for it; 0: of the lanes.  starts: by value number, the element that data counts indices from.
     further: by value number, how many elements behind neighbours that are loaded others are fetched, for later.
+    unsettled: what others write meanwhile, in part: a read of it is needed, or not done, also where it is inside.
     """
 
     def __init__(
@@ -72,8 +73,10 @@ class Evaluator:
         begins: int = 1,
         starts: Mapping[int, Value] | None = None,
         further: Mapping[int, int] | None = None,
+        unsettled: frozenset[int] = frozenset(),
     ):
         self._faults, self._instead, self._begins = faults, instead or {}, begins
+        self._unsettled = unsettled
         self._starts, self._further = starts or {}, further or {}
         self.statements: list = []
         self._buffers = buffers
@@ -132,7 +135,7 @@ class Evaluator:
         if known is None:
             for node in postorder(e):
                 unsafe = any(self._unsafe[c] for c in node.children)
-                self._unsafe[node] = unsafe or (isinstance(node, Read) and not _is_inside(node))
+                self._unsafe[node] = unsafe or (isinstance(node, Read) and not self._is_settled(node))
             known = self._unsafe[e]
         return known
 
@@ -142,9 +145,17 @@ class Evaluator:
         if known is None:
             for node in postorder(e):
                 below = all(self._by_address[c] for c in node.children)
-                self._by_address[node] = below and not (isinstance(node, Read) and is_data_dependent(node))
+                self._by_address[node] = below and not (isinstance(node, Read) and self._needs_guard(node))
             known = self._by_address[e]
         return known
+
+    def _needs_guard(self, read: Read) -> bool:
+        """Whether no address says that a read may not be done."""
+        return is_data_dependent(read) or read.slot in self._unsettled
+
+    def _is_settled(self, read: Read) -> bool:
+        """Whether a read may be done where it is not needed."""
+        return _is_inside(read) and read.slot not in self._unsettled
 
     def _compute(self, e: Expr, guard: Guard) -> Walk[Value]:
         if is_index(e) and not isinstance(e, Const) and _is_narrow(index := affine.simplify(e)):

@@ -39,6 +39,8 @@ class Frame:
     """outputs that lie interleaved, element by element, along the lanes: each so many of them in their order"""
     further: dict[int, int] = field(default_factory=dict)
     """by value number, how many elements behind neighbours that are read others are fetched"""
+    unsettled: frozenset[int] = frozenset()
+    """by value number, of what others write a part meanwhile"""
     is_streamed: bool = False
     """whether whole vectors are stored past the caches"""
     totals: tuple[tirx.Buffer, ...] = ()
@@ -55,7 +57,7 @@ class Frame:
         mask: Value | None = None,
     ) -> Evaluator:
         known, rest = {**self.outer, **env}, (self.faults, self.instead, self.begins, self.starts, self.further)
-        return Evaluator(self.inputs, known, lane_axis, lanes, given, mask, *rest)
+        return Evaluator(self.inputs, known, lane_axis, lanes, given, mask, *rest, self.unsettled)
 
     def write(
         self,

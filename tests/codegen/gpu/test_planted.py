@@ -157,7 +157,7 @@ PLANTED = (
         "long rows", r"row4_float32_ptr\[(.*?) \+ 8\)\]", r"row4_float32_ptr[\1 + 4)]", "values|race|uninitialised", 1
     ),
     Planted("long rows", r"row5_float32_ptr\[13012\]", "row5_float32_ptr[13016]", "bounds|uninitialised", 1),
-    Planted("long rows", r"\+ 13000\)\]", "+ 13010)]", "bounds|race"),
+    Planted("long rows", r"\+ 13000\)\]", "+ 13010)]", "bounds|race|uninitialised"),
     # atomics
     Planted("atomics", r"nf_add\(out0, (.*), (t\d+_ptr(?:_\d+)?\[0\])\);", r"out0[\1] += \2;", "race"),
     Planted("atomics", r"\(\(t0_ptr\[0\] < \(int64_t\)11\)|\* 5\) \+", "* 6) +", "bounds|values"),

@@ -52,6 +52,7 @@ FOUND = {
         {"lanes": 2, "team": 32, "threads": 128},
     ),
     "the address of a constant": ("constant", "gpu_reduction", {"lane": "reduced", "lanes": 4}),
+    "another row of what lies in another order": ("another_order", "gpu_rows", {"lanes": 2, "team": 512}),
     "a row read beyond what is written": ("beyond", "gpu_rows", {"team": 64, "place": "global"}),
 }
 """Kernels, which are files of `found`, and their schedules."""

@@ -221,9 +221,10 @@ def test_batch_norm_by_rows_in_pieces(shape):
     made = F.batch_norm(nf.exp(x), gamma, beta, mean, variance)
     outputs = [*nf.vjp(nf.relu(made.y), [x, gamma, beta], dy), made.mean, made.variance]
     rows = [s for s in subgraphs(outputs, [x, dy]) if s.rows is not None]
-    assert len(rows) == 2 and any(s.strays for s in rows)
+    (both,) = rows
+    assert both.strays
     rng = np.random.default_rng(0)
-    jobs = [(f"rows {n}", s, k) for n, s in enumerate(rows) for k in (default_schedule(s, AMPERE), *drawn(s, 4, rng))]
+    jobs = [("rows", both, k) for k in (default_schedule(both, AMPERE), *drawn(both, 4, rng))]
     assert len(all_verified(jobs, AMPERE)) == len(jobs)
 
 
