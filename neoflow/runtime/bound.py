@@ -95,12 +95,15 @@ class Bound:
 
     def __call__(self, *arrays: Any) -> list[Any]:
         """Run once. Raises `RuntimeFault` for wrong arrays and for indices that leave their table."""
-        return self._sharing.run(self._use, lambda: self._turn(self._run, arrays))
+        return self._call(arrays)
+
+    def _call(self, arrays: Sequence[Any]) -> list[Any]:
+        return self._sharing.run(self._use, self._turn, self._run, arrays)
 
     def run_beside(self, meanwhile: Callable[[], None], *arrays: Any) -> list[Any]:
         """A call; a GPU is at work while `meanwhile()` runs, which may `bring` the arrays of the next one."""
         run = partial(self._run_beside, meanwhile)
-        return self._sharing.run(self._use, lambda: self._turn(run, arrays))
+        return self._sharing.run(self._use, self._turn, run, arrays)
 
     def bring(self, arrays: Sequence[Any]) -> None:
         """Have the first arrays of the next call on the device: they are not copied then, where it gives the same.
@@ -111,16 +114,16 @@ class Bound:
 
     def _turn(self, action: Callable[[], T], arrays: Sequence[Any]) -> T:
         """`action` on these arrays, unless this thread is in the middle of another one."""
-        return self._alone(lambda: self._bind(arrays), action)
+        return self._alone(self._bind, arrays, action)
 
     def run_at(self, addresses: Sequence[int]) -> None:
         """Run once on the CPU, where others have memory: of every input, then of every output, dense, aligned to 64
         bytes and no part of another's. It has to stay until this returns. Raises `RuntimeFault` as a call does, but
         without the user's line.
         """
-        self._sharing.run(self._use, partial(self._alone, partial(self._executor.point, addresses), self._executor.run))
+        self._sharing.run(self._use, self._alone, self._executor.point, addresses, self._executor.run)
 
-    def _alone(self, prepare: Callable[[], None], action: Callable[[], T]) -> T:
+    def _alone(self, prepare: Callable[[Sequence[Any]], None], given: Sequence[Any], action: Callable[[], T]) -> T:
         if self._is_inside:
             raise RuntimeFault(
                 "a function was called while it runs, on the same thread: by a signal's handler, or by an argument as "
@@ -131,7 +134,7 @@ class Bound:
             if (before := self._store.moves) != self._moves:
                 self._moves = self._store.settle(self._parameters, self._device, self._lying)
                 self.returns += self._moves != before
-            prepare()
+            prepare(given)
             if self._use.written:
                 self._store.changed()
             return action()
@@ -153,14 +156,14 @@ class Bound:
             self._seen = changes
         except OutOfRange as fault:
             raise self._located(fault) from None
-        return self.results()
+        return self._exchange.results()
 
     def _run_beside(self, meanwhile: Callable[[], None]) -> list[Any]:
         try:
             self._executor.run_beside(meanwhile)
         except OutOfRange as fault:
             raise self._located(fault) from None
-        return self.results()
+        return self._exchange.results()
 
     def _located(self, fault: OutOfRange) -> RuntimeFault:
         """A fault of a kernel, as the user is told."""
@@ -181,7 +184,7 @@ class Bound:
         if runs < 1:
             raise RuntimeFault(f"a profile has at least one run, not {runs}")
         timed = self._executor.run_timed
-        samples = [self._sharing.run(self._use, lambda: self._turn(timed, arrays)) for _ in range(runs)]
+        samples = [self._sharing.run(self._use, self._turn, timed, arrays) for _ in range(runs)]
         medians = np.median(np.array(samples).reshape(runs, -1), axis=0)
         total = float(medians.sum()) or 1.0
         names = [c.name for c in self.plan.calls]

@@ -236,6 +236,9 @@ class Executor:
         self._judge()
 
     def _launch(self, recording: Recording) -> None:
+        if not self._laid.layout.failing:
+            self.device.launch(recording, self.followers)
+            return
         self._clear()
         self.device.launch(recording, self.followers)
         self._judge()

@@ -112,7 +112,7 @@ class Function(Bound):
             plainly, runs = self._otherwise(), self.runs
             self.__dict__.update(plainly.__dict__)
             self._runs_before = runs
-        return super().__call__(*arrays)
+        return self._call(arrays)
 
     @property
     def runs(self) -> int:

@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 Lock = threading.RLock  # a signal's handler may read a parameter while its thread is in a function
@@ -65,16 +65,16 @@ class Sharing:
                 pass
         return use
 
-    def run(self, use: Use, action: Callable[[], T]) -> T:
-        """`action` of a function, while nobody writes what it touches, or touches what it writes."""
+    def run(self, use: Use, action: Callable[..., T], *given: Any) -> T:
+        """`action(*given)` of a function, while nobody writes what it touches, or touches what it writes."""
         while True:
             locks = use.locks or self._find(use)
             if len(locks) == 1:
                 with locks[0]:
                     if use.locks is locks:
-                        return action()
+                        return action(*given)
                 continue
-            found = _holding(locks, 0, partial(_unless_changed, use, locks, action))
+            found = _holding(locks, 0, partial(_unless_changed, use, locks, partial(action, *given)))
             if found is not None:
                 return found[0]
 

@@ -8,8 +8,7 @@ import pytest
 
 import neoflow as nf
 from neoflow.runtime.device.cuda import libraries
-from neoflow.runtime.function import Function
-from neoflow.runtime.transfer import ADDRESSES, MOST_LENT, SPARES
+from neoflow.runtime.transfer import ADDRESSES, MOST_LENT, SPARES, OnDevice
 from tests.emulator.driver import EmulatedDriver, emulated
 from tests.emulator.machine import MEMORY
 from tests.emulator.streams import OTHERS
@@ -137,7 +136,7 @@ def test_the_library_waits_for_a_step_that_was_interrupted(monkeypatch, late):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Function, "results", interrupted)
+        patch.setattr(OnDevice, "results", interrupted)
         with pytest.raises(KeyboardInterrupt):
             f(t)
     t.fill(A - 100)

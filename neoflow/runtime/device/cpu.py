@@ -70,13 +70,13 @@ class CpuRecording:
     def __init__(
         self, launches: Sequence[Launch], table: np.ndarray, status: np.ndarray, threads: int, timed: bool, team: Team
     ):
-        self.table, self.status, self._threads, self._team = table, status, threads, team
+        self.table, self.status, self._team = table, status, team
         form = native_form(launches, threads, timed)
         phases, regions = form.phases.copy(), form.regions.copy()
         phases[:, 1] = table.ctypes.data + 8 * phases[:, 1]
+        self._threads = threads if (regions[:, 1] >> 32).any() else 1
         regions[:, 0] = phases.ctypes.data + phases.strides[0] * regions[:, 0]
         regions[:, 2] = np.where(regions[:, 2] < 0, 0, status.ctypes.data + 4 * regions[:, 2])
-        self._is_serial = not (regions[:, 1] >> 32).any()
         self.times = np.zeros(len(regions) + 1, np.int64) if timed else None
         times = 0 if self.times is None else self.times.ctypes.data
         self._header = np.array([regions.ctypes.data, len(regions), times, 0, 0], np.int64)
@@ -86,7 +86,7 @@ class CpuRecording:
 
     def run(self, followers: Sequence[int] = ()) -> None:
         """Run all launches, by the team where some are parallel; nobody has to wait for them."""
-        self._team.run(self._address, 1 if self._is_serial else self._threads)
+        self._team.run(self._address, self._threads)
 
     @property
     def runs(self) -> int:
