@@ -77,11 +77,21 @@ def _pack_panels(p: NestProblem, _: Target, k: Chosen) -> Range:
     return one(True, "the side with N is not one read whose vectors lie in memory as they are")
 
 
-def is_kept(p: NestProblem, k: Chosen) -> bool:
-    """Whether the side with N, read in place, stays in the caches."""
+def is_kept(p: NestProblem, target: Target, k: Chosen) -> bool:
+    """Whether the side with N, read in place, stays in the caches, and comes there at little cost."""
     cut = pieces(p, k)
     is_small = 4 * cut.k * cut.n <= costs.IN_PLACE_BYTES and cut.tiles <= costs.IN_PLACE_TILES
-    return is_small and sides(p, k).in_place(int(k["lanes"])) is not None
+    return is_small and sides(p, k).in_place(int(k["lanes"])) is not None and not _is_worth_half(p, target, k)
+
+
+def _is_worth_half(p: NestProblem, target: Target, k: Chosen) -> bool:
+    """Whether a core had rather bring half of the side with N to its caches, and pack it, than all of it: it is large,
+    not all in few lines of memory, and there are not so many rows that panels of results lie far apart."""
+    cut = pieces(p, k)
+    if not target.outruns_l2 or target.threads == 1:
+        return False
+    is_large = 4 * cut.k * cut.n >= costs.HALVED_BYTES and cut.k >= costs.HALVED_LINES
+    return 4 * cut.k * cut.n > target.l2_bytes * costs.PANEL_CACHE_SHARE or (is_large and cut.m <= 2 * cut.k)
 
 
 def lies_packed(p: NestProblem, k: Chosen) -> bool:
@@ -146,7 +156,7 @@ def _usual_pack_panels(p: NestProblem, target: Target, k: Chosen) -> bool:
         return False
     if _is_used_seldom(p, target, k):
         return False
-    return k["order"] == "panels" or not is_kept(p, k)
+    return k["order"] == "panels" or not is_kept(p, target, k)
 
 
 def _turn(p: NestProblem, _: Target, k: Chosen) -> Range:

@@ -48,7 +48,7 @@ def _usual_order(p: NestProblem, target: Target, k: Chosen) -> str:
         by_panels = False
     if _comes_from_afar(p, target, k) and cut.owners(by_panels=False) >= wanted:
         by_panels = False
-    if not k["in_lines"] and operands.is_kept(p, k) and cut.owners(by_panels=False) >= wanted:
+    if not k["in_lines"] and operands.is_kept(p, target, k) and cut.owners(by_panels=False) >= wanted:
         by_panels = False
     if not by_panels and k["parallel"] and cut.owners(by_panels=False) < wanted:
         by_panels = cut.panels > cut.tiles
