@@ -95,13 +95,14 @@ def _is_worth_half(p: NestProblem, target: Target, k: Chosen) -> bool:
 
 
 def lies_packed(p: NestProblem, k: Chosen) -> bool:
-    """Whether the side with N lies in memory as panels do: blocks of them, one point of the innermost K after another.
+    """Whether the side with N lies in memory as panels do: blocks of one or several of them, or several to a panel, one
+    point of the innermost K after another.
 
     Of several axes of N: what has one is short.
     """
-    s, width = sides(p, k), int(k["lanes"]) * int(k["vectors"])
-    read, block = s.in_place(int(k["lanes"])), s.c.n[-1].extent
-    if read is None or len(s.c.n) < 2 or block % width:
+    s, lanes = sides(p, k), int(k["lanes"])
+    read, block, width = s.in_place(lanes), s.c.n[-1].extent, lanes * int(k["vectors"])
+    if read is None or len(s.c.n) < 2 or block % lanes or (block % width and width % block):
         return False
     return any(stride(read.indices[0], a) == block for a in s.c.k)
 
@@ -274,6 +275,11 @@ def _is_worth_far_ahead(p: NestProblem, target: Target, k: Chosen) -> bool:
     return step < costs.LINE_BYTES or (is_far and is_spread and not goes_in_passes(p, target, k))
 
 
+def _is_far(s: Sides, target: Target) -> bool:
+    """Whether the side with N is one read of more than the cores' own caches hold."""
+    return s.right_read is not None and nbytes([s.right_read]) > target.l2_bytes * target.threads
+
+
 def _prefetch(_: NestProblem, __: Target, ___: Chosen) -> Range:
     return Range(PREFETCHES, "1 is not at all, and what comes later than 32 points is gone before it is needed")
 
@@ -289,12 +295,15 @@ def _usual_prefetch(p: NestProblem, target: Target, k: Chosen) -> int:
     if k["pack_panels"] and dt.itemsize(s.element) * size(s.c.k) * width > costs.LONG_PANEL_BYTES:
         return costs.FETCHED_AHEAD
     is_seldom = not k["pack_panels"] and _is_used_seldom(p, target, k)
-    if is_seldom and s.right_read is not None and nbytes([s.right_read]) > target.l2_bytes * target.threads:
+    if is_seldom and _is_far(s, target):
         return costs.FETCHED_FAR
+    if not k["pack_panels"] and target.outruns_l2 and lies_packed(p, k) and s.right_read is not None:
+        if nbytes([s.right_read]) >= costs.FETCHED_BYTES and size(s.c.k) >= costs.SHORT_K:
+            return costs.FETCHED_PACKED
     if not k["pack_panels"] and strides_far(target, s.in_place(int(k["lanes"])), s.element, s.c.k):
         return costs.FETCHED_FAR
     is_in_lines = k["in_lines"] and not k["pack_panels"] and pieces(p, k).tiles <= costs.USED_FED
-    if is_in_lines and s.right_read is not None and nbytes([s.right_read]) > target.l2_bytes * target.threads:
+    if is_in_lines and _is_far(s, target):
         return costs.FETCHED_AHEAD
     if not k["pack_panels"] and _is_beyond_first_cache(p, k):
         return costs.FETCHED_AHEAD
