@@ -20,10 +20,12 @@ def _pack(p: NestProblem, _: Target, k: Chosen) -> Range:
     return one(True, "the side with M is not one read at linear addresses of what is computed with")
 
 
-def _usual_pack(p: NestProblem, _: Target, k: Chosen) -> bool:
+def _usual_pack(p: NestProblem, target: Target, k: Chosen) -> bool:
     cut = pieces(p, k)
     if sides(p, k).left_read is None or (cut.panels > 1 and collides(p, k)):
         return True
+    if sides(p, k).c.flops < costs.PACKED_FLOPS and target.outruns_l2:
+        return False
     is_worth_it = cut.tiles > 1 or (cut.batch == 1 and _is_scattered(p, k))
     return cut.panels >= costs.REPACKED_PANELS and is_worth_it
 
@@ -88,7 +90,7 @@ def _is_worth_half(p: NestProblem, target: Target, k: Chosen) -> bool:
     """Whether a core had rather bring half of the side with N to its caches, and pack it, than all of it: it is large,
     not all in few lines of memory, and there are not so many rows that panels of results lie far apart."""
     cut = pieces(p, k)
-    if not target.outruns_l2 or target.threads == 1:
+    if not target.outruns_l2 or target.threads == 1 or cut.batch > 1:
         return False
     is_large = 4 * cut.k * cut.n >= costs.HALVED_BYTES and cut.k >= costs.HALVED_LINES
     return 4 * cut.k * cut.n > target.l2_bytes * costs.PANEL_CACHE_SHARE or (is_large and cut.m <= 2 * cut.k)
@@ -275,6 +277,14 @@ def _is_worth_far_ahead(p: NestProblem, target: Target, k: Chosen) -> bool:
     return step < costs.LINE_BYTES or (is_far and is_spread and not goes_in_passes(p, target, k))
 
 
+def _is_packed_afar(p: NestProblem, k: Chosen) -> bool:
+    """Whether the side with N lies as panels do, and is so large that a step has it from beyond a core's own cache."""
+    s = sides(p, k)
+    if s.right_read is None or not lies_packed(p, k):
+        return False
+    return nbytes([s.right_read]) >= costs.FETCHED_BYTES and size(s.c.k) >= costs.SHORT_K
+
+
 def _is_far(s: Sides, target: Target) -> bool:
     """Whether the side with N is one read of more than the cores' own caches hold."""
     return s.right_read is not None and nbytes([s.right_read]) > target.l2_bytes * target.threads
@@ -297,9 +307,8 @@ def _usual_prefetch(p: NestProblem, target: Target, k: Chosen) -> int:
     is_seldom = not k["pack_panels"] and _is_used_seldom(p, target, k)
     if is_seldom and _is_far(s, target):
         return costs.FETCHED_FAR
-    if not k["pack_panels"] and target.outruns_l2 and lies_packed(p, k) and s.right_read is not None:
-        if nbytes([s.right_read]) >= costs.FETCHED_BYTES and size(s.c.k) >= costs.SHORT_K:
-            return costs.FETCHED_PACKED
+    if not k["pack_panels"] and target.outruns_l2 and _is_packed_afar(p, k):
+        return costs.FETCHED_PACKED
     if not k["pack_panels"] and strides_far(target, s.in_place(int(k["lanes"])), s.element, s.c.k):
         return costs.FETCHED_FAR
     is_in_lines = k["in_lines"] and not k["pack_panels"] and pieces(p, k).tiles <= costs.USED_FED

@@ -29,8 +29,9 @@ def test_a_packed_operand_is_read_where_it_lies():
     assert extents(found) == ([64, 8, 16], [96])
     problem, schedule = problem_of(found), default_schedule(found, TARGET)
     assert schedule["side"] == "right" and not schedule["pack_panels"]
-    assert lies_packed(problem, {**dict(schedule.knobs), "lanes": 16, "vectors": 1})
-    assert not lies_packed(problem, {**dict(schedule.knobs), "lanes": 16, "vectors": 2})
+    for lanes, vectors in ((16, 1), (16, 2), (16, 3), (8, 2), (8, 1)):
+        assert lies_packed(problem, {**dict(schedule.knobs), "lanes": lanes, "vectors": vectors})
+    assert not lies_packed(problem, {**dict(schedule.knobs), "lanes": 8, "vectors": 3})
     read = sides(problem, schedule).right_read
     assert all(isinstance(a, Axis) for a in read.indices[0].free)
 

@@ -26,10 +26,10 @@ def contraction(root, inputs, target=TARGET):
     return max(found, key=lambda f: f[1].c.flops)
 
 
-def convolution(batch, channels, filters, size, groups=1):
+def convolution(batch, channels, filters, size, groups=1, kernel=3):
     x = nf.placeholder((batch, channels, size, size), name="x")
-    w = nf.placeholder((filters, channels // groups, 3, 3), name="w")
-    return x, w, F.conv2d(x, w, padding=1, groups=groups)
+    w = nf.placeholder((filters, channels // groups, kernel, kernel), name="w")
+    return x, w, F.conv2d(x, w, padding=kernel // 2, groups=groups)
 
 
 def gradient(y, wanted, others):
@@ -303,3 +303,31 @@ def test_a_task_goes_over_a_panel_with_several_row_tiles_where_it_would_wait_for
     assert found[TARGET]["order"] == found[EAGER]["order"] == "tiles"
     assert found[TARGET]["tiles"] == 1 < found[EAGER]["tiles"]
     assert turned_product(256, 3136, 64, EAGER)["tiles"] == 1
+
+
+def test_cores_pack_half_of_a_large_side_each_rather_than_read_all_of_it():
+    """1x1 convolutions of one image; over many rows, or of few points of K, they read it in place."""
+    for channels, outputs, extent, wanted in (
+        (128, 128, 56, "panels"),
+        (256, 128, 28, "panels"),
+        (64, 256, 56, "tiles"),
+        (128, 512, 28, "tiles"),
+    ):
+        x, w, y = convolution(1, channels, outputs, extent, kernel=1)
+        found, _ = contraction(y, [x, w], EAGER)
+        assert (found["order"], found["pack_panels"]) == (wanted, wanted == "panels")
+        assert not contraction(y, [x, w], TARGET)[0]["pack_panels"]
+
+
+def test_weights_that_lie_as_panels_do_are_fetched_far_ahead_where_they_are_large():
+    for channels, wanted in ((512, 32), (64, 1)):
+        x = nf.placeholder((49, channels), name="x")
+        w, k = nf.placeholder((channels // 16, channels, 16), name="w"), nf.axis(channels, "k")
+        y = nf.compute((49, channels), lambda i, j, x=x, w=w, k=k: nf.sum(x[i, k] * w[j // 16, k, j % 16], axis=[k]))
+        found, _ = contraction(y, [x, w], EAGER)
+        assert found["vectors"] > 1 and not found["pack_panels"] and found["prefetch"] == wanted
+
+
+def test_little_work_does_not_wait_until_rows_are_packed():
+    x, w, y = convolution(1, 80, 320, 7, kernel=1)
+    assert not contraction(y, [x, w], EAGER)[0]["pack"]
