@@ -52,7 +52,15 @@ def _usual_order(p: NestProblem, target: Target, k: Chosen) -> str:
         by_panels = False
     if not by_panels and k["parallel"] and cut.owners(by_panels=False) < wanted:
         by_panels = cut.panels > cut.tiles
-    return "panels" if by_panels else "tiles"
+    return "panels" if by_panels or _has_long_k(p, target, k) else "tiles"
+
+
+def _has_long_k(p: NestProblem, target: Target, k: Chosen) -> bool:
+    """Whether parts of K had better be tasks, which pack what they own: none waits for what others pack."""
+    cut = pieces(p, k)
+    if not (k["parallel"] and target.outruns_l2) or p.nest.sums or cut.batch >= wanted_tasks(target, k):
+        return False
+    return max(cut.m, cut.n) < costs.SHORT_SIDE and cut.k >= costs.LONG_K * max(cut.m, cut.n)
 
 
 def _comes_from_afar(p: NestProblem, target: Target, k: Chosen) -> bool:

@@ -331,3 +331,11 @@ def test_weights_that_lie_as_panels_do_are_fetched_far_ahead_where_they_are_larg
 def test_little_work_does_not_wait_until_rows_are_packed():
     x, w, y = convolution(1, 80, 320, 7, kernel=1)
     assert not contraction(y, [x, w], EAGER)[0]["pack"]
+
+
+def test_parts_of_a_long_k_are_tasks_that_pack_panels_themselves():
+    for channels, size, wanted in ((128, 56, "panels"), (256, 28, "tiles")):
+        x, w, y = convolution(1, channels, channels // 2, size, kernel=1)
+        g = nf.placeholder(y.shape, name="g")
+        (d,) = nf.vjp(y, [w], g)
+        assert contraction(d, [x, g], EAGER)[0]["order"] == wanted
