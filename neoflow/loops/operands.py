@@ -90,7 +90,7 @@ def _is_worth_half(p: NestProblem, target: Target, k: Chosen) -> bool:
     """Whether a core had rather bring half of the side with N to its caches, and pack it, than all of it: it is large,
     not all in few lines of memory, and there are not so many rows that panels of results lie far apart."""
     cut = pieces(p, k)
-    if not target.outruns_l2 or target.threads == 1 or cut.batch > 1:
+    if not target.outruns_l2 or target.threads == 1 or cut.batch > 1 or cut.tiles <= costs.USED_SELDOM:
         return False
     is_large = 4 * cut.k * cut.n >= costs.HALVED_BYTES and cut.k >= costs.HALVED_LINES
     return 4 * cut.k * cut.n > target.l2_bytes * costs.PANEL_CACHE_SHARE or (is_large and cut.m <= 2 * cut.k)

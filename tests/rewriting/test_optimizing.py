@@ -112,7 +112,7 @@ def test_what_is_hardly_faster_with_channels_last_is_searched_without():
     at that."""
     graph, later = image_network(), image_network()
     forms = Forms(WIDE, may_last=lambda kernel: True)
-    laid = Optimizer(Limits(graphs=4), partition, Times(STATED), measure=lambda k: 1e-5, forms=forms)
+    laid = Optimizer(Limits(graphs=200, widest=1.6), partition, Times(STATED), measure=lambda k: 1e-5, forms=forms)
     assert "the channels of images lie last" in laid(graph).summary and laid.begun == {CHANNELS}
     laid.judge((1e-3, 7e-4))
     assert not laid.goes_otherwise()
