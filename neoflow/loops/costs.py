@@ -109,7 +109,7 @@ cores) and so many passes over it, from which the stride of its rows costs more 
 HALVED_BYTES, HALVED_LINES = 3 << 17, 128
 """Bytes of such a side, and points of K, from which two cores rather pack half of it each than read all of it, where
 multiply-adds outrun the second cache. Within a step, where it comes from another core's cache, 1x1 convolutions of
-MobileNet and ResNet-50 at batch 1 take 0.57 to 0.97 of the time on an Intel Xeon; those of 64 channels 0.9 to 1.3, of
+MobileNet and ResNet-50 at batch 1 take 0.49 to 0.98 of the time on an Intel Xeon; those of 64 channels 0.9 to 1.3, of
 four times as many outputs as inputs 1.15. Fitted."""
 USED_ONCE = 1
 """Row tiles up to which a side that can be read in place is not packed: it would be read no more than once again."""

@@ -89,11 +89,17 @@ def is_kept(p: NestProblem, target: Target, k: Chosen) -> bool:
 def _is_worth_half(p: NestProblem, target: Target, k: Chosen) -> bool:
     """Whether a core had rather bring half of the side with N to its caches, and pack it, than all of it: it is large,
     not all in few lines of memory, and there are not so many rows that panels of results lie far apart."""
-    cut = pieces(p, k)
+    cut, bytes_ = pieces(p, k), _panel_bytes(p, k)
     if not target.outruns_l2 or target.threads == 1 or cut.batch > 1 or cut.tiles <= costs.USED_SELDOM:
         return False
-    is_large = 4 * cut.k * cut.n >= costs.HALVED_BYTES and cut.k >= costs.HALVED_LINES
-    return 4 * cut.k * cut.n > target.l2_bytes * costs.PANEL_CACHE_SHARE or (is_large and cut.m <= 2 * cut.k)
+    is_large = bytes_ >= costs.HALVED_BYTES and cut.k >= costs.HALVED_LINES
+    return bytes_ > target.l2_bytes * costs.PANEL_CACHE_SHARE or (is_large and cut.m <= 2 * cut.k)
+
+
+def _panel_bytes(p: NestProblem, k: Chosen) -> int:
+    """Bytes of all panels of one of a batch."""
+    cut = pieces(p, k)
+    return dt.itemsize(element_of(p)) * cut.k * cut.n
 
 
 def lies_packed(p: NestProblem, k: Chosen) -> bool:
@@ -111,9 +117,7 @@ def lies_packed(p: NestProblem, k: Chosen) -> bool:
 
 def _is_often_from_afar(p: NestProblem, target: Target, k: Chosen) -> bool:
     """Whether many row tiles go over panels of which multiply-adds outrun the cache that holds them."""
-    cut = pieces(p, k)
-    bytes_ = dt.itemsize(element_of(p)) * cut.k * cut.n
-    return target.outruns_l2 and bytes_ > target.l2_bytes and cut.tiles > costs.USED_OFTEN
+    return target.outruns_l2 and _panel_bytes(p, k) > target.l2_bytes and pieces(p, k).tiles > costs.USED_OFTEN
 
 
 def _is_used_seldom(p: NestProblem, target: Target, k: Chosen) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
@@ -279,13 +280,17 @@ def _usual_across(p: NestProblem, target: Target, k: Chosen) -> int:
     """Where each task would go down a strip of long columns that come from memory, or from a cache of all cores: as far
     apart as rows lie, a core does not foresee them. The sums of all columns stay in the first-level cache."""
     nest = p.fused(k)
-    allowed, read = _across(p, target, k).values, nbytes(input_reads(reduced(nest).body))
     points = costs.points(nest.axes)
-    is_far = read > target.l2_bytes * target.threads and costs.points(reduced(nest).axes) >= costs.LONG_SUM
     is_wide = int(k["unroll"]) * int(k["lanes"]) < points <= costs.NEAR_BYTES // dt.itemsize(reduced(nest).body.dtype)
-    if len(allowed) == 1 or not (is_far and is_wide and is_along_memory(nest)):
-        return 1
-    return max(n for n in map(int, allowed) if n <= costs.TERMS_ACROSS)
+    return usual_across(_across(p, target, k), (nest,), target) if is_wide and is_along_memory(nest) else 1
+
+
+def usual_across(allowed: Range, sums: Sequence[Nest], target: Target) -> int:
+    """How many terms are added at once to sums over the same axes that stay in the first-level cache: one, where what
+    is added comes from a core's own cache or is short."""
+    read = nbytes({r for nest in sums for r in input_reads(reduced(nest).body)})
+    is_far = read > target.l2_bytes * target.threads and costs.points(reduced(sums[0]).axes) >= costs.LONG_SUM
+    return max(n for n in map(int, allowed.values) if n <= costs.TERMS_ACROSS) if is_far else 1
 
 
 def is_along_memory(nest: Nest, around: tuple[Axis, ...] = ()) -> bool:

@@ -311,16 +311,13 @@ def _lanes_of(nest: RowNest, target: Target) -> tuple[KnobValue, ...]:
 
 def _usual_across(p: RowProblem, target: Target, k: Chosen) -> int:
     """Where rows are strips of long columns, see `reduction`, and the sums of all stay in the first-level cache."""
-    allowed, sums = _across(p, target, k).values, summed(p, k)
-    if len(allowed) == 1:
-        return 1
-    rows, axes = costs.points(p.axes), reduction.reduced(sums[0].problem.nest).axes
-    read = nbytes({r for n in sums for r in input_reads(reduction.reduced(n.problem.nest).body)})
-    is_far = read > target.l2_bytes * target.threads and costs.points(axes) >= costs.LONG_SUM
+    allowed, sums, rows = _across(p, target, k), summed(p, k), costs.points(p.axes)
     is_kept = rows > 1 and rows * sum(n.size * dt.itemsize(n.dtype) for n in sums) <= costs.NEAR_BYTES
-    if not (is_far and is_kept and all(reduction.is_along_memory(n.problem.nest, p.axes) for n in sums)):
+    if len(allowed.values) == 1 or not is_kept:
         return 1
-    return max(n for n in map(int, allowed) if n <= costs.TERMS_ACROSS)
+    nests_ = [n.problem.nest for n in sums]
+    are_along = all(reduction.is_along_memory(nest, p.axes) for nest in nests_)
+    return reduction.usual_across(allowed, nests_, target) if are_along else 1
 
 
 STORED: Knob[RowProblem] = Knob("stored", MASK, "nests stored that need not be", _stored, lambda p, _, __: p.reused)

@@ -112,8 +112,8 @@ class OnHost:
                 continue
             array = self._accept(number, t, value)
             if bound[number] is not array or not self._bound[number].holds(array):
+                self._bound[number] = _Place(array)  # before: what is bound has a place, whatever comes in between
                 executor.bind(number, array)
-                self._bound[number] = _Place(array)
         for number in self._fresh:
             if self._held.get(number) != _references(bound[number]):
                 b = executor.plan.buffers[number]

@@ -7,9 +7,10 @@ import math
 from tvm import tirx
 
 from neoflow.codegen.tir import emit
-from neoflow.codegen.tir.evaluate import Evaluator, from_storage, to_storage
+from neoflow.codegen.tir.evaluate import Evaluator
 from neoflow.codegen.tir.frame import Buffers, Strip, nested
 from neoflow.codegen.tir.phases import Phase, Phases
+from neoflow.codegen.tir.storage import from_storage, to_storage
 from neoflow.expr.ir import Axis
 from neoflow.loops.nest import ScatterNest
 from neoflow.loops.scatter import ZERO_BLOCK

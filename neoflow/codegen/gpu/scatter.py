@@ -11,8 +11,9 @@ from neoflow.codegen.gpu.atomics import Adding
 from neoflow.codegen.gpu.grid import Grid, Grids, barrier, shared
 from neoflow.codegen.gpu.words import words
 from neoflow.codegen.tir import emit
-from neoflow.codegen.tir.evaluate import Evaluator, to_storage
+from neoflow.codegen.tir.evaluate import Evaluator
 from neoflow.codegen.tir.frame import Buffers
+from neoflow.codegen.tir.storage import to_storage
 from neoflow.expr.ir import Axis
 from neoflow.loops.gpu.blocks import USUAL_THREADS
 from neoflow.loops.gpu.scatter import blocks_of, columns, points, rows

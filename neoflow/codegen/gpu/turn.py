@@ -10,8 +10,8 @@ from tvm import tirx
 from neoflow.codegen.gpu.grid import Grid, Grids, Value, barrier, divided, shared
 from neoflow.codegen.gpu.terms import packed, spread
 from neoflow.codegen.tir import emit
-from neoflow.codegen.tir.evaluate import to_storage
 from neoflow.codegen.tir.frame import Frame
+from neoflow.codegen.tir.storage import to_storage
 from neoflow.expr.ir import Axis, Expr
 from neoflow.loops import costs
 from neoflow.loops.gpu.turn import Square, square, tile_axes, turned
