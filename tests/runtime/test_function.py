@@ -8,7 +8,9 @@ import pytest
 
 import neoflow as nf
 from neoflow import RuntimeFault
+from neoflow.runtime import exchange
 from neoflow.runtime.device.cpu import empty
+from neoflow.runtime.executor import Executor
 from neoflow.runtime.parameters import get_value
 
 pytestmark = pytest.mark.tvm
@@ -186,6 +188,46 @@ def test_the_same_array_changed_in_place_is_read_again():
 
 
 @pytest.mark.tvm
+@pytest.mark.parametrize("is_known", [True, False])
+def test_where_an_array_lies_is_asked_of_numpy_where_c_does_not_tell(monkeypatch, is_known):
+    monkeypatch.setattr(exchange, "_IS_KNOWN", is_known)
+    x = nf.placeholder((4, 6), name="x")
+    f = nf.compile([x * 2.0], [x])
+    tried = [np.ones((4, 6), np.float32) for _ in range(16)]
+    a = next((t for t in tried if t.ctypes.data % 64 == 0), tried[0])
+    for _ in range(2):
+        np.testing.assert_array_equal(f(a)[0], 2 * a)
+    a.resize((40, 60), refcheck=False)  # other memory
+    a.resize((4, 6), refcheck=False)
+    a += 1
+    np.testing.assert_array_equal(f(a)[0], 2 * a)
+
+
+def test_what_is_copied_goes_to_the_same_memory(double, monkeypatch):
+    given = [np.full((96, 64), n, np.float32).T for n in range(4)]
+    double(given[0])
+    monkeypatch.setattr(double._executor, "bind", None)  # nothing is bound again
+    for x in given:
+        np.testing.assert_array_equal(double(x)[0], 2 * x)
+
+
+def test_an_interrupt_as_soon_as_an_array_is_bound(monkeypatch):
+    x = nf.placeholder((4, 6), name="x")
+    f, bind = nf.compile([x * 2.0], [x]), Executor.bind
+
+    def interrupted(self, number, array):
+        bind(self, number, array)
+        raise KeyboardInterrupt
+
+    a = empty((4, 6), "float32")
+    a[...] = 3
+    with monkeypatch.context() as patch:
+        patch.setattr(Executor, "bind", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            f(a)
+    np.testing.assert_array_equal(f(a)[0], 2 * a)
+
+
 def test_runs_are_counted_when_they_end():
     table, ids = nf.parameter((7, 3), name="table"), nf.placeholder((4,), "int64", name="ids")
     f = nf.compile([nf.take(table, ids)], [ids], {table: table + 1.0})
