@@ -311,10 +311,10 @@ def _usual_prefetch(p: NestProblem, target: Target, k: Chosen) -> int:
     is_seldom = not k["pack_panels"] and _is_used_seldom(p, target, k)
     if is_seldom and _is_far(s, target):
         return costs.FETCHED_FAR
-    if not k["pack_panels"] and target.outruns_l2 and _is_packed_afar(p, k):
-        return costs.FETCHED_PACKED
     if not k["pack_panels"] and strides_far(target, s.in_place(int(k["lanes"])), s.element, s.c.k):
         return costs.FETCHED_FAR
+    if not k["pack_panels"] and target.outruns_l2 and _is_packed_afar(p, k):
+        return costs.FETCHED_PACKED
     is_in_lines = k["in_lines"] and not k["pack_panels"] and pieces(p, k).tiles <= costs.USED_FED
     if is_in_lines and _is_far(s, target):
         return costs.FETCHED_AHEAD
