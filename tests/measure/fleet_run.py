@@ -23,19 +23,18 @@ MARK = os.environ["FLEET_RUN"]
 
 
 class Doomed:
-    """The actor of a station whose node is killed while its nth request is under way."""
-
-    AFTER = 2
+    """The actor of a station whose node is killed while its first request is under way: of a later one it might be that
+    the other station is asked everything before."""
 
     def __init__(self, actor, kill):
-        self.actor, self.kill, self.asked = actor, kill, 0
+        self.actor, self.kill, self.is_there = actor, kill, True
         self.answer, self.close = self, actor.close
 
     def remote(self, *question):
         """Ask; what is asked on top of that, should the answer have come before the end, no node is left for."""
         reference = self.actor.answer.remote(*question)
-        self.asked += 1
-        if self.asked == self.AFTER:
+        if self.is_there:
+            self.is_there = False
             self.kill()
         return reference
 
