@@ -52,19 +52,22 @@ STEPS, ROUNDS = 5, 3
 MIB = 2**20
 
 
-def empty_kernel(arguments: int) -> Lowered:
-    """A kernel with so many arguments that does nothing."""
-    name = f"nf_empty_{arguments}"
+def empty_kernel(arguments: int, entries: int) -> Lowered:
+    """A kernel with so many arguments and launches that does nothing."""
+    name = f"nf_empty_{arguments}_{entries}"
     buffers = tuple(emit.buffer(1, "float32", f"b{n}") for n in range(arguments))
-    return assemble(name, Phases((Phase(1, lambda _: []),)), buffers, False, emit.Faults())
+    return assemble(name, Phases((Phase(1, lambda _: []),) * entries), buffers, False, emit.Faults())
 
 
 def emptied(compiled: Compiled) -> Function:
     """The same calls on the same memory, but of kernels that do nothing."""
-    arguments = {call.kernel: len(call.arguments) + len(call.workspaces) for call in compiled.plan.calls}
-    lowered = {count: empty_kernel(count) for count in arguments.values()}
+    codes = compiled.plan.kernels
+    sizes = {
+        c.kernel: (len(c.arguments) + len(c.workspaces), len(codes[c.kernel].entries)) for c in compiled.plan.calls
+    }
+    lowered = {size: empty_kernel(*size) for size in sizes.values()}
     library = device().load(codegen.build(list(lowered.values()), compiled.target))
-    kernels = [load_kernel(lowered[arguments[n]].code, library) for n in range(len(compiled.plan.kernels))]
+    kernels = [load_kernel(lowered[sizes[n]].code, library) for n in range(len(codes))]
     return Function(compiled, kernels, parameter_store(), device(), compiled.target.threads)
 
 

@@ -1,13 +1,14 @@
 """`nf.load`: a package runs again, with no compiler and nothing of the language it was written in.
 
-What takes long in a new process are imports, and reading and hashing the parameters: a thread does the latter, while
-the former go on.
+What takes long in a new process are imports, making the table of open files larger, and reading and hashing the
+parameters: a thread does all but the first, while that goes on.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,8 @@ class _Ahead:
         self._thread.start()
 
     def _read(self, folder: Path, manifest: Manifest, name: str) -> None:
+        with suppress(OSError):  # of the libraries it is said, whose files these are
+            make_room()
         try:
             self._data, self._is_read = read_checked(folder, manifest, name), True
         except PackageError as error:
@@ -50,7 +53,6 @@ def load(path: str | os.PathLike) -> Package:
     """
     folder = Path(path)
     manifest = read_manifest(folder)
-    make_room()
     parameters = _Ahead(folder, manifest, PARAMETERS)
     if manifest.target.kind == "cpu":
         _check_cpu(folder, manifest.target)

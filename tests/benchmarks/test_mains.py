@@ -55,8 +55,11 @@ def test_the_chain_of_kernels(monkeypatch):
 
 def test_the_empty_kernels():
     x = nf.placeholder((4, 5), name="x")
-    empty = runtime.emptied(nf.compile([nf.sum(x * x)], [x]).compiled)
-    assert len(empty(np.ones((4, 5), np.float32))) == 1
+    y = nf.placeholder((512, 256), name="y")
+    compiled = nf.compile([nf.sum(x * x), nf.sum(y)], [x, y]).compiled
+    assert {len(k.entries) for k in compiled.plan.kernels} == {1, 2}
+    empty = runtime.emptied(compiled)
+    assert len(empty(np.ones((4, 5), np.float32), np.ones((512, 256), np.float32))) == 2
 
 
 def test_the_models_have_their_names():
