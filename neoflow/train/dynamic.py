@@ -6,9 +6,10 @@
     for swap in exploration.take():               between two calls: what is better is adopted
         print(swap)
 
-(NeoFlow, section 6: exploring, compiling and executing overlap.) The search times kernels by themselves. On a CPU what
-it finds is tried in a few calls of the program, between calls with the kernels there were, and goes again where it
-takes no less there: see `neoflow.instep`.
+(NeoFlow, section 6: exploring, compiling and executing overlap.) The search times kernels by themselves. On a CPU it is
+told first what each takes in the program, so that it begins with those that matter; what it finds is tried in a few
+calls of the program, between calls with the kernels there were, and goes again where it takes no less there: see
+`neoflow.instep`.
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ class Exploration:
         """told: how far the search is, stopped: why it has ended; "" before"""
         self._trial: Trial | None = None
         self._is_tried = compiled.target.device == "cpu"
+        self._first: list[Sequence[float]] | None = [] if self._is_tried else None
+        """what kernel calls took at first; None once the search was told"""
         self._is_judged = False
         """whether kernels have been found to be better in the program"""
         self._found: dict[str, Swap] = {}
@@ -88,7 +91,10 @@ class Exploration:
         self._process = subprocess.Popen(
             COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment()}
         )
-        self._say(json.dumps(_asked(compiled, limits or PATIENCE, share, seed)))
+        asked = _asked(compiled, limits or PATIENCE, share, seed)
+        self._say(json.dumps({**asked, "is_timed": self._is_tried}))
+        if self._first is not None:
+            function.watch(self._first.append)
         self._reader = threading.Thread(target=self._read, name="neoflow-exploration", daemon=True)
         self._reader.start()
 
@@ -113,6 +119,10 @@ class Exploration:
 
         What is tried first is among what some later call gives, or among none.
         """
+        if self._first is not None:
+            if len(self._first) < CALLS:
+                return []
+            self._tell_times()
         while True:
             try:
                 e = self._events.get_nowait()
@@ -146,6 +156,8 @@ class Exploration:
 
     def close(self) -> None:
         """End the search; what it has found is kept beside the kernels."""
+        if self._first is not None:
+            self.function.watch(None)
         if self._trial is not None:
             self._end_trial()
         compiled = self.function.compiled
@@ -164,6 +176,14 @@ class Exploration:
         self._reader.join(GRACE)
         if process.stdout is not None:
             process.stdout.close()
+
+    def _tell_times(self) -> None:
+        assert self._first is not None and isinstance(self.function.compiled, Compiled)
+        self.function.watch(None)
+        counts = {u.subgraph.digest: u.calls for u in _uses(self.function.compiled)}
+        took = _seconds_of(self.function, self._first)
+        self._say(json.dumps({digest: took[digest] / n for digest, n in counts.items()}))
+        self._first = None
 
     def _end_trial(self) -> list[Swap]:
         assert self._trial is not None
@@ -202,7 +222,6 @@ class Trial:
         compiled = function.compiled
         assert isinstance(compiled, Compiled)
         self._function, self._swaps = function, swaps
-        self._digests = [k.subgraph.digest for k in compiled.kernels]
         self._used = schedules_of(compiled)
         self._is_swapped = False
         self._before: list[Sequence[float]] = []
@@ -223,7 +242,8 @@ class Trial:
         if not self._is_swapped:
             return []
         enough = len(self._after) > CALLS
-        before, after = self._of(self._before), self._of(self._after[1:] or self._after or self._before)
+        before = _seconds_of(self._function, self._before)
+        after = _seconds_of(self._function, self._after[1:] or self._after or self._before)
         kept = [
             replace(s, before=before[s.subgraph], seconds=after[s.subgraph])
             for s in self._swaps
@@ -235,14 +255,16 @@ class Trial:
         adopt(self._function, {s.subgraph: self._used[s.subgraph] for s in self._swaps if s.subgraph not in stay})
         return kept
 
-    def _of(self, samples: Sequence[Sequence[float]]) -> dict[str, float]:
-        """Median seconds of a call of each kernel."""
-        found: dict[str, list[float]] = {}
-        calls = self._function.plan.calls
-        for call, took in zip(calls, np.median(np.array(samples), axis=0), strict=True):
-            if call.kernel < len(self._digests):
-                found.setdefault(self._digests[call.kernel], []).append(float(took))
-        return {digest: sum(took) for digest, took in found.items()}
+
+def _seconds_of(function: Function, samples: Sequence[Sequence[float]]) -> dict[str, float]:
+    """Of all calls of each kernel in a call of the program, by digest: medians over samples of their times."""
+    assert isinstance(function.compiled, Compiled)
+    digests = [k.subgraph.digest for k in function.compiled.kernels]
+    found = dict.fromkeys(digests, 0.0)
+    for call, took in zip(function.plan.calls, np.median(np.array(samples), axis=0).tolist(), strict=True):
+        if call.kernel < len(digests):
+            found[digests[call.kernel]] += took
+    return found
 
 
 NOISE = 0.02

@@ -42,13 +42,14 @@ SLICE = 0.2
 @dataclass(frozen=True)
 class Task:
     """A kernel of a program: how often a step calls it, seconds of a call as it is now (None: not known), schedules to
-    start from, trials of earlier runs."""
+    start from, trials of earlier runs; by which schedule the program runs it, and seconds of a call there."""
 
     subgraph: Subgraph
     calls: int = 1
     seconds: float | None = None
     start: tuple[Schedule, ...] = ()
     known: tuple[Trial, ...] = ()
+    there: tuple[Schedule, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,18 @@ class _Account:
 
     @property
     def is_unknown(self) -> bool:
-        return self.task.seconds is None and not self.search.trials
+        return self.task.seconds is None and self.task.there is None and not self.search.trials
 
     @property
     def seconds(self) -> float:
-        """Of a call, with the best schedule so far."""
+        """Of a call, with the best schedule so far; of a program that was timed, as that is."""
         best = self.search.best
+        if self.task.there is not None:
+            schedule, there = self.task.there
+            now = self.search.trials.get(schedule)
+            if best is None or now is None or not best.seconds or not now.seconds:
+                return there
+            return there * best.seconds / now.seconds
         known = [s for s in (self.task.seconds, best.seconds if best is not None else None) if s is not None]
         return min(known) if known else UNKNOWN * self.search.floor
 

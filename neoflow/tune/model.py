@@ -67,14 +67,9 @@ def is_available() -> bool:
 
 
 def _xgboost() -> Any:
-    """Imported when it is used: it takes a second. Raises `ConfigError` where it is not installed."""
-    try:
-        import xgboost
-    except ImportError:
-        raise ConfigError(
-            "the model of a search needs XGBoost, which is not installed: pip install xgboost-cpu, or search without "
-            "a model (model=None)"
-        ) from None
+    """Imported when there is something to learn or to ask: it takes a second or two."""
+    import xgboost
+
     return xgboost
 
 
@@ -82,7 +77,11 @@ class Model:
     """Scores of candidates of one device. Raises `ConfigError` where XGBoost is not installed."""
 
     def __init__(self, device: str = "cpu") -> None:
-        self._xgboost = _xgboost()
+        if not is_available():
+            raise ConfigError(
+                "the model of a search needs XGBoost, which is not installed: pip install xgboost-cpu, or search "
+                "without a model (model=None)"
+            )
         self.device, self.columns = device, Columns(device)
         self._rows: dict[tuple[str, str], list[NDArray[np.float32]]] = {}
         """by subgraph and target, as the seconds"""
@@ -128,8 +127,9 @@ class Model:
         rows = np.stack([row for group in self._rows.values() for row in group])
         ranks = np.concatenate([_ranks(np.array(group)) for group in self._log_seconds.values()])
         groups = np.repeat(np.arange(len(self._rows)), [len(group) for group in self._rows.values()])
-        data = self._xgboost.DMatrix(rows, label=ranks, qid=groups, feature_names=self.columns.names, nthread=1)
-        self._booster = self._xgboost.train(PARAMETERS, data, TREES, xgb_model=self._prior)
+        xgboost = _xgboost()
+        data = xgboost.DMatrix(rows, label=ranks, qid=groups, feature_names=self.columns.names, nthread=1)
+        self._booster = xgboost.train(PARAMETERS, data, TREES, xgb_model=self._prior)
         self._learned, self._own = self.count, {key: len(group) for key, group in self._rows.items()}
 
     def scores(self, problem: Problem, target: Target, schedules: Sequence[Schedule]) -> NDArray[np.float32]:
@@ -137,12 +137,12 @@ class Model:
         if not self.is_trained or not schedules:
             return np.zeros(len(schedules), np.float32)
         rows = np.stack([self.columns.row(problem, s, target) for s in schedules])
-        data = self._xgboost.DMatrix(rows, feature_names=self.columns.names, nthread=1)
+        data = _xgboost().DMatrix(rows, feature_names=self.columns.names, nthread=1)
         return self._booster.predict(data)
 
     def take(self, trees: bytes) -> None:
         """Begin with the trees of an earlier run, as UBJSON that is known to be whole."""
-        booster = self._xgboost.Booster(PARAMETERS)
+        booster = _xgboost().Booster(PARAMETERS)
         booster.load_model(bytearray(trees))
         self._booster = booster
         kept = MOST_TREES - TREES

@@ -1,21 +1,27 @@
 """The process that searches while a program runs: `python -m neoflow.tuning.explorer`, of `neoflow.train.dynamic`.
 
-    in      one line of JSON: what to tune; afterwards `pause`, `resume`; the end of the input ends it
+    in      one line of JSON: what to tune; if that says so, a second one: what kernels take in the program, seconds of
+            a call by digest; afterwards `pause`, `resume`; the end of the input ends it
     out     a line of JSON for each event: {"better": ...} a kernel that is faster than the one in use, compiled and in
             the cache; {"told": ...} how far it is; {"stopped": ...} why it has ended
 
-It shares the machine with the program: it takes `share` of the cores' time, and sleeps for the rest. What is timed is
-slowed down by the program, so a candidate is better only when it was so beside the one in use, in turns.
+It shares the machine with the program: it takes `share` of the cores' time, and sleeps for the rest. So it does nothing
+twice: what kernels take now is timed in the program, and what the machine reaches is not measured, as the program takes
+most of it. What is timed is slowed down by the program, so a candidate is better only when it was so beside the one in
+use, in turns.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -28,6 +34,7 @@ from neoflow.loops import Schedule
 from neoflow.loops.template import schedule_from_json
 from neoflow.machine import available_cores
 from neoflow.measure import Measurer
+from neoflow.measure.here import Here
 from neoflow.partition import Subgraph
 from neoflow.target import Target
 from neoflow.tune import Limits, Trial
@@ -38,6 +45,8 @@ ROUNDS = 9
 """In which it is timed beside the other."""
 NICENESS = 5
 """Of the process and its workers: whoever trains comes first. (At 10 steps were no faster.)"""
+HEARD = 30.0
+"""Seconds waited for what kernels take in the program."""
 
 
 class Explorer:
@@ -53,13 +62,27 @@ class Explorer:
         self.used = {u.subgraph.digest: schedule_from_json(r["schedule"]) for u, r in zip(self.uses, rows, strict=True)}
         self.going = threading.Event()
         self.going.set()
-        self.measurer = Measurer(seed=self.seed)
+        self.heard = threading.Event()
+        """whether it is known what kernels take in the program, or nobody will say"""
+        if not asked["is_timed"]:
+            self.heard.set()
+        count = math.ceil(self.share * available_cores())
+        self.measurer = Measurer(partial(Here, count=count), self.seed)
+
+    def hear(self, seconds: Mapping[str, float]) -> None:
+        """What a call takes in the program, by digest."""
+        there = {digest: (self.used[digest], s) for digest, s in seconds.items()}
+        self.uses = tuple(replace(u, there=there.get(u.subgraph.digest)) for u in self.uses)
+        self.heard.set()
 
     def run(self) -> None:
         """Tune until the limits, telling of every kernel that is better."""
+        spared, roofs = Spared(self.measurer, self), tuning.machine_roofs(self.target, self.folder)
         with self.measurer:
+            self.measurer.warm(self.target)
+            self.heard.wait(HEARD)
             found = tuning.tune(
-                self.uses, self.target, self.limits, self.folder, self.seed, self._watch, Spared(self.measurer, self)
+                self.uses, self.target, self.limits, self.folder, self.seed, self._watch, spared, roofs=roofs
             )
             for choice in found.choices:
                 self._offer(choice)
@@ -145,7 +168,9 @@ def main() -> None:
 
     def listen() -> None:
         for line in sys.stdin:
-            if line.strip() == "pause":
+            if line.startswith("{"):
+                explorer.hear(json.loads(line))
+            elif line.strip() == "pause":
                 explorer.going.clear()
             else:
                 explorer.going.set()

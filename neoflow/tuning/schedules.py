@@ -24,6 +24,7 @@ from neoflow.measure.here import Here
 from neoflow.measure.measurer import Pool
 from neoflow.measure.roofs import roofs_of
 from neoflow.partition import KernelCall, Subgraph
+from neoflow.roofs import Roofs
 from neoflow.runtime.folder import Folder
 from neoflow.target import Target
 from neoflow.trace import tell, tick
@@ -48,11 +49,13 @@ ORIGINS = ("default", "measured before", "tuned")
 
 @dataclass(frozen=True)
 class Use:
-    """A distinct kernel of a program: how often a step calls it, and what one of the calls is named."""
+    """A distinct kernel of a program: how often a step calls it, what one of the calls is named, and, where the program
+    was timed, by which schedule it runs there and seconds of a call."""
 
     subgraph: Subgraph
     calls: int = 1
     name: str = "kernel"
+    there: tuple[Schedule, float] | None = None
 
 
 def uses_of(calls: Sequence[KernelCall]) -> tuple[Use, ...]:
@@ -352,12 +355,13 @@ def tune(
     watch: Watch | None = None,
     measure: Measure | None = None,
     pool: Callable[[Target], Pool] = Here,
+    roofs: Roofs | None = None,
 ) -> Tuned:
     """Search for the schedules of a program's kernels, within limits for all of them together.
 
     folder: where kernels and records are kept. watch: told of every batch; whoever listens to the compiler hears of it
-    too. measure: by default with the workers of a pool, which are processes of this machine. Raises `RuntimeFault` when
-    nothing can be measured.
+    too. measure: by default with the workers of a pool, which are processes of this machine. roofs: of the machine
+    (default: measured now, once a process). Raises `RuntimeFault` when nothing can be measured.
     """
     begun, kept, learned = time.monotonic(), records_in(folder), f"model-{target.device}.ubj"
     choices = [_known(use, target, kept) for use in uses]
@@ -375,7 +379,7 @@ def tune(
         return watch(choices, number, text) if watch is not None else None
 
     with Measurer(pool) as here:
-        spent = spend(tasks, target, measure or here, limits, seed, prior, note, roofs=roofs_of(target))
+        spent = spend(tasks, target, measure or here, limits, seed, prior, note, roofs=roofs or roofs_of(target))
     for n, (task, found) in enumerate(zip(tasks, spent.found, strict=True)):
         if found is None:
             continue
@@ -394,7 +398,7 @@ def _task(choice: Choice, target: Target, kept: Records) -> Task:
     others = [t.schedule for _, t in kept.relatives(subgraph, target)[:RELATIVES]]
     foreign = kept.to_measure(subgraph, target)[:FOREIGN]
     known = tuple(kept.trials(subgraph, target))
-    return Task(subgraph, choice.use.calls, choice.seconds, (*others, *foreign), known)
+    return Task(subgraph, choice.use.calls, choice.seconds, (*others, *foreign), known, choice.use.there)
 
 
 def _progressed(choice: Choice, progress: Progress, now: float) -> Choice:

@@ -144,6 +144,7 @@ class Told(dynamic.Exploration):
     def __init__(self, function, swaps):
         self.function, self.told, self.stopped, self.said, self._curves = function, "", "", [], {}
         self._trial, self._is_tried, self._is_judged, self._found = None, True, False, {s.subgraph: s for s in swaps}
+        self._first = None
         self._events = queue.SimpleQueue()
 
     def _say(self, line):
@@ -195,6 +196,24 @@ def test_kernels_that_take_less_in_the_program_stay_and_others_go_again(monkeypa
     assert after == {**used, **{s.swap.subgraph: s.swap.schedule for s in swaps}}
     _, fixed, _ = trained()
     np.testing.assert_allclose(history.losses, fixed.losses, rtol=1e-5)
+
+
+def test_the_search_is_told_what_kernels_take_in_the_program():
+    trainer = Softmax().trainer(nf.Trainer)
+    function = trainer.step_function()
+    exploration = Told(function, [])
+    exploration._first = []
+    function.watch(exploration._first.append)
+    arrays = (*next(iter(batches())), np.float32(0.1))
+    for _ in range(dynamic.CALLS):
+        assert exploration.take() == [] and exploration.said == []
+        function(*arrays)
+    assert exploration.take() == []
+    (said,) = exploration.said
+    assert set(json.loads(said)) == {k.subgraph.digest for k in function.compiled.kernels}
+    assert all(seconds > 0 for seconds in json.loads(said).values())
+    function(*arrays)
+    assert exploration._first is None and exploration.take() == []
 
 
 def test_none_stays_where_the_program_takes_longer(monkeypatch):

@@ -51,6 +51,15 @@ def test_what_is_at_its_floor_or_never_called_gets_nothing():
     assert result.found[0] is None and result.found[1] is None
 
 
+def test_what_takes_most_of_the_program_comes_first():
+    """By themselves two kernels are alike; the program has timed them, and knows better."""
+    usual = {name: default_schedule(named()[name], TARGET) for name in ("product", "product again")}
+    tasks = [Task(named()["product"], there=(usual["product"], 1e-3))]
+    tasks += [Task(named()["product again"], there=(usual["product again"], 1e-6))]
+    result, _ = spent(tasks, Limits(trials=40), Gentle())
+    assert counts(result) == [40, 0] and result.found[0].default.seconds
+
+
 def test_what_stops_gaining_is_left():
     """Of two kernels that take as long the one that never becomes better."""
     machine = Gentle()
