@@ -204,7 +204,7 @@ def test_the_search_is_told_what_kernels_take_in_the_program():
     exploration = Told(function, [])
     exploration._first = []
     function.watch(exploration._first.append)
-    arrays = (*next(iter(batches())), np.float32(0.1))
+    arrays = (*next(iter(batches())), np.float64(0.1))
     for _ in range(dynamic.CALLS):
         assert exploration.take() == [] and exploration.said == []
         function(*arrays)
