@@ -55,6 +55,8 @@ streams of memory than it fetches ahead. Fitted to pooling."""
 WRITTEN_TERMS = 96
 """Terms of vectors side by side that are written out together: guards at the border of a window are then decided for
 each, which is most of what padded pooling computes. More is code that takes longer to compile than it saves."""
+WRITTEN_IN_ALL = 1536
+"""The same of a kernel of many sums: 79 of 16 rows, four vectors side by side, were 64,000 statements."""
 TILE_ROWS, SPARE_REGISTERS = 14, 2
 """Rows of a register tile at most, and registers left for what is not an accumulator or a vector of the panel: 14 rows
 of 2 vectors and the 2 of the panel are 30 of 32."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 from tvm import tirx
@@ -77,6 +78,8 @@ CPU = Dialect(
 AVX512 = replace(CPU, scaled=_scaled)
 """Of a CPU with its instructions."""
 _current: ContextVar[Dialect] = ContextVar("neoflow_dialect", default=CPU)
+_values: ContextVar[Iterator[int] | None] = ContextVar("neoflow_values", default=None)
+"""Numbers of the values that a kernel holds."""
 
 
 def dialect() -> Dialect:
@@ -87,8 +90,15 @@ def dialect() -> Dialect:
 @contextmanager
 def speaking(words: Dialect) -> Iterator[None]:
     """Kernels that are lowered inside are for a device of this dialect."""
-    before = _current.set(words)
+    before, values = _current.set(words), _values.set(count())
     try:
         yield
     finally:
         _current.reset(before)
+        _values.reset(values)
+
+
+def next_value() -> int:
+    """How many values the kernel that is lowered holds already."""
+    values = _values.get()
+    return 0 if values is None else next(values)

@@ -16,7 +16,7 @@ from tvm.tirx import stmt as ts
 from tvm.tirx.layout import S, TileLayout
 
 from neoflow.code import Fault
-from neoflow.codegen.tir.dialect import dialect
+from neoflow.codegen.tir.dialect import dialect, next_value
 from neoflow.errors import CodegenError
 from neoflow.loops.costs import LINE_BYTES
 
@@ -29,7 +29,7 @@ STORAGE = {"bool": "int8", "bfloat16": "uint16"}
 REGISTER = {"float16": "float32", "bfloat16": "float32"}
 """What an element type is computed in, where that is not its own name."""
 _NAMED_ALIKE = 256
-"""Statements in a row whose values have one name: the printer of TVM numbers what is named alike in quadratic time."""
+"""Values of a kernel that have one name: the printer of TVM numbers what is named alike in quadratic time."""
 
 
 def integer(value: int) -> Value:
@@ -283,7 +283,7 @@ def kept(statements: list, value: Value, name: str = "t") -> Value:
 
 def held(statements: list, value: Value, name: str = "t") -> Value:
     """`value` through memory: TVM does not see through it, LLVM does."""
-    block = len(statements) // _NAMED_ALIKE
+    block = next_value() // _NAMED_ALIKE
     place = Registers(1, element_of(value), lanes_of(value), f"{name}{block}_" if block else name)
     statements += [*place.allocate(), place.put(0, value)]
     return place.get(0)
