@@ -30,6 +30,7 @@ from neoflow.partition.order import order_calls
 from neoflow.partition.overwrite import can_overwrite, is_shared
 from neoflow.partition.prepared import MOST as MOST_PREPARED
 from neoflow.partition.prepared import prepared_first
+from neoflow.partition.returned import RETURNED, as_made
 from neoflow.partition.strands import strands_of
 from neoflow.partition.subgraph import Node, Subgraph, Value
 from neoflow.partition.together import Grouped, grouped
@@ -38,6 +39,7 @@ from neoflow.verdict import Verdict
 __all__ = [
     "LOSES",
     "MOST_PREPARED",
+    "RETURNED",
     "RIDERS",
     "ROWS",
     "RULES",
@@ -55,6 +57,7 @@ __all__ = [
     "Value",
     "Verdict",
     "View",
+    "as_made",
     "blocks_of",
     "can_overwrite",
     "carried",

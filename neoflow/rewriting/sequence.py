@@ -32,6 +32,7 @@ from neoflow.graph.chunked import Chunked, chunked
 from neoflow.loops import fits, problem_of
 from neoflow.partition import (
     LOSES,
+    RETURNED,
     RIDERS,
     ROWS,
     RULES,
@@ -40,6 +41,7 @@ from neoflow.partition import (
     Decision,
     Partition,
     Subgraph,
+    as_made,
     blocks_of,
     compose,
     object_for_gpu,
@@ -77,14 +79,14 @@ OPTIONAL = (
     *(MAPPING, ATTENTION, *OPTIONAL_REWRITES),
     *LYING,
     *sorted(RULE_NAMES),
-    *(REWARD, PREPARED),
+    *(REWARD, RETURNED, PREPARED),
     *RECURRENT,
 )
 """What `NEOFLOW_WITHOUT` may name: recurrences found, attention in blocks, passes, their rewrites, activations that lie
 with dimensions swapped or in blocks, parameters that live packed, layouts, channels of images last, contractions of
 what is read alone and products by one parameter gathered (the three where `optimize=` is given), rules of fusion and
-their reward, what is prepared, and strands, segments, chunks, blocks, rows in place and persistent kernels of
-recurrences."""
+their reward, what is returned as it is made, what is prepared, and strands, segments, chunks, blocks, rows in place and
+persistent kernels of recurrences."""
 
 
 def stages(
@@ -98,6 +100,7 @@ def stages(
     may_live: Callable[[Subgraph], bool] | None = None,
     known: Measured | None = None,
     roofs: Roofs = STATED,
+    is_program: bool = False,
 ) -> tuple[Graph, Partition]:
     """The rewriting stages: from the graph as written to its division into kernels, for a CPU unless said otherwise.
 
@@ -105,7 +108,7 @@ def stages(
     that are packed once for all calls, see `layouts.lay_out`. optimizer: finds a faster equal graph. may_live: which
     kernels may become others because parameters live packed, see `living`; None: none live so. known: seconds of
     kernels that were measured, see `flowing`; None: activations lie as they are written. roofs: of the machine,
-    by which kernels are compared.
+    by which kernels are compared. is_program: whether the graph's outputs are what a program returns.
     """
     choose: Choice = object_to if target is None or target.device == "cpu" else object_for_gpu
     without = left_out()
@@ -135,9 +138,14 @@ def stages(
         laying = partial(lay_out, graph, target, divide, may_last, in_place(forms))
         laid = trace.run(LAYOUTS, laying, lambda a: a.summary, str, size_of(graph))
         graph, cut = laid.graph, laid.cut
+
+    def divided_at_last(graph: Graph) -> Partition:
+        found = divide(graph) if cut is None else cut
+        return as_made(graph, found) if is_program and RETURNED not in without else found
+
     kernels = trace.run(
         "partition",
-        lambda: divide(graph) if cut is None else cut,
+        lambda: divided_at_last(graph),
         lambda p: f"{len(p.calls)} kernel calls of {len(p.subgraphs)} distinct subgraphs",
         _partition_text,
         size_of(graph),
@@ -168,7 +176,8 @@ def divided(
         return stages(part, parts[-1], target, precision, algorithms, may, optimizer, roofs=roofs)
 
     if not (runs_of(graph.order) or calls_of(graph.order)):
-        return stages(graph, trace, target, precision, algorithms, may_last, optimizer, may_live, known, roofs)
+        how = algorithms, may_last, optimizer, may_live, known, roofs
+        return stages(graph, trace, target, precision, *how, is_program=True)
     split: Split | None = None
     if target.device == "cpu" and STRANDS not in left_out():
         split = partial(strands_of, threads=target.threads, cache_bytes=target.l2_bytes // 2)  # beside its own
