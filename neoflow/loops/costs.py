@@ -52,6 +52,9 @@ LONG_WINDOW = 3
 FEW_TERMS = 16
 """Terms of a maximum up to which a core overlaps one output with the next by itself: rows side by side only make more
 streams of memory than it fetches ahead. Fitted to pooling."""
+FEW_LANES = 4
+"""Parts of a vector of which a contraction fills one at most, where its terms fill all: gradients of weights of groups
+of 4 channels, 4 to a side, took 1.6 to 1.8 times as long as sums in lanes."""
 WRITTEN_TERMS = 96
 """Terms of vectors side by side that are written out together: guards at the border of a window are then decided for
 each, which is most of what padded pooling computes. More is code that takes longer to compile than it saves."""

@@ -111,6 +111,14 @@ def usual_lane(p: NestProblem, target: Target, k: Chosen) -> str:
     return "output" if score["output"] >= score["reduced"] else "reduced"
 
 
+def fills(p: NestProblem, target: Target) -> bool:
+    """Whether vectors of terms are the default, and full."""
+    k = {"fuse": p.all_fused}
+    reduction = reduced(p.fused(k))
+    is_long = all(a.extent >= target.lanes(reduction.body.dtype) for a in reduction.axes[-1:])
+    return is_long and usual_lane(p, target, k) == LANES[1]
+
+
 def lane_axis(nest: Nest, k: Chosen) -> Axis | None:
     """The axis of the lanes: there is none when all that is reduced has length 1 and nothing else is left."""
     axes = nest.axes if k["lane"] == "output" else reduced(nest).axes

@@ -67,7 +67,7 @@ def test_a_panel_of_many_points_is_one():
 
 
 def test_few_results_are_summed_along_memory():
-    x, w, y = convolution(16, 128, 128, 56, groups=32)
+    x, w, y = convolution(16, 128, 128, 56, groups=16)
     _, s = gradient(y, w, [x])
     assert s.left_read is not None and s.c.k[-1].extent == 56
 
@@ -339,3 +339,18 @@ def test_parts_of_a_long_k_are_tasks_that_pack_panels_themselves():
         g = nf.placeholder(y.shape, name="g")
         (d,) = nf.vjp(y, [w], g)
         assert contraction(d, [x, g], EAGER)[0]["order"] == wanted
+
+
+def test_where_few_lanes_would_be_filled_terms_fill_them():
+    """Weights' gradients of groups of 4 channels: 4 filters by 4 channels by 9 taps, sums over rows of 56 points."""
+
+    def largest(channels):
+        x, w, y = convolution(16, channels, channels, 56, groups=channels // (4 if channels == 128 else 32))
+        g = nf.placeholder(y.shape, name="g")
+        (d,) = nf.vjp(y, [w], g)
+        schedules = [default_schedule(s, TARGET) for s in subgraphs([d], [x, g])]
+        return next(s for s in schedules if s.template != "map")
+
+    few, many = largest(128), largest(64)
+    assert few.template == "reduction" and few["lane"] == "reduced" and int(few["tile_rows"]) > 1
+    assert many.template == "contraction"
