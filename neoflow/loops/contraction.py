@@ -20,7 +20,7 @@ import math
 from dataclasses import dataclass
 
 from neoflow.expr import dtype as dt
-from neoflow.loops import costs, operands, reduction, tasks
+from neoflow.loops import costs, operands, tasks
 from neoflow.loops.knob import FLAG, INDEX, NUMBER, WORD, Chosen, Knob, Range, completed, flags, up_to
 from neoflow.loops.nest import input_reads
 from neoflow.loops.problem import FUSE, NestProblem, looks_up_beside_choices, nbytes
@@ -95,14 +95,15 @@ def _best(p: NestProblem, target: Target, given: dict) -> _Choice:
 
 
 def is_usable(p: NestProblem, target: Target) -> bool:
-    """Whether lanes can go along one of the sides, so that the template is the default one: not so few of them that the
-    terms of a sum fill vectors better."""
-    if p.nest.sums:
-        return True  # no other template has them
+    """Whether lanes can go along one of the sides, so that the template is the default one."""
+    return p.nest.sums != () or most_lanes(p, target) > 0  # no other template has sums that ride along
+
+
+def most_lanes(p: NestProblem, target: Target) -> int:
+    """Of the sides along which lanes can go by default; 0 where there is none."""
     before = completed(KNOBS[:2], p, target, {})
     found = [_best(p, target, {**before, "side": side}) for side in SIDES]
-    most = max((choice.lanes for choice in found if choice.is_usable), default=0)
-    return most * costs.FEW_LANES > target.lanes(element_of(p)) or (most > 0 and not reduction.fills(p, target))
+    return max((choice.lanes for choice in found if choice.is_usable), default=0)
 
 
 def _last_n(p: NestProblem, _: Target, k: Chosen) -> Range:

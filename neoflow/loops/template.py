@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 from neoflow.boundary import public
 from neoflow.errors import ScheduleError, shown
-from neoflow.loops import contraction, map, reduction, rows, scatter, tile
+from neoflow.loops import contraction, costs, map, reduction, rows, scatter, tile
 from neoflow.loops.blocked import blocked
 from neoflow.loops.gpu import contraction as gpu_contraction
 from neoflow.loops.gpu import map as gpu_map
@@ -58,6 +58,12 @@ def _without_sums(p: NestProblem, _: Target) -> Verdict:
     )
 
 
+def _is_contracted(p: NestProblem, target: Target) -> bool:
+    """Whether a contraction is the default: not where it fills few lanes, and terms of a sum fill all."""
+    is_narrow = contraction.most_lanes(p, target) * costs.FEW_LANES <= target.lanes(tile.element_of(p))
+    return contraction.is_usable(p, target) and (bool(p.nest.sums) or not is_narrow or not reduction.fills(p, target))
+
+
 @dataclass(frozen=True)
 class Template(Generic[P]):
     """A form of kernels: the problems it is for, the decisions to make, in order; `codegen` has a lowering a target.
@@ -89,7 +95,7 @@ TEMPLATES: dict[str, Template] = {
             contraction.fits,
             contraction.KNOBS,
             tile.measures,
-            is_usable=contraction.is_usable,
+            is_usable=_is_contracted,
         ),
         Template("reduction", NestProblem, reduction.fits, reduction.KNOBS, reduction.measures),
         Template("gpu_rows", RowProblem, rows.fits, gpu_rows.KNOBS, gpu_rows.measures, device="gpu"),
