@@ -20,7 +20,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -120,7 +120,7 @@ class Exploration:
         What is tried first is among what some later call gives, or among none.
         """
         if self._first is not None:
-            if len(self._first) < CALLS:
+            if len(self._first) < FIRST:
                 return []
             self._tell_times()
         while True:
@@ -181,7 +181,7 @@ class Exploration:
         assert self._first is not None and isinstance(self.function.compiled, Compiled)
         self.function.watch(None)
         counts = {u.subgraph.digest: u.calls for u in _uses(self.function.compiled)}
-        took = _seconds_of(self.function, self._first)
+        took = _seconds_of(self.function, self._first, np.min)  # the search starts meanwhile, and disturbs
         self._say(json.dumps({digest: took[digest] / n for digest, n in counts.items()}))
         self._first = None
 
@@ -212,6 +212,8 @@ class Exploration:
 
 CALLS = 5
 """Of the program, that kernels are timed in: with those that there are, and with others in their place."""
+FIRST = 10
+"""Of the program, that kernels are timed in before the search begins."""
 
 
 class Trial:
@@ -256,12 +258,14 @@ class Trial:
         return kept
 
 
-def _seconds_of(function: Function, samples: Sequence[Sequence[float]]) -> dict[str, float]:
+def _seconds_of(
+    function: Function, samples: Sequence[Sequence[float]], of: Callable[..., np.ndarray] = np.median
+) -> dict[str, float]:
     """Of all calls of each kernel in a call of the program, by digest: medians over samples of their times."""
     assert isinstance(function.compiled, Compiled)
     digests = [k.subgraph.digest for k in function.compiled.kernels]
     found = dict.fromkeys(digests, 0.0)
-    for call, took in zip(function.plan.calls, np.median(np.array(samples), axis=0).tolist(), strict=True):
+    for call, took in zip(function.plan.calls, of(np.array(samples), axis=0).tolist(), strict=True):
         if call.kernel < len(digests):
             found[digests[call.kernel]] += took
     return found

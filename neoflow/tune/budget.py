@@ -75,14 +75,15 @@ class _Account:
 
     @property
     def seconds(self) -> float:
-        """Of a call, with the best schedule so far; of a program that was timed, as that is."""
+        """Of a call, with the best schedule so far; in a program that was timed, where it is not much longer than by
+        itself: what waits there for something else no schedule makes faster."""
         best = self.search.best
         if self.task.there is not None:
             schedule, there = self.task.there
             now = self.search.trials.get(schedule)
             if best is None or now is None or not best.seconds or not now.seconds:
                 return there
-            return there * best.seconds / now.seconds
+            return min(there, UNKNOWN * now.seconds) * best.seconds / now.seconds
         known = [s for s in (self.task.seconds, best.seconds if best is not None else None) if s is not None]
         return min(known) if known else UNKNOWN * self.search.floor
 

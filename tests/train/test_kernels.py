@@ -205,7 +205,7 @@ def test_the_search_is_told_what_kernels_take_in_the_program():
     exploration._first = []
     function.watch(exploration._first.append)
     arrays = (*next(iter(batches())), np.float64(0.1))
-    for _ in range(dynamic.CALLS):
+    for _ in range(dynamic.FIRST):
         assert exploration.take() == [] and exploration.said == []
         function(*arrays)
     assert exploration.take() == []

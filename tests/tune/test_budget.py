@@ -60,6 +60,16 @@ def test_what_takes_most_of_the_program_comes_first():
     assert counts(result) == [40, 0] and result.found[0].default.seconds
 
 
+def test_what_waits_for_something_else_in_the_program_is_left():
+    """It takes a hundred times as long there as by itself."""
+    usual = {name: default_schedule(named()[name], TARGET) for name in ("product", "product again")}
+    tasks = [Task(named()["product"], there=(usual["product"], 1e-1))]
+    tasks += [Task(named()["product again"], calls=20, there=(usual["product again"], 1e-3))]
+    result, _ = spent(tasks, Limits(trials=80), Gentle())
+    waiting, other = counts(result)
+    assert other > 2 * waiting
+
+
 def test_what_stops_gaining_is_left():
     """Of two kernels that take as long the one that never becomes better."""
     machine = Gentle()
