@@ -94,11 +94,6 @@ def _best(p: NestProblem, target: Target, given: dict) -> _Choice:
     return p.memo.once(("best", target, *sorted(given.items())), choose)
 
 
-def is_usable(p: NestProblem, target: Target) -> bool:
-    """Whether lanes can go along one of the sides, so that the template is the default one."""
-    return p.nest.sums != () or most_lanes(p, target) > 0  # no other template has sums that ride along
-
-
 def most_lanes(p: NestProblem, target: Target) -> int:
     """Of the sides along which lanes can go by default; 0 where there is none."""
     before = completed(KNOBS[:2], p, target, {})

@@ -76,8 +76,8 @@ class NestProblem:
     memo: Memo = field(default_factory=Memo, repr=False)
     apart: int | None = None
     """bytes that all nests like it write, nothing of which their kernel reads; None: its own outputs are that"""
-    beside: int = 1
-    """nests that reduce in its kernel"""
+    reductions: int = 1
+    """in its kernel"""
 
     @cached_property
     def _fused(self) -> tuple[Nest, tuple[Boundary, ...]]:

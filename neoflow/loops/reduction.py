@@ -398,7 +398,7 @@ def _terms(p: NestProblem, _: Target, k: Chosen) -> Range:
 def _usual_terms(p: NestProblem, target: Target, k: Chosen) -> bool:
     """A few: what depends on which it is, a guard above all, is then decided."""
     copies = costs.points(reduced(p.fused(k)).axes) * int(k["unroll"]) * int(k["tile_rows"])
-    is_little = copies <= costs.WRITTEN_TERMS and copies * p.beside <= costs.WRITTEN_IN_ALL
+    is_little = copies <= costs.WRITTEN_TERMS and copies * p.reductions <= costs.WRITTEN_IN_ALL
     return True in _terms(p, target, k) and is_little
 
 

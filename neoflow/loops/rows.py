@@ -105,7 +105,7 @@ def row_problem(subgraph: Subgraph) -> RowProblem | None:
 
 def _nests(p: RowProblem, mask: int) -> tuple[RowNest, ...]:
     rows = len(p.axes)
-    beside = sum(d.definition.has_reduction for d in p.definitions)
+    reductions = sum(d.definition.has_reduction for d in p.definitions)
     stored = p.required | {number for n, number in enumerate(p.optional) if mask >> n & 1}
     bodies: dict[int, Expr] = {}
     nests: list[RowNest] = []
@@ -140,7 +140,7 @@ def _nests(p: RowProblem, mask: int) -> tuple[RowNest, ...]:
         size, dtype = math.prod(shape[rows:]), definition.body.dtype
         is_read = any(number in s.inputs for s in p.definitions)
         apart = math.prod(shape) * dt.itemsize(dtype) if is_output and not is_read else 0
-        nests.append(RowNest(number, NestProblem(nest, apart=apart, beside=beside), is_output, size, dtype))
+        nests.append(RowNest(number, NestProblem(nest, apart=apart, reductions=reductions), is_output, size, dtype))
     return tuple(nests)
 
 

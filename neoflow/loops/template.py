@@ -59,9 +59,13 @@ def _without_sums(p: NestProblem, _: Target) -> Verdict:
 
 
 def _is_contracted(p: NestProblem, target: Target) -> bool:
-    """Whether a contraction is the default: not where it fills few lanes, and terms of a sum fill all."""
-    is_narrow = contraction.most_lanes(p, target) * costs.FEW_LANES <= target.lanes(tile.element_of(p))
-    return contraction.is_usable(p, target) and (bool(p.nest.sums) or not is_narrow or not reduction.fills(p, target))
+    """Whether a contraction is the default: where lanes can go along one of its sides, and not few of them while terms
+    of a sum fill all."""
+    if p.nest.sums:
+        return True  # no other template has them
+    lanes = contraction.most_lanes(p, target)
+    is_narrow = lanes * costs.FEW_LANES <= target.lanes(tile.element_of(p))
+    return lanes > 0 and not (is_narrow and reduction.fills(p, target))
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class _Ahead:
         self._thread.start()
 
     def _read(self, folder: Path, manifest: Manifest, name: str) -> None:
-        with suppress(OSError):  # of the libraries it is said, whose files these are
+        with suppress(OSError):  # where it fails loading a library fails alike, and says so
             make_room()
         try:
             self._data, self._is_read = read_checked(folder, manifest, name), True

@@ -91,8 +91,7 @@ class Exploration:
         self._process = subprocess.Popen(
             COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment()}
         )
-        asked = _asked(compiled, limits or PATIENCE, share, seed)
-        self._say(json.dumps({**asked, "is_timed": self._is_tried}))
+        self._say(json.dumps(_asked(compiled, limits or PATIENCE, share, seed)))
         if self._first is not None:
             function.watch(self._first.append)
         self._reader = threading.Thread(target=self._read, name="neoflow-exploration", daemon=True)
@@ -261,7 +260,8 @@ class Trial:
 def _seconds_of(
     function: Function, samples: Sequence[Sequence[float]], of: Callable[..., np.ndarray] = np.median
 ) -> dict[str, float]:
-    """Of all calls of each kernel in a call of the program, by digest: medians over samples of their times."""
+    """Of all calls of each kernel in a call of the program, by digest. of: what stands for several samples of a time
+    (default: their median)."""
     assert isinstance(function.compiled, Compiled)
     digests = [k.subgraph.digest for k in function.compiled.kernels]
     found = dict.fromkeys(digests, 0.0)

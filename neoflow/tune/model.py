@@ -54,6 +54,12 @@ PARAMETERS = {
 }
 
 
+MISSING = (
+    "the model of a search needs XGBoost, which is not installed: pip install xgboost-cpu, or search without a model "
+    "(model=None)"
+)
+
+
 class ModelWarning(UserWarning):
     """A file of a model that is of no use."""
 
@@ -67,9 +73,12 @@ def is_available() -> bool:
 
 
 def _xgboost() -> Any:
-    """Imported when there is something to learn or to ask: it takes a second or two."""
-    import xgboost
-
+    """Imported when there is something to learn or to ask: it takes a second or two. Raises `ConfigError` where that
+    fails."""
+    try:
+        import xgboost
+    except ImportError:
+        raise ConfigError(MISSING) from None
     return xgboost
 
 
@@ -78,10 +87,7 @@ class Model:
 
     def __init__(self, device: str = "cpu") -> None:
         if not is_available():
-            raise ConfigError(
-                "the model of a search needs XGBoost, which is not installed: pip install xgboost-cpu, or search "
-                "without a model (model=None)"
-            )
+            raise ConfigError(MISSING)
         self.device, self.columns = device, Columns(device)
         self._rows: dict[tuple[str, str], list[NDArray[np.float32]]] = {}
         """by subgraph and target, as the seconds"""

@@ -1,7 +1,7 @@
 """The process that searches while a program runs: `python -m neoflow.tuning.explorer`, of `neoflow.train.dynamic`.
 
-    in      one line of JSON: what to tune; if that says so, a second one: what kernels take in the program, seconds of
-            a call by digest; afterwards `pause`, `resume`; the end of the input ends it
+    in      one line of JSON: what to tune; on a CPU a second one: what kernels take in the program, seconds of a call
+            by digest; afterwards `pause`, `resume`; the end of the input ends it
     out     a line of JSON for each event: {"better": ...} a kernel that is faster than the one in use, compiled and in
             the cache; {"told": ...} how far it is; {"stopped": ...} why it has ended
 
@@ -64,9 +64,9 @@ class Explorer:
         self.going.set()
         self.heard = threading.Event()
         """whether it is known what kernels take in the program, or nobody will say"""
-        if not asked["is_timed"]:
+        count = math.ceil(self.share * available_cores()) if self.target.device == "cpu" else None
+        if count is None:
             self.heard.set()
-        count = math.ceil(self.share * available_cores())
         self.measurer = Measurer(partial(Here, count=count), self.seed)
 
     def hear(self, seconds: Mapping[str, float]) -> None:

@@ -139,6 +139,15 @@ def test_without_xgboost_it_says_what_to_install(monkeypatch):
     assert not model.is_available()
 
 
+def test_one_that_cannot_be_imported_is_told_alike(tmp_path, monkeypatch):
+    (tmp_path / "xgboost.py").write_text("raise ImportError('libgomp.so.1')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "xgboost", raising=False)
+    made = Model()
+    with pytest.raises(ConfigError, match="needs XGBoost, which is not installed"):
+        made.take(b"")
+
+
 def test_importing_the_search_does_not_import_xgboost():
     code = "import sys, neoflow, neoflow.tune, neoflow.tune.model; print('xgboost' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
