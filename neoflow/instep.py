@@ -8,6 +8,7 @@ each kernel gets the one that takes less there, and of all these sets the progra
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from functools import partial
 from statistics import median
 from typing import Any
 
+from neoflow import dtype as dt
 from neoflow.kernel import Kernel
-from neoflow.loops import Schedule
+from neoflow.loops import Schedule, problem_of, streamed_otherwise
 from neoflow.measure.near import Cores
 from neoflow.rewriting.beside import drawn
 from neoflow.runtime.device import Device
@@ -27,8 +29,12 @@ Schedules = Mapping[str, Schedule]
 """By the digest of a subgraph."""
 
 DEFAULT, ALONE, BEFORE, CHOSEN = "the default ones", "by themselves", "chosen before", "chosen in the step"
+STREAMED = "streamed otherwise"
 """Sets: what needs no search; what is best of each kernel by itself; what was best in this program before; what is best
-of each kernel in the program."""
+of each kernel in the program; what is best by itself, but what is written goes past the caches, or into them."""
+LARGE = 3
+"""Times what the cores' own caches hold together: what a kernel writes of so much is written either way. Which is
+better depends on what else the program touches before it is read, so that no time of the kernel by itself shows it."""
 
 SHARE, MOST, USUAL = 0.1, 15.0, 1.0
 """Of the seconds of a tuning, for this; at most so many of them; so many where it has no limit in seconds."""
@@ -69,10 +75,29 @@ def seconds_for(limits: Limits) -> float:
     return USUAL if limits.seconds is None else min(MOST, SHARE * limits.seconds)
 
 
-def sets_of(default: Schedules, by_themselves: Schedules, before: Schedules | None) -> dict[str, Schedules]:
+def streamed(kernels: Sequence[Kernel], schedules: Schedules) -> Schedules:
+    """The same schedules, of kernels that write much with the other way of writing it."""
+    found = dict(schedules)
+    for kernel in kernels:
+        subgraph, target = kernel.subgraph, kernel.target
+        outputs = [subgraph.value(number) for number in subgraph.outputs]
+        written = sum(math.prod(o.shape) * dt.itemsize(o.dtype) for o in outputs)
+        if written >= LARGE * target.l2_bytes * target.threads:
+            other = streamed_otherwise(problem_of(subgraph), schedules[subgraph.digest], target)
+            found[subgraph.digest] = other or schedules[subgraph.digest]
+    return found
+
+
+def sets_of(
+    default: Schedules, by_themselves: Schedules, before: Schedules | None, streamed: Schedules | None = None
+) -> dict[str, Schedules]:
     """The sets to compare, the simplest first, each once."""
     found = {DEFAULT: default}
-    for name, those in ((ALONE, by_themselves), (BEFORE, {**default, **(before or {})})):
+    for name, those in (
+        (ALONE, by_themselves),
+        (BEFORE, {**default, **(before or {})}),
+        (STREAMED, streamed or by_themselves),
+    ):
         if those not in found.values():
             found[name] = those
     return found

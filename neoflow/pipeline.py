@@ -327,7 +327,7 @@ def _in_step(c: Compiled, seconds: float, settings: config.Config) -> Compiled:
     default = {k.subgraph.digest: usual_schedule(k.subgraph, c.target, settings) for k in c.kernels}
     alone_best = {k.subgraph.digest: k.schedule for k in c.kernels}
     known = tuning.verdict_of(c.tuned, c.target, settings.cache_dir)
-    sets = instep.sets_of(default, alone_best, known)
+    sets = instep.sets_of(default, alone_best, known, instep.streamed(c.kernels, alone_best))
     if len(sets) == 1:
         return c
     try:

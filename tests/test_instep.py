@@ -10,7 +10,7 @@ import neoflow as nf
 from neoflow import config, instep, tuning
 from neoflow.devices import resolve_target
 from neoflow.graph import make_graph, optimize
-from neoflow.instep import ALONE, CHOSEN, DEFAULT, judge, sets_of
+from neoflow.instep import ALONE, CHOSEN, DEFAULT, STREAMED, judge, sets_of
 from neoflow.loops import default_schedule, problem_of, space
 from neoflow.pipeline import Compiled, compile_program
 from neoflow.tune.records import Verdict
@@ -70,6 +70,22 @@ def test_a_set_is_compared_once():
     assert list(sets_of(*asked)) == [DEFAULT]
     asked = (usual, tuned, {"a": 4})
     assert list(sets_of(*asked).values()) == [usual, tuned, {"a": 4, "b": 2}]
+
+
+def test_kernels_that_write_much_are_run_with_the_other_way_of_writing():
+    def compiled(rows):
+        x, w = nf.placeholder((rows, 16), name="x"), nf.placeholder((16, 512), name="w")
+        return compile_program([nf.relu(x @ w)], [x, w], {})
+
+    asked: Any = ({"a": 1}, {"a": 2}, None, {"a": 3})
+    assert sets_of(*asked) == {DEFAULT: {"a": 1}, ALONE: {"a": 2}, STREAMED: {"a": 3}}
+    target = resolve_target("cpu")
+    enough = -(-instep.LARGE * target.l2_bytes * target.threads // (4 * 512))
+    for rows, is_much in ((enough, True), (enough // 2, False)):
+        c = compiled(rows)
+        ((digest, schedule),) = by_digest(c).items()
+        (other,) = instep.streamed(c.kernels, {digest: schedule}).values()
+        assert (other["stream"] != schedule["stream"]) is is_much
 
 
 def test_seconds_are_a_share_of_the_tuning():

@@ -16,6 +16,7 @@ from neoflow.loops.template import (
     nearest,
     problem_of,
     schedule_from_json,
+    streamed_otherwise,
 )
 
 __all__ = [
@@ -37,4 +38,5 @@ __all__ = [
     "problem_of",
     "schedule_from_json",
     "space",
+    "streamed_otherwise",
 ]

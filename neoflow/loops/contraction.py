@@ -279,5 +279,6 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
     tasks.PANELS,
     tasks.INNERMOST,
     tasks.STORE,
+    tasks.STREAM,
     tasks.FETCH,
 )

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 
+from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.loops import costs, operands
 from neoflow.loops.knob import FLAG, NUMBER, WORD, Chosen, Knob, Range, flags, one, up_to
 from neoflow.loops.nest import stride
-from neoflow.loops.problem import NestProblem, nbytes
+from neoflow.loops.problem import TURNED, NestProblem, nbytes
 from neoflow.loops.riding import adds_up, pieces_added
 from neoflow.loops.tile import pieces, places_beside, sides, wanted_tasks
 from neoflow.target import Target
@@ -154,10 +155,11 @@ def _usual_tiles(p: NestProblem, target: Target, k: Chosen) -> int:
     return _near_tiles(p, target, k, passes) if is_near else max(1, usual)
 
 
-def _touched(p: NestProblem, k: Chosen) -> int:
-    """Bytes that tiles write, and read beside their sums."""
+def _touched(p: NestProblem, k: Chosen, is_streamed: bool = False) -> int:
+    """Bytes that tiles write, unless past the caches, and read beside their sums."""
     s, cut = sides(p, k), pieces(p, k)
-    count = len(s.nest.outputs) + len(places_beside(s.written, s.c.m, s.c.n))
+    written = 0 if is_streamed else len(s.nest.outputs)
+    count = written + len(places_beside(s.written, s.c.m, s.c.n))
     return cut.batch * cut.m * cut.n * count * dt.itemsize(s.element)
 
 
@@ -208,7 +210,36 @@ def _usual_store(p: NestProblem, target: Target, k: Chosen) -> str:
     return "registers" if s.written_nodes <= costs.SHORT and "registers" in allowed else "stack"
 
 
-def _fetch(_: NestProblem, __: Target, k: Chosen) -> Range:
+def _stream(p: NestProblem, target: Target, k: Chosen) -> Range:
+    is_whole = k["store"] != "turned" and int(k["splits"]) == 1 and _is_in_registers(p, target, k)
+    return flags(is_whole, "what a tile writes is no whole registers, or partial sums")
+
+
+def _is_in_registers(p: NestProblem, target: Target, k: Chosen) -> bool:
+    """Whether every vector that a tile stores of a whole panel begins at a whole register of its output."""
+    s, lanes = sides(p, k), int(k["lanes"])
+    axes, formulas = s.lines
+    if not s.has_lines:
+        return False
+    for _, address, value in formulas[: len(s.nest.outputs)]:
+        register = target.vector_bytes // dt.itemsize(value.dtype)
+        if value.dtype not in TURNED or s.line_chunk(lanes) % register:
+            return False
+        terms, first = affine.linear(address)
+        if any(step % register for step in (first, *(n for axis, n in terms.items() if axis is not axes[-1]))):
+            return False
+    return True
+
+
+def _usual_stream(p: NestProblem, target: Target, k: Chosen) -> bool:
+    s, cut = sides(p, k), pieces(p, k)
+    own = cut.batch * cut.m * cut.n * sum(dt.itemsize(value.dtype) for value in s.written)
+    return own >= costs.STREAMED_TILES_BYTES and bool(_stream(p, target, k).values[-1])
+
+
+def _fetch(p: NestProblem, _: Target, k: Chosen) -> Range:
+    if k["stream"] and not _touched(p, k, is_streamed=True):
+        return flags(False, "nothing is read beside the sums, and what is written goes past the caches")
     return flags(int(k["splits"]) == 1 and int(k["passes"]) == 1, "a tile does not write what it has summed at once")
 
 
@@ -222,7 +253,7 @@ def _usual_fetch(p: NestProblem, target: Target, k: Chosen) -> bool:
     pitch = abs(stride(p.fused(k).outputs[0][1], s.c.m[-1]) or 0) * dt.itemsize(s.element)
     if target.outruns_l2 and k["store"] != "turned" and 0 < pitch <= costs.NEAR_ROWS_BYTES:
         return False
-    return _touched(p, k) > target.l2_bytes * target.threads
+    return _touched(p, k, bool(k["stream"])) > target.l2_bytes * target.threads
 
 
 PARALLEL: Knob[NestProblem] = Knob("parallel", FLAG, "threads share the tasks", _parallel, _is_worth_sharing)
@@ -241,6 +272,7 @@ INNERMOST: Knob[NestProblem] = Knob(
 STORE: Knob[NestProblem] = Knob(
     "store", WORD, "how a tile gets from the registers to the outputs", _store, _usual_store, STORES
 )
+STREAM: Knob[NestProblem] = Knob("stream", FLAG, "what is written goes past the caches", _stream, _usual_stream)
 FETCH: Knob[NestProblem] = Knob(
-    "fetch", FLAG, "what a tile writes, and reads beside its sums, is fetched before them", _fetch, _usual_fetch
+    "fetch", FLAG, "what a tile reads beside its sums, and writes, is fetched before them", _fetch, _usual_fetch
 )

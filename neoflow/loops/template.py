@@ -231,6 +231,16 @@ def nearest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
     return schedule_of(schedule.template, chosen, inner)
 
 
+def streamed_otherwise(problem: Problem, schedule: Schedule, target: Target) -> Schedule | None:
+    """The schedule with what it writes past the caches, or into them where it goes past them; None where it has no
+    choice. What it fetches follows from that."""
+    given = {name: value for name, value in schedule.knobs if name != "fetch"}
+    if "stream" not in given:
+        return None
+    found = complete(schedule.template, problem, target, {**given, "stream": not given["stream"]})
+    return found if legal(problem, found, target).ok else None
+
+
 # --- legality
 
 

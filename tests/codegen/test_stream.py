@@ -8,7 +8,7 @@ import pytest
 import neoflow as nf
 from neoflow import codegen
 from neoflow.graph import make_graph, optimize
-from neoflow.loops import complete, default_schedule, legal, problem_of
+from neoflow.loops import complete, default_schedule, legal, problem_of, streamed_otherwise
 from neoflow.nn import functional as F
 from neoflow.partition import partition
 from neoflow.runtime.device.cpu import empty
@@ -88,3 +88,72 @@ def test_what_no_cache_keeps_is_streamed():
     assert [s["stream"] for s in lowered_rows((1 << 14, 1024))[1].inner if s.template == "map"][-1]
     assert not any(s["stream"] for s in lowered_rows((64, 1024))[1].inner if s.template == "map")
     assert not any(s["stream"] for s in lowered_rows((1 << 14, 1001))[1].inner if s.template == "map")
+
+
+# --- contractions
+
+
+def product(m, k, n, beside):
+    """The roots and inputs of relu(a @ b + c * d), or of a @ b alone."""
+    a, b = nf.placeholder((m, k), name="a"), nf.placeholder((k, n), name="b")
+    if not beside:
+        return [a @ b], [a, b]
+    c, d = nf.placeholder((m, n), name="c"), nf.placeholder((n,), name="d")
+    return [nf.relu(a @ b + c * d)], [a, b, c, d]
+
+
+def tiles(roots, inputs, **knobs):
+    return complete("contraction", problem_of(subgraph_of(roots, inputs)), TARGET, {"stream": True, **knobs})
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("store", ["registers", "stack"])
+@pytest.mark.parametrize(("passes", "side"), [(1, "right"), (3, "right"), (1, "left")])
+def test_tiles(store, beside, passes, side):
+    """With panels that end in part of a vector's neighbours: 80 columns are two panels of 32 and half of one."""
+    roots, inputs = product(30, 24, 80, beside)
+    knobs = {
+        "side": side,
+        "store": store if side == "right" else "stack",
+        "passes": passes,
+        "vectors": 2,
+        "tile_rows": 7,
+    }
+    problem = problem_of(subgraph_of(roots, inputs))
+    schedule = complete("contraction", problem, TARGET, {**knobs, "stream": False})
+    other = streamed_otherwise(problem, schedule, TARGET)
+    assert (other is None) == (side == "left")  # lanes are along the rows there, neighbours in memory are not
+    if other is not None:
+        assert check(roots, inputs, other, scale=4.0)["stream"]
+        assert streamed_otherwise(problem, other, TARGET) == schedule
+
+
+def test_tiles_of_several_outputs():
+    a, b = nf.placeholder((20, 12), name="a"), nf.placeholder((12, 64), name="b")
+    y = a @ b
+    roots = [y, nf.tanh(y)]
+    assert check(roots, [a, b], tiles(roots, [a, b]), scale=4.0)["stream"]
+
+
+def test_lines_that_begin_inside_of_registers_have_no_choice():
+    problem = problem_of(subgraph_of(*product(30, 24, 70, False)))
+    schedule = default_schedule(subgraph_of(*product(30, 24, 70, False)), TARGET)
+    assert streamed_otherwise(problem, schedule, TARGET) is None
+    verdict = legal(problem, changed(schedule, stream=True), TARGET)
+    assert not verdict.ok and "no whole registers" in verdict.reason
+
+
+def test_tiles_that_no_cache_keeps_are_streamed():
+    def default(columns, beside=False):
+        return default_schedule(subgraph_of(*product(4096, 64, columns, beside)), TARGET)
+
+    assert default(2048)["stream"] and not default(1024)["stream"]
+    assert default(2048, beside=True)["fetch"]  # what is read beside the sums still is
+    assert not default(2048)["fetch"]
+
+
+def test_code_of_tiles_stores_past_the_caches():
+    roots, inputs = product(64, 16, 64, False)
+    kernel = codegen.lower(subgraph_of(roots, inputs), tiles(roots, inputs), TARGET, "k")
+    code = codegen.source([kernel], TARGET, "asm")
+    assert "vmovnt" in code and "sfence" in code

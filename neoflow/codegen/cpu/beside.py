@@ -1,4 +1,4 @@
-"""What a register tile writes, and reads beside its sums, fetched before it begins: it is there when the sums are."""
+"""What a register tile reads beside its sums, and writes, fetched before it begins: it is there when the sums are."""
 
 from __future__ import annotations
 
@@ -28,11 +28,9 @@ class Place:
 
 
 def places_of(frame: Frame, m: tuple[Axis, ...], n: tuple[Axis, ...]) -> list[Place]:
-    """The outputs, and what they read at points that differ along M and along N."""
-    found = [
-        Place(memory, address, value.dtype, True)
-        for (_, address, value), memory in zip(frame.nest.outputs, frame.outputs, strict=True)
-    ]
+    """The outputs, where they are stored into the caches, and what they read at points that differ along M and N."""
+    stored = [] if frame.is_streamed else list(zip(frame.nest.outputs, frame.outputs, strict=True))
+    found = [Place(memory, address, value.dtype, True) for (_, address, value), memory in stored]
     values = tuple(value for _, _, value in frame.nest.outputs)
     reads = places_beside(values, m, n)
     return found + [Place(frame.inputs[r.slot], r.indices[0], r.dtype, False) for r in reads]

@@ -38,6 +38,7 @@ def lower_contraction(problem: NestProblem, schedule: Schedule, buffers: Buffers
     axes, formulas = found.lines
     count = len(found.nest.outputs)
     written = buffers.frame(replace(found.nest, outputs=formulas[:count], sums=formulas[count:]))
+    written = replace(written, is_streamed=bool(schedule["stream"]))
     cut = pieces(problem, schedule)
     return _Lowering(buffers.frame(found.nest), schedule, found.c, found.element, written, axes, cut).phases()
 
@@ -87,7 +88,8 @@ class _Lowering:
             found.append(self._tasks([*self.c.batch, self.row_tiles.axis, *pieces], self._pack_left))
         if self.right.is_packed and self.right.is_shared:
             found.append(self._tasks([*self.c.batch, self.panels.axis, *pieces], self._pack_right))
-        found.append(self._tasks(self._task_order(), self._task))
+        tasks = self._tasks(self._task_order(), self._task)
+        found.append(replace(tasks, is_streamed=self.results.frame.is_streamed))
         if self.results.is_partial:
             found.append(self._tasks([*self.c.batch, *self.c.m], self.results.combine))
         found += self.riding.combine(self.parallel)
