@@ -117,7 +117,8 @@ def _usual_last_n(p: NestProblem, _: Target, k: Chosen) -> int:
 
 
 def _usual_last_k(p: NestProblem, target: Target, k: Chosen) -> int:
-    """That with which tiles are best read in place; of packed ones, that which packs panels in whole squares."""
+    """That with which tiles are best read in place; of packed ones, that along which panels lie in memory, or which
+    packs them in whole squares."""
 
     def choose() -> int:
         c = sided(p, k)
@@ -130,6 +131,8 @@ def _usual_last_k(p: NestProblem, target: Target, k: Chosen) -> int:
         tried = completed(KNOBS[: KNOBS.index(operands.PACK) + 1], p, target, given)
         if not tried["pack"]:
             return usual
+        if (along := operands.along_panels(p, tried)) is not None:
+            return along
         parts = [sides(p, {**given, "last_k": n}).turned_part(int(tried["lanes"])) for n in range(len(sided(p, k).k))]
         return parts.index(1.0) if 1.0 in parts and parts[usual] < 1.0 else usual
 

@@ -8,7 +8,7 @@ from neoflow.loops.knob import FLAG, NUMBER, Chosen, Knob, Range, flags, one, up
 from neoflow.loops.nest import stride
 from neoflow.loops.problem import NestProblem, is_turnable, nbytes
 from neoflow.loops.sides import block_lanes, contiguous_run, direct_read, size
-from neoflow.loops.tile import Sides, collides, element_of, pieces, sides, strides_far, wanted_tasks
+from neoflow.loops.tile import Sides, collides, element_of, pieces, sided, sides, strides_far, wanted_tasks
 from neoflow.target import Target
 
 # --- the side with M
@@ -108,11 +108,16 @@ def lies_packed(p: NestProblem, k: Chosen) -> bool:
 
     Of several axes of N: what has one is short.
     """
+    return along_panels(p, k) is not None
+
+
+def along_panels(p: NestProblem, k: Chosen) -> int | None:
+    """The place in the nest of the axis of K along which these panels are one stretch of memory, where they are."""
     s, lanes = sides(p, k), int(k["lanes"])
     read, block, width = s.in_place(lanes), s.c.n[-1].extent, lanes * int(k["vectors"])
     if read is None or len(s.c.n) < 2 or block % lanes or (block % width and width % block):
-        return False
-    return any(stride(read.indices[0], a) == block for a in s.c.k)
+        return None
+    return next((n for n, a in enumerate(sided(p, k).k) if stride(read.indices[0], a) == block), None)
 
 
 def _is_often_from_afar(p: NestProblem, target: Target, k: Chosen) -> bool:

@@ -7,7 +7,7 @@ from neoflow.loops import default_schedule, problem_of
 from neoflow.loops.operands import lies_packed
 from neoflow.loops.tile import sides
 from neoflow.partition import partition
-from tests.codegen.kernels import TARGET
+from tests.codegen.kernels import TARGET, WIDE
 
 X, P = nf.placeholder((64, 96), name="x"), nf.placeholder((8, 96, 16), name="p")
 K = nf.axis(96, "k")
@@ -49,3 +49,19 @@ def test_blocks_of_two_widths_or_of_another_axis_stay():
     two = kernel(lambda i, j: X[i, K] * P[j // 16, K, j % 16] * P[j // 32, K, (j % 32) // 2])
     shifted = kernel(lambda i, j: X[i, K] * P[(j + 1) // 17, K, (j + 1) % 16])
     assert extents(two) == extents(shifted) == ([64, 128], [96])
+
+
+def test_packed_rows_go_along_panels_as_these_lie_in_memory():
+    x, weights = nf.placeholder((1, 64, 15, 15), name="x"), nf.placeholder((8, 64, 3, 3, 32), name="weights")
+    turned = nf.placeholder((8, 3, 3, 64, 32), name="turned")
+    c, a, b = nf.axis(64, "c"), nf.axis(3, "a"), nf.axis(3, "b")
+    for p, read, wanted in (
+        (weights, lambda j: weights[j // 32, c, a, b, j % 32], [64, 3, 3]),
+        (turned, lambda j: turned[j // 32, a, b, c, j % 32], [3, 3, 64]),
+    ):
+        shape = (1, 256, 13, 13)
+        y = nf.compute(shape, lambda n, j, h, w, of=read: nf.sum(x[n, c, h + a, w + b] * of(j), axis=[c, a, b]))
+        (call,) = partition(make_graph([y], [x, p])).calls
+        schedule = default_schedule(call.subgraph, WIDE)
+        assert (schedule["side"], schedule["pack"], schedule["pack_panels"]) == ("right", True, False)
+        assert [k.extent for k in sides(problem_of(call.subgraph), schedule).c.k] == wanted

@@ -8,7 +8,7 @@ from neoflow.graph import Layout, Wish, make_graph, optimize
 from neoflow.partition import partition
 from neoflow.pipeline import compile_program
 from neoflow.rewriting import stages
-from neoflow.rewriting.layouts import MADE, Request, best_set, kernels_of, lay_out, packed_bytes, serves
+from neoflow.rewriting.layouts import MADE, OFTEN, Request, best_set, kernels_of, lay_out, packed_bytes, serves
 from neoflow.trace import Trace
 from neoflow.tune.trial import Trial
 from neoflow.tuning.kept import records_in
@@ -60,6 +60,12 @@ def test_weights_that_are_read_in_place_too(step):
     found = laid(step)
     assert len(found.derivation.steps) == 2 and found.beside == 2 * 4 * SIZE * GATES
     assert found.before == found.after == packed_bytes(kernels_of(found.cut), WIDE)
+
+
+def test_weights_that_many_steps_read_in_place_are_packed_where_the_estimate_says_alike():
+    small = {"size": 128, "gates": 512}
+    assert not laid(step_of(**small, steps=OFTEN - 1)).derivation.steps
+    assert len(laid(step_of(**small, steps=OFTEN + 1)).derivation.steps) == 4  # each weight, forward and backward
 
 
 def test_nothing_is_asked_for_where_nothing_is_shared():
