@@ -161,7 +161,7 @@ def _unroll(p: NestProblem, _: Target, k: Chosen) -> Range:
 def _usual_unroll(p: NestProblem, target: Target, k: Chosen) -> int:
     """More of a wide row where a task would read only a piece of it, over and over."""
     nest, whole = p.fused(k), blocks(p.fused(k), k)
-    is_long = costs.points(reduced(nest).axes) >= costs.LONG_SUM
+    is_long = costs.points(reduced(nest).axes) >= costs.WIDE_SUM
     is_read = costs.operations((reduced(nest).body,)) <= costs.LONG
     if k["lane"] == "output" and is_long and is_read:
         for vectors in costs.WIDE_VECTORS:
