@@ -223,7 +223,7 @@ def _is_in_registers(p: NestProblem, target: Target, k: Chosen) -> bool:
         return False
     for _, address, value in formulas[: len(s.nest.outputs)]:
         register = target.vector_bytes // dt.itemsize(value.dtype)
-        if value.dtype not in TURNED or s.line_chunk(lanes) % register:
+        if value.dtype not in TURNED or s.line_chunk(lanes) not in (register, 2 * register):
             return False
         terms, first = affine.linear(address)
         if any(step % register for step in (first, *(n for axis, n in terms.items() if axis is not axes[-1]))):

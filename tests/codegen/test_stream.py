@@ -135,6 +135,18 @@ def test_tiles_of_several_outputs():
     assert check(roots, [a, b], tiles(roots, [a, b]), scale=4.0)["stream"]
 
 
+def test_tiles_whose_vectors_are_more_than_two_registers_of_the_output_have_no_choice():
+    a, b = nf.placeholder((64, 32), name="a"), nf.placeholder((32, 128), name="b")
+    roots, register = [nf.cast(a @ b, "float64")], TARGET.lanes("float64")
+    for lanes, may in ((register, True), (2 * register, True), (4 * register, False)):
+        knobs = {"side": "right", "lanes": lanes, "vectors": 1, "tile_rows": 4, "stream": False}
+        problem = problem_of(subgraph_of(roots, [a, b]))
+        other = streamed_otherwise(problem, complete("contraction", problem, TARGET, knobs), TARGET)
+        assert (other is not None) is may
+        if other is not None:
+            check(roots, [a, b], other, scale=4.0)
+
+
 def test_lines_that_begin_inside_of_registers_have_no_choice():
     problem = problem_of(subgraph_of(*product(30, 24, 70, False)))
     schedule = default_schedule(subgraph_of(*product(30, 24, 70, False)), TARGET)
