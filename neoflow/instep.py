@@ -8,7 +8,6 @@ each kernel gets the one that takes less there, and of all these sets the progra
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from neoflow import dtype as dt
 from neoflow.kernel import Kernel
 from neoflow.loops import Schedule, problem_of, streamed_otherwise
 from neoflow.measure.near import Cores
@@ -80,8 +78,7 @@ def streamed(kernels: Sequence[Kernel], schedules: Schedules) -> Schedules:
     found = dict(schedules)
     for kernel in kernels:
         subgraph, target = kernel.subgraph, kernel.target
-        outputs = [subgraph.value(number) for number in subgraph.outputs]
-        written = sum(math.prod(o.shape) * dt.itemsize(o.dtype) for o in outputs)
+        written = sum(subgraph.value(number).nbytes for number in subgraph.outputs)
         if written >= LARGE * target.l2_bytes * target.threads:
             other = streamed_otherwise(problem_of(subgraph), schedules[subgraph.digest], target)
             found[subgraph.digest] = other or schedules[subgraph.digest]
@@ -89,14 +86,14 @@ def streamed(kernels: Sequence[Kernel], schedules: Schedules) -> Schedules:
 
 
 def sets_of(
-    default: Schedules, by_themselves: Schedules, before: Schedules | None, streamed: Schedules | None = None
+    default: Schedules, by_themselves: Schedules, before: Schedules | None, otherwise: Schedules | None = None
 ) -> dict[str, Schedules]:
     """The sets to compare, the simplest first, each once."""
     found = {DEFAULT: default}
     for name, those in (
         (ALONE, by_themselves),
         (BEFORE, {**default, **(before or {})}),
-        (STREAMED, streamed or by_themselves),
+        (STREAMED, otherwise or by_themselves),
     ):
         if those not in found.values():
             found[name] = those

@@ -42,7 +42,7 @@ WIDE_VECTORS, WIDE_SUM, LONG_SUM = (16, 8), 64, 128
 """Vectors of a wide row that are summed side by side down so many rows, the most that there are rows and registers for:
 a KiB of each, or half, which memory fetches as one stretch; from the third-level cache 512 bytes are 1.3 times as fast
 as 256, and a KiB 1.15 to 1.4 times as fast as 512; down 64 rows 1.1 to 1.3 times in the steps of recurrent models.
-LONG_SUM: rows from which terms are added to all sums at once. Fitted."""
+LONG_SUM: rows from which terms from afar are fetched, and added to all sums at once. Fitted."""
 SHARED_STEPS, SHORT_AXIS = 4, 8
 """Points of a reduced axis that are taken together where windows go along it one by one: of 3 points each, 22 loads for
 36 products in place of 40; 7 were no faster from a core's own cache, and slower from beyond. Where windows go in larger

@@ -23,7 +23,16 @@ from neoflow.loops import costs
 from neoflow.loops.cuts import Bounds, cuts, piece, work
 from neoflow.loops.knob import FLAG, INDEX, MASK, NUMBER, Chosen, Knob, Range, flags, one, up_to
 from neoflow.loops.nest import Nest, input_reads, is_data_dependent, stride
-from neoflow.loops.problem import FUSE, TURNED, Measures, NestProblem, is_turnable, lanes_along, nbytes, usual_lanes
+from neoflow.loops.problem import (
+    FUSE,
+    Measures,
+    NestProblem,
+    begins_registers,
+    is_turnable,
+    lanes_along,
+    nbytes,
+    usual_lanes,
+)
 from neoflow.loops.residues import split
 from neoflow.target import Target
 from neoflow.verdict import Verdict
@@ -237,13 +246,9 @@ def _is_in_registers(p: NestProblem, target: Target, k: Chosen) -> bool:
     nest, lanes = _nest(p, k), int(k["lanes"])
     together = p.memo.once(("together", k["fuse"]), lambda: split(p.fused(k))[0].together) if k["residues"] else 1
     for _, address, value in nest.outputs[::together] if nest.axes else ():
+        if not begins_registers(address, value.dtype, nest.axes[-1], lanes, target, together):
+            return False
         register = target.vector_bytes // dt.itemsize(value.dtype)
-        terms, first = affine.linear(address)
-        others = [step for axis, step in terms.items() if axis is not nest.axes[-1]]
-        if lanes % register or value.dtype not in TURNED or stride(address, nest.axes[-1]) != together:
-            return False
-        if any(step % register for step in (*others, first)):
-            return False
         if k["cut"] and any(at[-1][0] * together % register for at in _cuts(p, k)):
             return False
     return bool(nest.axes)

@@ -204,6 +204,16 @@ TURNED = ("float32", "float64", "int32", "int64")
 """Element types that lie in memory as they are computed with, a register's width apart."""
 
 
+def begins_registers(address: Expr, dtype: str, along: Axis, lanes: int, target: Target, step: int = 1) -> bool:
+    """Whether stores of so many lanes along an axis, `step` elements apart, are one register or two of this type, and
+    begin at whole ones of their array."""
+    register = target.vector_bytes // dt.itemsize(dtype)
+    if dtype not in TURNED or lanes not in (register, 2 * register) or stride(address, along) != step:
+        return False
+    terms, first = affine.linear(address)
+    return all(n % register == 0 for n in (first, *(n for axis, n in terms.items() if axis is not along)))
+
+
 def is_turnable(read: Read, lane_axis: Axis, inner: Axis, held: tuple[str, ...] = TURNED) -> bool:
     """Whether the read, of one of these types, strides along the lanes and is contiguous along `inner`, and never needs
     a guard."""

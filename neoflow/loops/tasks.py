@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 
-from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.loops import costs, operands
 from neoflow.loops.knob import FLAG, NUMBER, WORD, Chosen, Knob, Range, flags, one, up_to
 from neoflow.loops.nest import stride
-from neoflow.loops.problem import TURNED, NestProblem, nbytes
+from neoflow.loops.problem import NestProblem, begins_registers, nbytes
 from neoflow.loops.riding import adds_up, pieces_added
 from neoflow.loops.tile import pieces, places_beside, sides, wanted_tasks
 from neoflow.target import Target
@@ -217,18 +216,10 @@ def _stream(p: NestProblem, target: Target, k: Chosen) -> Range:
 
 def _is_in_registers(p: NestProblem, target: Target, k: Chosen) -> bool:
     """Whether every vector that a tile stores of a whole panel begins at a whole register of its output."""
-    s, lanes = sides(p, k), int(k["lanes"])
-    axes, formulas = s.lines
-    if not s.has_lines:
-        return False
-    for _, address, value in formulas[: len(s.nest.outputs)]:
-        register = target.vector_bytes // dt.itemsize(value.dtype)
-        if value.dtype not in TURNED or s.line_chunk(lanes) not in (register, 2 * register):
-            return False
-        terms, first = affine.linear(address)
-        if any(step % register for step in (first, *(n for axis, n in terms.items() if axis is not axes[-1]))):
-            return False
-    return True
+    s = sides(p, k)
+    (*_, last), formulas = s.lines
+    lanes, outputs = s.line_chunk(int(k["lanes"])), formulas[: len(s.nest.outputs)]
+    return all(begins_registers(address, value.dtype, last, lanes, target) for _, address, value in outputs)
 
 
 def _usual_stream(p: NestProblem, target: Target, k: Chosen) -> bool:

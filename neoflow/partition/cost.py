@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from neoflow.expr import dtype as dt
 from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Definition
 from neoflow.graph import is_contraction, is_move, points, reads_at_own_point
@@ -67,7 +66,7 @@ def cost_of(subgraph: Subgraph) -> Cost:
         for i, nbytes in zip(node.inputs, read_bytes(node.definition), strict=True):
             if i < first:
                 read[i] = max(read[i], nbytes)
-    written = sum(_nbytes(subgraph, o) for o in subgraph.outputs)
+    written = sum(subgraph.value(o).nbytes for o in subgraph.outputs)
     total, near, row_bytes, beside = 0.0, 0.0, 0.0, 0.0
     rows = 0 if subgraph.rows is None else math.prod(subgraph.row_shape)
     anchor = None if subgraph.anchor is None else subgraph.nodes[subgraph.anchor].definition
@@ -79,11 +78,11 @@ def cost_of(subgraph: Subgraph) -> Cost:
         total += work_of(definition) * _filled(_width(definition, rows)) + _nests(definition, rows)
         beside += RIDES * points(definition) if number in subgraph.riders else 0.0
         if rows and number not in subgraph.outputs:
-            near += 2 * _nbytes(subgraph, number)
-            row_bytes += _nbytes(subgraph, number) / rows
+            near += 2 * subgraph.value(number).nbytes
+            row_bytes += subgraph.value(number).nbytes / rows
     cost = Cost(sum(read) + written, total, near, row_bytes, beside=beside)
     if anchor is not None and subgraph.anchor is not None:
-        own = _nbytes(subgraph, first + subgraph.anchor)
+        own = subgraph.value(first + subgraph.anchor).nbytes
         cost = with_products(cost, anchor, min(own, written))
     return cost
 
@@ -162,11 +161,6 @@ def _pays(subgraph: Subgraph, number: int, often: float) -> bool:
     definition = subgraph.nodes[number - len(subgraph.inputs)].definition
     stored = work_of(definition) + LOOP * math.prod(subgraph.row_shape)
     return often * each(definition) > stored
-
-
-def _nbytes(subgraph: Subgraph, number: int) -> int:
-    value = subgraph.value(number)
-    return math.prod(value.shape) * dt.itemsize(value.dtype)
 
 
 def objective(partition: Partition, roofs: Roofs) -> float:

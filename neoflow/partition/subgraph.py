@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from neoflow.boundary import public
 from neoflow.errors import PartitionError
+from neoflow.expr import dtype as dt
 from neoflow.expr.close import build
 from neoflow.expr.ir import Axis, Binder, Expr, Read, Reduce, Scatter, Slot, same
 from neoflow.expr.printer import default_names, print_expr
@@ -25,6 +27,10 @@ class Value:
 
     shape: tuple[int, ...]
     dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * dt.itemsize(self.dtype)
 
 
 @dataclass(frozen=True)

@@ -125,15 +125,20 @@ def packed_tensors(graph: Graph) -> tuple[Tensor, ...]:
 Slots = frozenset[tuple[Definition, int]]
 
 
+def _readers(graph: Graph) -> Counter[tuple[Tensor, Definition, int]]:
+    """How many contractions of each definition read a tensor in each slot."""
+    return Counter((t.inputs[o.slot], t.definition, o.slot) for t in graph.nodes for o in operands(t.definition))
+
+
 def _may_share(graph: Graph, lasting: Slots) -> bool:
     """Whether any operand that could be packed lasts, or is one of so many contractions of a definition."""
-    found = Counter((t.inputs[o.slot], t.definition, o.slot) for t in graph.nodes for o in operands(t.definition))
+    found = _readers(graph)
     return any(n >= FEW or (definition, slot) in lasting for (_, definition, slot), n in found.items())
 
 
 def _often(graph: Graph) -> Slots:
     """Slots of definitions in which nothing is read but tensors that at least `OFTEN` contractions of it read."""
-    found = Counter((t.inputs[o.slot], t.definition, o.slot) for t in graph.nodes for o in operands(t.definition))
+    found = _readers(graph)
     slots = {(definition, slot) for _, definition, slot in found}
     return frozenset(slots - {(definition, slot) for (_, definition, slot), n in found.items() if n < OFTEN})
 

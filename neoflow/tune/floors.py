@@ -79,7 +79,7 @@ def subgraph_floor(subgraph: Subgraph, roofs: Roofs) -> float:
     """Seconds that no schedule gets below: arithmetic as counted, each input and output once."""
     flops = sum(count_definition(n.definition).flops for n in subgraph.nodes)
     values = (*subgraph.inputs, *map(subgraph.value, subgraph.outputs))
-    return roofs.seconds(flops, sum(math.prod(v.shape) * dt.itemsize(v.dtype) for v in values))
+    return roofs.seconds(flops, sum(v.nbytes for v in values))
 
 
 # --- cycles of one core, and bytes that are read again
