@@ -1,5 +1,7 @@
 """Every test session has a kernel cache of its own; what needs a compiler that is not here is skipped."""
 
+import signal
+
 import pytest
 
 from neoflow import target
@@ -13,7 +15,10 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Before any test asks what this machine is."""
+    """Before any test asks what this machine is, or is interrupted: what a shell runs in the background ignores that,
+    and so would what it starts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--narrow"):
         info = target._cpuinfo()
         info["flags"] = " ".join(f for f in info.get("flags", "").split() if not f.startswith(("avx512", "amx")))
