@@ -15,7 +15,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from neoflow.codegen.gpu.kernel import Lowered
+from neoflow.codegen.gpu.kernel import CHANGING, Lowered
 from neoflow.codegen.gpu.wgmma import functions
 from neoflow.target import Target
 
@@ -43,6 +43,8 @@ def lowered_module(kernels: Sequence[Lowered], target: Target) -> tvm.IRModule:
     """
     machine, t = tvm_target(replace(target, kind="cuda")), tirx.transform
     functions = {n: f.with_attr("target", machine) for k in kernels for n, f in k.functions}
+    if target.kind != "cuda":  # of which LLVM takes all pointers of a function for apart, or none
+        functions = {n: f.with_attr("tirx.noalias", False) if CHANGING in f.attrs else f for n, f in functions.items()}
     passes = [t.FlattenBuffer(), t.StmtSimplify(), t.LowerIntrin()]
     module = tvm.transform.Sequential(passes)(tvm.IRModule(functions))
     return tvm.IRModule({n: f.with_attr("target", tvm_target(target)) for n, f in module.functions.items()})
@@ -61,9 +63,27 @@ def cuda_source(kernels: Sequence[Lowered], target: Target) -> str:
         text = str(module.inspect_source("cuda"))
     text = _BOUNDS.sub(r"__launch_bounds__(\1, 1)", text[text.index(_FIRST) :])
     text = _CHOICE.sub(r"\1ushort\2 \3", text)
+    text = _with_changing(text, kernels)
     half = _HALF if "half" in text else ""
     device = (HERE / "device.cuh").read_text() if any(name in text for name in _OF_DEVICE) else ""
     return f"{half}{(HERE / 'math.cuh').read_text()}\n{device}{_guarded(functions(text))}{text}"
+
+
+def _with_changing(text: str, kernels: Sequence[Lowered]) -> str:
+    """The text where pointers to what other threads change are not said to be the only ones."""
+    for name, function in (pair for k in kernels for pair in k.functions):
+        changing = [int(n) for n in function.attrs.get(CHANGING, ())]
+        if not changing:
+            continue
+
+        def signature(found: re.Match[str], changing: Sequence[int] = changing) -> str:
+            given = found[2].split(",")
+            for n in changing:
+                given[n] = given[n].replace(" __restrict__", "")
+            return f"{found[1]}({','.join(given)})"
+
+        text = re.sub(rf"\b({name})\(([^()]*)\)", signature, text)
+    return text
 
 
 _COMPILE = "tvm_callback_cuda_compile"

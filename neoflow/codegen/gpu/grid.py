@@ -21,12 +21,16 @@ Value = emit.Value
 
 @dataclass(frozen=True)
 class Grid:
-    """`body(block, thread)` by every thread of every block. shared_bytes: dynamic shared memory of a block."""
+    """`body(block, thread)` by every thread of every block. shared_bytes: dynamic shared memory of a block.
+
+    reads_back: memory of the GPU from which threads read what others of their block have written, after a barrier.
+    """
 
     blocks: int
     threads: int
     body: Callable[[Value, Value], list]
     shared_bytes: int = 0
+    reads_back: tuple[tirx.Buffer, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,9 @@ def assemble(name: str, grids: Grids, arguments: tuple[tirx.Buffer, ...], shared
     functions, entries = [], []
     for n, (grid, body) in enumerate(zip(grids.grids, written, strict=True)):
         symbol = f"{name}_{n}"
-        functions.append((symbol, _function(symbol, buffers, body, shared)))
+        function = _function(symbol, buffers, body, shared)
+        changing = [m for m, b in enumerate(buffers) if any(b is read for read in grid.reads_back)]
+        functions.append((symbol, function.with_attr(CHANGING, changing) if changing else function))
         entries.append(Entry(symbol, grid.blocks, True, grid.threads, grid.shared_bytes))
     spaces = tuple(Workspace(emit.nbytes(b), is_shared=True) for b in grids.scratch)
     return Lowered(name, Code(tuple(entries), spaces, faults.found), tuple(functions), shared)
@@ -92,5 +94,8 @@ def _function(name: str, buffers: tuple[tirx.Buffer, ...], body: ts.Stmt, shared
     return function.with_attr("tirx.is_global_func", True)
 
 
+CHANGING = "neoflow.changing"
+"""Of a function: which of its pointers lead to memory that other threads change while it runs. Where a pointer alone
+leads to its memory nothing can do so, says a compiler, and reads ahead of a barrier what is written before it."""
 _KERNEL = 2
 """TVM's calling convention of what a host launches."""

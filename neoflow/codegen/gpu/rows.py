@@ -17,7 +17,7 @@ from neoflow.codegen.tir.frame import Buffers, Frame, points
 from neoflow.codegen.tir.reducers import Reducer
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Axis, Expr, Read, Reduce, Slot, rewrite
+from neoflow.expr.ir import Axis, Expr, Read, Reduce, Slot, postorder, rewrite
 from neoflow.loops import costs
 from neoflow.loops.gpu.rows import dynamic_bytes, fused, local, members, nest_lanes, offsets, steps, stride
 from neoflow.loops.nest import Nest, is_data_dependent
@@ -87,7 +87,19 @@ class _Lowering:
             return out
 
         scratch = () if self.in_shared else tuple(self.local.values())
-        return Grids((Grid(math.ceil(self.rows / self.teams), self.threads, body, self.dynamic_bytes),), scratch)
+        blocks = math.ceil(self.rows / self.teams)
+        read_back = self._read_back(everything)
+        return Grids((Grid(blocks, self.threads, body, self.dynamic_bytes, read_back),), scratch)
+
+    def _read_back(self, everything: dict[int, tirx.Buffer]) -> tuple[tirx.Buffer, ...]:
+        """Where a member reads from the GPU's memory what another one has written."""
+        if self.size == 1:
+            return ()
+        written = dict.fromkeys((*self.problem.outputs, *(() if self.in_shared else self.between)))
+        stored = (fused(n) for n in nests(self.problem, self.schedule))
+        nodes = (node for nest in stored for e in nest.expressions for node in postorder(e))
+        read = {node.slot for node in nodes if isinstance(node, Read)}
+        return tuple(everything[n] for n in written if n in read)
 
     def _first_of_row(self, out: list, env: dict[Axis, Value]) -> dict[int, Value]:
         """Where a team's row begins in what rows write, and in what may lie in the same place: nobody else writes what
