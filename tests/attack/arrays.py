@@ -125,8 +125,10 @@ class _Tensor(ctypes.Structure):
     )
 
 
-_capsule = ctypes.pythonapi.PyCapsule_New
-_capsule.restype, _capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
+"""A function of its own: other libraries say otherwise what the one of `ctypes.pythonapi` takes."""
 
 
 _KEPT: list[Foreign] = []
