@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
+
+WORKER = (sys.executable, "-m", "tests.measure.emulated")
+"""Whose GPU is the emulator."""
 
 
 @contextmanager
 def emulator() -> Iterator[None]:
-    """While it lasts, programs for "cuda" run in the emulator; it needs g++ and pytest."""
+    """While it lasts, programs for "cuda" run in the emulator, those of searches too; it needs g++ and pytest."""
     import pytest
 
+    from neoflow import pipeline
+    from neoflow.measure.here import Here
     from tests.emulator.driver import emulated
 
     with pytest.MonkeyPatch.context() as patch:
         emulated(patch, checked=False, architecture="sm_90")
+        patch.setattr(pipeline, "Here", partial(Here, command=WORKER))
         yield
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from benchmarks.gpu.rows import Outcome, Setting
+from benchmarks.gpu.turns import turn
 from neoflow.codegen.verify import verify
 from neoflow.devices import device, parameter_store
 from neoflow.errors import RuntimeFault
@@ -143,8 +144,9 @@ def median_seconds(block: Callable[[int], float], setting: Setting) -> float:
     if setting.dry:
         return block(1)
     block(3)
-    runs = max(1, math.ceil(BLOCK / max(block(3), 1e-7)))
-    found, end = [], time.perf_counter() + setting.seconds
-    while len(found) < LEAST_BLOCKS or time.perf_counter() < end:
-        found.append(block(runs))
+    with turn():
+        runs = max(1, math.ceil(BLOCK / max(block(3), 1e-7)))
+        found, end = [], time.perf_counter() + setting.seconds
+        while len(found) < LEAST_BLOCKS or time.perf_counter() < end:
+            found.append(block(runs))
     return statistics.median(found)

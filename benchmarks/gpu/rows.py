@@ -12,14 +12,17 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Setting:
-    """seconds: of runs that a time is taken from. limit: of a row, at most.
+    """seconds: of runs that a time is taken from. limit: of a row, at most. search: seconds that a search may take.
 
-    dry: tiny shapes, in the emulator, where times mean nothing.
+    dry: tiny shapes, in the emulator, where times mean nothing. lock: a file of `turns` that the row takes with others;
+    `limit` is of its preparing then.
     """
 
     seconds: float = 0.5
     limit: float = 240.0
+    search: float = 60.0
     dry: bool = False
+    lock: str = ""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from benchmarks.gpu import cells, check, kernels, loops, steps, theirs
+from benchmarks.gpu import cells, check, kernels, loops, steps, theirs, tuned
 from benchmarks.gpu.rows import Figures, Row
 
 COMMAND = "python -m benchmarks.gpu"
@@ -148,6 +148,22 @@ def handed(rows: Mapping[str, Row]) -> list[str]:
     return lines
 
 
+def searched(rows: Mapping[str, Row]) -> list[str]:
+    """Piece f."""
+    lines = [line("program", "default ms", "tuned ms", "ratio", "candidates", "in s", "")]
+    lines.append("|---|--:|--:|--:|--:|--:|---|")
+    for task in tuned.TASKS:
+        row = rows.get(task.key)
+        if row is None or "tuned seconds" not in row.figures:
+            lines.append(line(task.name, *["-"] * 5, missing(task.key, row)))
+            continue
+        found = row.figures
+        before, after = found["default seconds"], found["tuned seconds"]
+        cells = [f"{1e3 * before:.3f}", f"{1e3 * after:.3f}", f"{before / after:.2f}"]
+        lines.append(line(task.name, *cells, f"{found['trials']:.0f}", f"{found['search']:.0f}", row.said))
+    return lines
+
+
 def ceilings(rows: Mapping[str, Row]) -> list[str]:
     """What the GPU reaches at most."""
     row = rows.get(kernels.CEILINGS)
@@ -171,5 +187,7 @@ def section(rows: Mapping[str, Row]) -> list[str]:
         looped(rows),
         ["### Recurrences by cuDNN"],
         handed(rows),
+        ["### After a search"],
+        searched(rows),
     )
     return "\n\n".join("\n".join(part) for part in parts).splitlines()

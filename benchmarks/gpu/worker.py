@@ -13,13 +13,16 @@ import select
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.gpu.rows import Outcome, Setting
+from benchmarks.gpu.turns import Turns, taking
 
 ROOT = Path(__file__).resolve().parents[2]
-BROKEN = ("nothing runs on the GPU any more", "CUDA error")
+LATE = "its preparing took more than"
+BROKEN = ("nothing runs on the GPU any more", "CUDA error", LATE)
 """In what a failure says: the process can do no more."""
 
 
@@ -79,10 +82,18 @@ def main() -> None:
     from benchmarks.gpu.tasks import TASKS
 
     tasks = {task.key: task for task in TASKS}
+
+    def late() -> None:
+        print(json.dumps({"failure": f"{LATE} {setting.limit:.0f} s"}), file=answers, flush=True)
+        os._exit(1)
+
     for line in sys.stdin:
         question = json.loads(line)
+        setting = Setting(**question["setting"])
+        turns = taking(Turns(Path(setting.lock), setting.limit, late)) if setting.lock else nullcontext()
         try:
-            answer = asdict(tasks[question["key"]].run(Setting(**question["setting"])))
+            with turns:
+                answer = asdict(tasks[question["key"]].run(setting))
         except Exception as error:  # the row says so, and the others go on
             answer = {"failure": failure(error)}
         print(json.dumps(answer), file=answers, flush=True)

@@ -1,4 +1,4 @@
-"""The workers of this machine: for a CPU one a core, for a GPU one."""
+"""The workers of this machine: one a core; for a GPU as many as build what it can time."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from neoflow.tune.process import Answer, Request
 from neoflow.tune.workers import MEMORY, Workers
 
 COMMAND = (sys.executable, "-m", "neoflow.measure.worker")
+BUILDERS = 8
+"""Workers of a GPU at most: each has a context of its own there, and one at a time is timed."""
 PATIENCE, EARNED = 5.0, 0.02
 """Seconds waited at most for cores that are apart, and those that each timing adds to what is left of them."""
 
@@ -36,7 +38,7 @@ class Here:
         command: Sequence[str] = COMMAND,
     ):
         """count: of workers. memory: resident bytes of each."""
-        count = count or (1 if target.device == "gpu" else available_cores())
+        count = count or (min(BUILDERS, available_cores()) if target.device == "gpu" else available_cores())
         memory = memory or min(MEMORY, psutil.virtual_memory().total // (count + 1))
         self._workers = Workers(command, count, memory, environment())
         self._cores = Cores(PATIENCE) if target.device == "cpu" and target.threads > 1 else None
