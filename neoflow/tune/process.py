@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -68,6 +69,7 @@ class Worker:
         self._memory = memory
         self._told: dict[int, Request] = {}
         """the requests before others that it has answered, by identity"""
+        self._ending = threading.Lock()
         self._channel, channel = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         self._printed = tempfile.TemporaryFile("a+b", buffering=0)  # noqa: SIM115 - lives as long as the worker
@@ -133,11 +135,13 @@ class Worker:
         self._close()
 
     def _close(self) -> None:
+        """Whoever asks and whoever ends all may do so at once."""
         self._channel.close()
         self._printed.close()
-        if self._lifeline >= 0:
-            os.close(self._lifeline)
-            self._lifeline = -1
+        with self._ending:
+            lifeline, self._lifeline = self._lifeline, -1
+        if lifeline >= 0:
+            os.close(lifeline)
 
     def kill(self) -> None:
         """Kill it with its group; whoever waits for its answer finds it gone."""
@@ -178,7 +182,8 @@ class Worker:
 
         try:
             if request is not None:
-                self._printed.truncate(0)
+                with contextlib.suppress(ValueError):  # closed by whoever ends all, as the channel is
+                    self._printed.truncate(0)
                 send(self._channel, request.message, request.data, look)
             message, data = receive(self._channel, look)
             count()
@@ -203,10 +208,13 @@ class Worker:
         return Answer("memory" if is_memory else "crash", reason=f"{how}: {printed}" if printed else how)
 
     def _last_words(self) -> str:
-        """The end of what it has printed, in a line."""
-        size = self._printed.seek(0, os.SEEK_END)
-        self._printed.seek(max(0, size - _SHOWN))
-        return " ".join(self._printed.read().decode("utf-8", "replace").replace("\0", "").split())
+        """The end of what it has printed, in a line; nothing where another thread has ended it."""
+        try:
+            size = self._printed.seek(0, os.SEEK_END)
+            self._printed.seek(max(0, size - _SHOWN))
+            return " ".join(self._printed.read().decode("utf-8", "replace").replace("\0", "").split())
+        except ValueError:
+            return ""
 
     def _resident(self) -> int:
         """Its memory in bytes; 0 where it cannot be told, or it is gone."""

@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
 
 from neoflow.errors import RuntimeFault
-from neoflow.tune.process import Request
+from neoflow.tune.jobs import Job
+from neoflow.tune.process import Request, Worker
 from neoflow.tune.workers import Workers
 from tests.tune.wild import EXPECTED
 
@@ -116,6 +118,30 @@ def test_none_is_left_when_they_are_closed():
         pids = workers.pids
         assert len(pids) == 2
     assert all_gone(pids)
+
+
+def test_two_threads_may_end_a_worker_at_once(monkeypatch):
+    worker, closed, close = Worker(WILD, 256 << 20, {}), [], os.close
+
+    def slowly(file):
+        time.sleep(0.05)
+        closed.append(file)
+        close(file)
+
+    monkeypatch.setattr(os, "close", slowly)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: worker.end(), range(2)))
+    assert len(closed) == 1
+
+
+def test_closed_while_they_are_asked():
+    made = Workers(WILD, 2, memory=256 << 20)
+    assert [a.outcome for a in made.answers([Request({"do": "nothing"})] * 2)] == ["ok", "ok"]
+    asked = [made.submit(Job(lambda: Request({"do": "stop"}, seconds=30.0))) for _ in range(2)]
+    while not all(a.running() for a in asked):
+        time.sleep(0.01)
+    made.close()
+    assert {a.result(timeout=10).outcome for a in asked} == {"crash"}
 
 
 def test_none_outlives_a_parent_that_is_killed(fault="lock"):
