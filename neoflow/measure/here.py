@@ -40,7 +40,8 @@ class Here:
         """count: of workers. memory: resident bytes of each."""
         count = count or (min(BUILDERS, available_cores()) if target.device == "gpu" else available_cores())
         memory = memory or min(MEMORY, psutil.virtual_memory().total // (count + 1))
-        self._workers = Workers(command, count, memory, environment())
+        blas = max(1, available_cores() // 2) if target.device == "gpu" else 1
+        self._workers = Workers(command, count, memory, environment(blas))
         self._cores = Cores(PATIENCE) if target.device == "cpu" and target.threads > 1 else None
 
     @property
@@ -94,8 +95,9 @@ class Here:
         self._workers.close()
 
 
-def environment() -> dict[str, str]:
-    """Of workers: they import this very neoflow, and compute what is right side by side, each with a core."""
+def environment(blas: int = 1) -> dict[str, str]:
+    """Of workers: they import this very neoflow, and compute what is right with so many threads each: one beside
+    others that do so; more where kernels run elsewhere, whose products are a hundred times what a core does."""
     here = str(Path(neoflow.__file__).parents[1])
     path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
-    return {"PYTHONPATH": path, **{f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL")}}
+    return {"PYTHONPATH": path, **{f"{name}_NUM_THREADS": str(blas) for name in ("OPENBLAS", "OMP", "MKL")}}
