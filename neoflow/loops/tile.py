@@ -291,7 +291,8 @@ def estimated_cycles(p: NestProblem, target: Target, k: Chosen) -> float:
     # multiply-adds, or what limits them: loading the operands, the latency of few accumulators; then the loops
     registers = cut.rows * vectors
     units = target.fmas(s.element, lanes)
-    limit = max(1.0, units * max((cut.rows + vectors) / 2, costs.LATENCY) / registers)
+    loads = (cut.rows + vectors) / 2 if target.spreads_operands else max(cut.rows, (cut.rows + vectors) / 2)
+    limit = max(1.0, units * max(loads, costs.LATENCY) / registers)
     multiply = cut.batch * cut.k * cut.m * s.cuts(lanes) / units * limit
     each: float = costs.STEP_CYCLES * cut.k + costs.TILE_CYCLES + costs.REGISTER_CYCLES * registers
     if dt.itemsize(s.element) * cut.k * lanes * vectors > costs.NEAR_BYTES:
