@@ -42,7 +42,7 @@ class Target:
 
     @property
     def spreads_operands(self) -> bool:
-        """Whether a multiply-add takes an element from memory for all lanes. Where it does not, a load spreads it first:
+        """Whether a multiply-add takes an element from memory for all lanes. Where none does, a load spreads it first:
         tiles of one vector, a load for each product, took 1.9 times as long as those of two on Zen 3."""
         return self.vector_bytes == 64
 
