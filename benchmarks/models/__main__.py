@@ -35,12 +35,14 @@ TITLES = {"train": "Training steps", "infer": "Inference at batch 1"}
 Perform = Callable[[Task, Hall, Setting], Cell]
 
 
-def publish(cells: tables.Cells, command: str, tune: float = 0.0) -> None:
+def publish(cells: tables.Cells, command: str, tune: float = 0.0, machine: str = "") -> None:
     """Replace the section of RESULTS.md, and the plots: that of default schedules, or of those that were searched for,
-    which has the rows that were measured alone."""
+    which has the rows that were measured alone. machine: that of a section beside the usual one's."""
     name, title = "models", "Every model beside four peers"
     if tune:
         name, title = "models-tuned", f"{title}, after at most {tune:g} seconds of tuning each"
+    if machine:
+        name, title = f"{name}-{machine.lower().replace(' ', '-')}", f"{title}, on {machine}"
     there = [c for c in cells.values() if c is not None]
     versions = dict.fromkeys(f"{k.split('-')[0]} {v}" for c in there for k, v in c.versions.items() if k != "inductor")
     found = (sorted({getattr(c, name) for c in there}) for name in ("date", "revision"))
@@ -75,6 +77,7 @@ def main(arguments: Sequence[str] | None = None, perform: Perform = measure) -> 
     parser.add_argument("--again", action="store_true", help="measure what is done once more")
     parser.add_argument("--list", action="store_true", help="names of the cells that are left alone")
     parser.add_argument("--out", type=Path, default=OUT, metavar="FOLDER", help="where cells and caches are")
+    parser.add_argument("--machine", default="", help="of a section of its own, such as 'Zen 3'")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
     contenders = {c.key: c for c in (OURS, *PEERS)}
@@ -109,7 +112,7 @@ def main(arguments: Sequence[str] | None = None, perform: Perform = measure) -> 
         print("\n".join([*tables.summary(cells), *tables.notes(cells)]))
     if options.write:
         cells = {t: cells[t] or (read_shorter(options.out, t) if t.tune else None) for t in every}
-        publish(cells, " ".join(["python -m benchmarks.models", *sys.argv[1:]]), options.tune)
+        publish(cells, " ".join(["python -m benchmarks.models", *sys.argv[1:]]), options.tune, options.machine)
     return 0
 
 
