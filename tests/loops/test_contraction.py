@@ -354,3 +354,14 @@ def test_where_few_lanes_would_be_filled_terms_fill_them():
     few, many = largest(128), largest(64)
     assert few.template == "reduction" and few["lane"] == "reduced" and int(few["tile_rows"]) > 1
     assert many.template == "contraction"
+
+
+def test_where_loads_spread_operands_tiles_have_two_vectors():
+    """A load for each product, as tiles of one vector have, is twice as slow as two products for each load."""
+    older = Target("cpu", "x86-64-v3", 2, 32, 1 << 19, 2)
+    for m, k, n in ((1024, 1024, 1024), (512, 512, 512), (64, 512, 2048), (1000, 768, 3072), (196, 2304, 256)):
+        a, b = nf.placeholder((m, k), name="a"), nf.placeholder((k, n), name="b")
+        schedule, _ = contraction(a @ b, [a, b], older)
+        vectors = schedule["vectors"]
+        assert vectors >= 2 and schedule["tile_rows"] * vectors + vectors + 1 <= older.registers
+        assert not schedule["turn_rows"] and (schedule["prefetch"] == 1 or not schedule["pack_panels"])
