@@ -84,20 +84,17 @@ def perform_together(
     workers = [Worker() for _ in range(count)]
     try:
         with ThreadPoolExecutor(count) as pool, NamedTemporaryFile() as lock:
-            taking = replace(setting, lock=lock.name)
             for first in range(0, len(tasks), count):
                 left = end - time.monotonic()
                 if left <= 0:
                     return len(tasks) - first
-                few = tasks[first : first + count]
-                each = replace(taking, limit=min(setting.limit, left + GRACE))
+                each = replace(setting, lock=lock.name, limit=min(setting.limit, left + GRACE))
 
-                def do(
-                    task: Task, worker: Worker, setting: Setting = each, limit: float = each.limit + count * TIMING
-                ) -> None:
-                    perform_one(task, rows, path, on, setting, limit, lambda t, s, most: worker.perform(t.key, s, most))
+                def do(task: Task, worker: Worker, each: Setting = each) -> None:
+                    most = each.limit + count * TIMING
+                    perform_one(task, rows, path, on, each, most, lambda t, s, limit: worker.perform(t.key, s, limit))
 
-                list(pool.map(do, few, workers))
+                list(pool.map(do, tasks[first : first + count], workers))
         return 0
     finally:
         for worker in workers:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.gpu import cells, check, kernels, loops, steps, theirs, tuned
-from benchmarks.gpu.rows import Figures, Row
+from benchmarks.gpu.rows import Figures, Row, Task
 
 COMMAND = "python -m benchmarks.gpu"
 ROW = "| {} |"
@@ -116,52 +116,62 @@ def stepped(rows: Mapping[str, Row]) -> list[str]:
     return lines
 
 
+def listed(
+    rows: Mapping[str, Row],
+    tasks: Sequence[Task],
+    heads: Sequence[str],
+    needed: str,
+    shown: Callable[[Figures], list[str]],
+) -> list[str]:
+    """A line for each task: what is shown of a row that has the figure needed, and what it says."""
+    lines = [line(*heads), "|---|" + "--:|" * (len(heads) - 2) + "---|"]
+    for task in tasks:
+        row = rows.get(task.key)
+        if row is None or needed not in row.figures:
+            lines.append(line(task.name, *["-"] * (len(heads) - 2), missing(task.key, row)))
+        else:
+            lines.append(line(task.name, *shown(row.figures), row.said))
+    return lines
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.3f}"
+
+
 def looped(rows: Mapping[str, Row]) -> list[str]:
     """Piece d."""
-    lines = [line("recurrence, with gradients", "ms", "launches", "turn by turn ms", "launches", "ratio", "")]
-    lines.append("|---|--:|--:|--:|--:|--:|---|")
-    for task in loops.TASKS:
-        row = rows.get(task.key)
-        if row is None or "seconds" not in row.figures:
-            lines.append(line(task.name, *["-"] * 5, missing(task.key, row)))
-            continue
-        found = row.figures
-        cells = [f"{1e3 * found['seconds']:.3f}", f"{found['launches']:.0f}"]
-        cells += [f"{1e3 * found['turns seconds']:.3f}", f"{found['turns launches']:.0f}"]
-        lines.append(line(task.name, *cells, f"{found['turns seconds'] / found['seconds']:.2f}", row.said))
-    return lines
+
+    def shown(found: Figures) -> list[str]:
+        ours, turns = found["seconds"], found["turns seconds"]
+        cells = [milliseconds(ours), f"{found['launches']:.0f}", milliseconds(turns), f"{found['turns launches']:.0f}"]
+        return [*cells, f"{turns / ours:.2f}"]
+
+    heads = ["recurrence, with gradients", "ms", "launches", "turn by turn ms", "launches", "ratio", ""]
+    return listed(rows, loops.TASKS, heads, "seconds", shown)
 
 
 def handed(rows: Mapping[str, Row]) -> list[str]:
     """Piece e."""
+
+    def shown(found: Figures) -> list[str]:
+        ours, theirs = found[cells.OURS], found[cells.THEIRS]
+        alone = milliseconds(found[cells.ALONE]) if cells.ALONE in found else "-"
+        return [milliseconds(ours), milliseconds(theirs), f"{ours / theirs:.2f}", alone]
+
     heads = ["recurrence", "ours ms", "with cuDNN ms", "ratio", "PyTorch's module ms", ""]
-    lines = [line(*heads), "|---|--:|--:|--:|--:|---|"]
-    for task in cells.TASKS:
-        row = rows.get(task.key)
-        if row is None or cells.OURS not in row.figures:
-            lines.append(line(task.name, *["-"] * 4, missing(task.key, row)))
-            continue
-        found = row.figures
-        alone = f"{1e3 * found[cells.ALONE]:.3f}" if cells.ALONE in found else "-"
-        times = [f"{1e3 * found[n]:.3f}" for n in (cells.OURS, cells.THEIRS)]
-        lines.append(line(task.name, *times, f"{found[cells.OURS] / found[cells.THEIRS]:.2f}", alone, row.said))
-    return lines
+    return listed(rows, cells.TASKS, heads, cells.OURS, shown)
 
 
 def searched(rows: Mapping[str, Row]) -> list[str]:
     """Piece f."""
-    lines = [line("program", "default ms", "tuned ms", "ratio", "candidates", "in s", "")]
-    lines.append("|---|--:|--:|--:|--:|--:|---|")
-    for task in tuned.TASKS:
-        row = rows.get(task.key)
-        if row is None or "tuned seconds" not in row.figures:
-            lines.append(line(task.name, *["-"] * 5, missing(task.key, row)))
-            continue
-        found = row.figures
+
+    def shown(found: Figures) -> list[str]:
         before, after = found["default seconds"], found["tuned seconds"]
-        cells = [f"{1e3 * before:.3f}", f"{1e3 * after:.3f}", f"{before / after:.2f}"]
-        lines.append(line(task.name, *cells, f"{found['trials']:.0f}", f"{found['search']:.0f}", row.said))
-    return lines
+        times = [milliseconds(before), milliseconds(after), f"{before / after:.2f}"]
+        return [*times, f"{found['trials']:.0f}", f"{found['search']:.0f}"]
+
+    heads = ["program", "default ms", "tuned ms", "ratio", "candidates", "in s", ""]
+    return listed(rows, tuned.TASKS, heads, "tuned seconds", shown)
 
 
 def ceilings(rows: Mapping[str, Row]) -> list[str]:
