@@ -184,6 +184,9 @@ MOST_TILES_A_BLOCK, BLOCKS_A_TASK, FAR_TILES_A_BLOCK = 8, 4, 6
 where not all panels stay in the level-2 cache, so that each block waits for them once more. Fitted: on an Intel Xeon
 the products of a layer of BERT at batch 8 take 0.92 of the time with 6 tiles in place of 1 or 2; those of 1024^3 and
 2048^3 0.96 to 1.01."""
+FAR_ROWS_A_BLOCK = 160
+"""Rows of such a block where tiles have few, as loads do not spread operands: on Zen 3 products in steps of BERT,
+MobileNet and MI-LSTM take 0.77 to 1.11 of the time of blocks of 36 rows, 0.95 in all; of 84 rows 0.96, of 400 0.95."""
 SHORT_K, GROUPS_A_TASK = 64, 8
 """Points of K up to which a task owns more than one panel, and groups of panels that are left for each task that is
 wanted: 32 for each thread. Panels of 36 points of K were a third faster in groups."""

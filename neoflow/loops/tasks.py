@@ -149,7 +149,8 @@ def _usual_tiles(p: NestProblem, target: Target, k: Chosen) -> int:
         return _near_tiles(p, target, k, passes)
     usual = min(costs.MOST_TILES_A_BLOCK, cut.tiles // (costs.BLOCKS_A_TASK * wanted))
     if dt.itemsize(sides(p, k).element) * cut.k * cut.n > target.l2_bytes:  # panels come from beyond it for each block
-        return max(1, min(costs.FAR_TILES_A_BLOCK, cut.tiles // wanted))
+        most = 0 if target.spreads_operands else costs.FAR_ROWS_A_BLOCK // cut.rows
+        return max(1, min(max(costs.FAR_TILES_A_BLOCK, most), cut.tiles // wanted))
     is_near = target.outruns_l2 and usual <= 1 and _touched(p, k) <= target.l2_bytes  # else streams, a row each, pay
     return _near_tiles(p, target, k, passes) if is_near else max(1, usual)
 
