@@ -185,8 +185,14 @@ where not all panels stay in the level-2 cache, so that each block waits for the
 the products of a layer of BERT at batch 8 take 0.92 of the time with 6 tiles in place of 1 or 2; those of 1024^3 and
 2048^3 0.96 to 1.01."""
 FAR_ROWS_A_BLOCK = 160
-"""Rows of such a block where tiles have few, as loads do not spread operands: on Zen 3 products in steps of BERT,
-MobileNet and MI-LSTM take 0.77 to 1.11 of the time of blocks of 36 rows, 0.95 in all; of 84 rows 0.96, of 400 0.95."""
+"""Rows of such a block where tiles have few, as loads do not spread operands, and K is as long as `SPLIT_K`: on Zen 3
+products in steps of BERT, MobileNet and MI-LSTM take 0.77 to 1.11 of the time of blocks of 36 rows, 0.95 in all; of 84
+rows 0.96, of 400 0.95; of 128 points of K 1.05."""
+FED_PANEL_BYTES = 1 << 16
+"""Bytes of a panel of a part of K, which is `LONG_K` times as long as the outputs or more, where tiles outrun the
+level-2 cache. On Zen 3 14 gradients of weights in steps of ShuffleNet, MobileNet, ResNet-50 and CapsNet take 0.84 to
+1.01 of the time of parts whose panel fits that cache, or of none, 0.91 on average; half of it 0.95, twice as much
+0.97."""
 SHORT_K, GROUPS_A_TASK = 64, 8
 """Points of K up to which a task owns more than one panel, and groups of panels that are left for each task that is
 wanted: 32 for each thread. Panels of 36 points of K were a third faster in groups."""

@@ -87,7 +87,7 @@ def _usual_splits(p: NestProblem, target: Target, k: Chosen) -> int:
     cut, wanted = pieces(p, k), wanted_tasks(target, k)
     tasks = cut.owners(k["order"] == "panels")
     splits = math.ceil(wanted / tasks) if k["parallel"] and tasks < wanted and cut.k >= costs.SPLIT_K else 1
-    splits = max(splits, _near_parts(p, target, k))
+    splits = max(splits, _near_parts(p, target, k), _fed_parts(p, target, k))
     if splits > 1 and target.outruns_l2 and k["order"] == "tiles":  # parts of which all panels stay, for all row tiles
         splits = max(splits, min(_near_parts(p, target, k, cut.n), cut.k // (costs.PART_ROWS * cut.m)))
     return min(splits, sides(p, k).c.k[0].extent)
@@ -97,6 +97,16 @@ def _near_parts(p: NestProblem, target: Target, k: Chosen, width: int | None = N
     """Parts of K of which so many points of N, or a panel, stay in a core's own cache."""
     width = int(k["lanes"]) * int(k["vectors"]) if width is None else width
     return math.ceil(4 * pieces(p, k).k * width / (target.l2_bytes * costs.PANEL_CACHE_SHARE))
+
+
+def _fed_parts(p: NestProblem, target: Target, k: Chosen) -> int:
+    """Parts of a K that is long beside the outputs of which a panel nearly stays in the first-level cache, where tiles
+    would go through it faster than the second brings it; 1 where there are not so many parts."""
+    s, cut = sides(p, k), pieces(p, k)
+    width = int(k["lanes"]) * int(k["vectors"])
+    parts = math.ceil(dt.itemsize(s.element) * cut.k * width / costs.FED_PANEL_BYTES)
+    is_long = cut.k >= costs.LONG_K * min(cut.m, cut.n) and parts <= s.c.k[0].extent
+    return parts if is_long and not target.outruns_l2 and not operands.is_fed(s, target, k, cut.rows) else 1
 
 
 def _passes(p: NestProblem, _: Target, k: Chosen) -> Range:
@@ -149,8 +159,9 @@ def _usual_tiles(p: NestProblem, target: Target, k: Chosen) -> int:
         return _near_tiles(p, target, k, passes)
     usual = min(costs.MOST_TILES_A_BLOCK, cut.tiles // (costs.BLOCKS_A_TASK * wanted))
     if dt.itemsize(sides(p, k).element) * cut.k * cut.n > target.l2_bytes:  # panels come from beyond it for each block
-        most = 0 if target.spreads_operands else costs.FAR_ROWS_A_BLOCK // cut.rows
-        return max(1, min(max(costs.FAR_TILES_A_BLOCK, most), cut.tiles // wanted))
+        is_long = not target.spreads_operands and cut.k >= costs.SPLIT_K
+        most = max(costs.FAR_TILES_A_BLOCK, costs.FAR_ROWS_A_BLOCK // cut.rows if is_long else 0)
+        return max(1, min(most, cut.tiles // wanted))
     is_near = target.outruns_l2 and usual <= 1 and _touched(p, k) <= target.l2_bytes  # else streams, a row each, pay
     return _near_tiles(p, target, k, passes) if is_near else max(1, usual)
 
