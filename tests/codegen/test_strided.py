@@ -80,7 +80,8 @@ def test_reads_are_right_and_stay_inside(kernels, at_end):
 def test_they_are_shuffles(kernels):
     wanted = {f"{name} by {TARGET.lanes('float32')}" for name in READS}
     by_name = {name: lowered.text() for (name, lowered, _, _), _ in kernels if name in wanted}
-    alone = {name.partition(" by ")[0] for name, text in by_name.items() if "Shuffle" not in text}
+    reads = {name: text.replace("Shuffle([whole", "") for name, text in by_name.items()}  # but of what is stored
+    alone = {name.partition(" by ")[0] for name, text in reads.items() if "Shuffle" not in text}
     assert alone == {"every fifth", "three times"}, "these are too far apart, or no power of two"
 
 

@@ -185,17 +185,37 @@ def masked_load(statements: list, source: tirx.Buffer, index: Value, mask: Value
     return held(statements, tirx.call_llvm_intrin(kind, name, place, mask, splat(0, element, lanes)))
 
 
+def first_lanes(mask: Value) -> int | None:
+    """How many lanes a mask of the first ones has; None for any other."""
+    match mask:
+        case tirx.LT(a=tirx.Ramp(base=tirx.IntImm(value=0)), b=tirx.Broadcast(value=tirx.IntImm(value=count))):
+            return int(count)
+    return None
+
+
 def masked_store(target: tirx.Buffer, index: Value, value: Value, mask: Value) -> ts.Stmt:
     """The lanes of a store that `mask` has.
 
-    The first lane alone is stored as a scalar: LLVM 22 makes 4 bytes of a narrower one, and overwrites its neighbour.
+    Of neighbours the first lane alone is stored as a scalar: LLVM 22 makes 4 bytes of a narrower one, and overwrites
+    its neighbour. Where the device takes long for such stores, as many as are known to be there go in pieces.
     """
-    if isinstance(mask, tirx.LT) and isinstance(mask.b, tirx.Broadcast) and isinstance(index, tirx.Ramp):
-        left = mask.b.value
-        if isinstance(left, tirx.IntImm) and left.value == 1:
-            place = Registers(1, element_of(value), lanes_of(value), "alone")
-            return sequence([*place.allocate(), place.put(0, value), store(target, index.base, place.lane(0, 0))])
+    left = first_lanes(mask)
+    if left is not None and isinstance(index, tirx.Ramp) and (left == 1 or not dialect().stores_masked):
+        return _in_pieces(target, index.base, value, left)
     return ts.Evaluate(tirx.op.masked_store(target, value, index, mask))
+
+
+def _in_pieces(target: tirx.Buffer, base: Value, value: Value, count: int) -> ts.Stmt:
+    """The first lanes stored from `base` on, in vectors of 8, 4 and 2, and a scalar."""
+    whole = Registers(1, element_of(value), lanes_of(value), "whole")
+    out, first = [*whole.allocate(), whole.put(0, value)], 0
+    while first < count:
+        lanes = 1 << ((count - first).bit_length() - 1)
+        places = [integer(first + n) for n in range(lanes)]
+        piece = whole.lane(0, first) if lanes == 1 else tirx.Shuffle([whole.get(0)], places)
+        out.append(store(target, ramp(base + integer(first), 1, lanes), piece))
+        first += lanes
+    return sequence(out)
 
 
 def call(name: str, *args: Value) -> Value:

@@ -20,7 +20,7 @@ from neoflow.codegen.tir.dialect import dialect
 from neoflow.codegen.tir.functions import apply_function, constant_of, divide_index
 from neoflow.codegen.tir.places import compared, equal_to_place
 from neoflow.codegen.tir.storage import constant, convert, from_storage, to_storage
-from neoflow.codegen.tir.strided import Within, first_lanes, is_near, near_load, repeated, repeated_load
+from neoflow.codegen.tir.strided import Within, is_near, near_load, repeated, repeated_load
 from neoflow.errors import CodegenError
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
@@ -317,7 +317,7 @@ class Evaluator:
 
     def _within(self, read: Read, guard: Guard) -> Within:
         """Which lanes of a read are there."""
-        there = self._lanes if self._mask is None else first_lanes(self._mask)
+        there = self._lanes if self._mask is None else emit.first_lanes(self._mask)
         if guard is None and there is not None:
             return Within(there)
         return Within(self._lanes, math.prod(read.source.shape))

@@ -134,14 +134,6 @@ def _kept(statements: list, source: tirx.Buffer, first: Value, kept: Sequence[in
     return tirx.Shuffle(doubled, lanes)
 
 
-def first_lanes(mask: Value) -> int | None:
-    """How many lanes a mask of the first ones has; None for any other."""
-    match mask:
-        case tirx.LT(a=tirx.Ramp(base=tirx.IntImm(value=0)), b=tirx.Broadcast(value=tirx.IntImm(value=count))):
-            return int(count)
-    return None
-
-
 def interleaved_stores(
     statements: list,
     target: tirx.Buffer,
@@ -153,7 +145,7 @@ def interleaved_stores(
     """Stores of vectors the lanes of which lie in turns: vector n has target[address + n], and the address goes over
     the others from lane to lane. mask: the lanes that are there, the first ones. store: of whole vectors."""
     lanes, apart = emit.lanes_of(values[0]), len(values)
-    there = lanes if mask is None else first_lanes(mask)
+    there = lanes if mask is None else emit.first_lanes(mask)
     assert there is not None and isinstance(address, tirx.Ramp) and int(address.stride.value) == apart
     out: list = []
     for first in range(0, there * apart, lanes):

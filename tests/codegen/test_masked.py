@@ -1,0 +1,64 @@
+"""Vectors of which some lanes are stored: in pieces with AVX2 alone, under a mask with AVX-512; nothing beside them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import neoflow as nf
+from neoflow import codegen
+from neoflow.dtype import NUMPY
+from neoflow.loops import complete, problem_of
+from tests.codegen.guarded import fenced
+from tests.codegen.kernels import TARGET, WIDE, loaded, subgraph_of
+
+pytestmark = pytest.mark.tvm
+NARROW = replace(TARGET, mcpu="x86-64-v3", vector_bytes=32)
+"""Every machine runs it."""
+
+
+def row(width, dtype):
+    """A row of so many elements, each twice what is read; of truth values, their opposites."""
+    x = nf.placeholder((width,), dtype, name="x")
+    return nf.compute((width,), lambda i: nf.logical_not(x[i]) if dtype == "bool" else x[i] + x[i]), x
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int8", "int16", "int32", "int64", "bool"])
+def test_what_is_left_is_stored_and_nothing_else(dtype):
+    rng, lowered, runs = np.random.default_rng(0), [], []
+    for width in range(9, 24):
+        y, x = row(width, dtype)
+        subgraph = subgraph_of([y], [x])
+        lanes = min(2 * NARROW.lanes(dtype), 1 << width.bit_length() - 1)
+        for each in (lanes // 2, lanes):
+            schedule = complete("map", problem_of(subgraph), NARROW, {"lanes": each})
+            lowered.append(codegen.lower(subgraph, schedule, NARROW, f"k{len(lowered)}"))
+            array = rng.integers(0, 2 if dtype == "bool" else 50, width).astype(NUMPY[dtype])
+            runs.append((array, *nf.evaluate([y], {x: array})))
+    for kernel, (array, wanted) in zip(loaded(lowered, NARROW), runs, strict=True):
+        for at_end in (False, True):
+            result = fenced(np.zeros_like(wanted), at_end)
+            kernel(fenced(array, at_end), result)
+            np.testing.assert_array_equal(result, wanted, err_msg=f"{wanted.shape}")
+
+
+def test_neighbours_behind_the_last_lane_stay():
+    """Rows of 7, one task after the other in any order: what is written of one does not touch the next."""
+    x = nf.placeholder((64, 7), name="x")
+    subgraph = subgraph_of([nf.compute((64, 7), lambda i, j: x[i, j] * 3.0)], [x])
+    schedule = complete("map", problem_of(subgraph), NARROW, {"fuse": 0, "lanes": 8})
+    [kernel] = loaded([codegen.lower(subgraph, schedule, NARROW, "k")], NARROW)
+    array = np.random.default_rng(1).standard_normal((64, 7)).astype(np.float32)
+    guarded = np.full((65, 7), np.nan, np.float32)
+    kernel(array, guarded[:64])
+    np.testing.assert_array_equal(guarded[:64], array * np.float32(3.0))
+    assert np.isnan(guarded[64]).all()
+
+
+def test_masks_are_for_those_who_have_them():
+    y, x = row(23, "float32")
+    subgraph = subgraph_of([y], [x])
+    for target, is_masked in ((NARROW, False), (WIDE, True)):
+        schedule = complete("map", problem_of(subgraph), target, {"lanes": target.lanes("float32")})
+        code = codegen.source([codegen.lower(subgraph, schedule, target, "k")], target, "llvm")
+        assert ("llvm.masked.store" in code) is is_masked
