@@ -356,12 +356,32 @@ def test_where_few_lanes_would_be_filled_terms_fill_them():
     assert many.template == "contraction"
 
 
+OLDER = Target("cpu", "x86-64-v3", 2, 32, 1 << 19, 2)
+
+
 def test_where_loads_spread_operands_tiles_have_two_vectors():
     """A load for each product, as tiles of one vector have, is twice as slow as two products for each load."""
-    older = Target("cpu", "x86-64-v3", 2, 32, 1 << 19, 2)
     for m, k, n in ((1024, 1024, 1024), (512, 512, 512), (64, 512, 2048), (1000, 768, 3072), (196, 2304, 256)):
         a, b = nf.placeholder((m, k), name="a"), nf.placeholder((k, n), name="b")
-        schedule, _ = contraction(a @ b, [a, b], older)
+        schedule, _ = contraction(a @ b, [a, b], OLDER)
         vectors = schedule["vectors"]
-        assert vectors >= 2 and schedule["tile_rows"] * vectors + vectors + 1 <= older.registers
+        assert vectors >= 2 and schedule["tile_rows"] * vectors + vectors + 1 <= OLDER.registers
         assert not schedule["turn_rows"] and (schedule["prefetch"] == 1 or not schedule["pack_panels"])
+
+
+def test_rows_of_a_block_are_many_where_tiles_have_few_and_k_is_long():
+    """All panels come from beyond the second cache for each block."""
+    long, short = (turned_product(1024, 3072, k, OLDER) for k in (768, 128))
+    assert long["order"] == short["order"] == "tiles"
+    assert long["tiles"] * long["tile_rows"] > 120 and short["tiles"] * short["tile_rows"] <= 60
+    wide = turned_product(1024, 3072, 768, replace(EAGER, fma_units=1))
+    assert wide["tiles"] * wide["tile_rows"] <= 84, "tiles of 14 rows"
+
+
+def test_a_long_k_is_in_parts_whose_panel_the_first_cache_nearly_holds():
+    """Gradients of the weights of 1x1 convolutions: 64 KB of a panel of 16 columns are 1,024 points of K."""
+    for channels, size, wanted in ((160, 14, 4), (256, 28, 13), (512, 14, 1), (64, 56, 9)):
+        x, w, y = convolution(16, channels, channels // 2, size, kernel=1)
+        g = nf.placeholder(y.shape, name="g")
+        (d,) = nf.vjp(y, [w], g)
+        assert contraction(d, [x, g], OLDER)[0]["splits"] == wanted, (channels, size)
