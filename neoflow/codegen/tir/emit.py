@@ -201,19 +201,20 @@ def masked_store(target: tirx.Buffer, index: Value, value: Value, mask: Value) -
     """
     left = first_lanes(mask)
     if left is not None and isinstance(index, tirx.Ramp) and (left == 1 or not dialect().stores_masked):
-        return _in_pieces(target, index.base, value, left)
+        return _in_pieces(target, index, value, left)
     return ts.Evaluate(tirx.op.masked_store(target, value, index, mask))
 
 
-def _in_pieces(target: tirx.Buffer, base: Value, value: Value, count: int) -> ts.Stmt:
-    """The first lanes stored from `base` on, in vectors of 8, 4 and 2, and a scalar."""
+def _in_pieces(target: tirx.Buffer, index: Value, value: Value, count: int) -> ts.Stmt:
+    """The first lanes of a store, in vectors of 8, 4 and 2, and a scalar."""
+    step = int(index.stride.value)
     whole = Registers(1, element_of(value), lanes_of(value), "whole")
     out, first = [*whole.allocate(), whole.put(0, value)], 0
     while first < count:
         lanes = 1 << ((count - first).bit_length() - 1)
         places = [integer(first + n) for n in range(lanes)]
         piece = whole.lane(0, first) if lanes == 1 else tirx.Shuffle([whole.get(0)], places)
-        out.append(store(target, ramp(base + integer(first), 1, lanes), piece))
+        out.append(store(target, ramp(index.base + integer(first * step), step, lanes), piece))
         first += lanes
     return sequence(out)
 
