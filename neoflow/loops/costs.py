@@ -190,9 +190,9 @@ products in steps of BERT, MobileNet and MI-LSTM take 0.77 to 1.11 of the time o
 rows 0.96, of 400 0.95; of 128 points of K 1.05."""
 FED_PANEL_BYTES = 1 << 16
 """Bytes of a panel of a part of K, which is `LONG_K` times as long as the outputs or more, where tiles outrun the
-level-2 cache. On Zen 3 14 gradients of weights in steps of ShuffleNet, MobileNet, ResNet-50 and CapsNet take 0.84 to
-1.01 of the time of parts whose panel fits that cache, or of none, 0.91 on average; half of it 0.95, twice as much
-0.97."""
+level-2 cache and loads do not spread operands. On Zen 3 14 gradients of weights in steps of ShuffleNet, MobileNet,
+ResNet-50 and CapsNet take 0.84 to 1.01 of the time of parts whose panel fits that cache, or of none, 0.91 on average;
+half of it 0.95, twice as much 0.97."""
 SHORT_K, GROUPS_A_TASK = 64, 8
 """Points of K up to which a task owns more than one panel, and groups of panels that are left for each task that is
 wanted: 32 for each thread. Panels of 36 points of K were a third faster in groups."""

@@ -106,7 +106,8 @@ def _fed_parts(p: NestProblem, target: Target, k: Chosen) -> int:
     width = int(k["lanes"]) * int(k["vectors"])
     parts = math.ceil(dt.itemsize(s.element) * cut.k * width / costs.FED_PANEL_BYTES)
     is_long = cut.k >= costs.LONG_K * min(cut.m, cut.n) and parts <= s.c.k[0].extent
-    return parts if is_long and not target.outruns_l2 and not operands.is_fed(s, target, k, cut.rows) else 1
+    is_fed = target.spreads_operands or operands.is_fed(s, target, k, cut.rows)
+    return parts if is_long and not is_fed else 1
 
 
 def _passes(p: NestProblem, _: Target, k: Chosen) -> Range:
