@@ -107,7 +107,7 @@ def _fed_parts(p: NestProblem, target: Target, k: Chosen) -> int:
     parts = math.ceil(dt.itemsize(s.element) * cut.k * width / costs.FED_PANEL_BYTES)
     is_long = cut.k >= costs.LONG_K * min(cut.m, cut.n) and parts <= s.c.k[0].extent
     is_fed = target.spreads_operands or operands.is_fed(s, target, k, cut.rows)
-    return parts if is_long and not is_fed else 1
+    return parts if k["parallel"] and is_long and not is_fed else 1
 
 
 def _passes(p: NestProblem, _: Target, k: Chosen) -> Range:
