@@ -139,15 +139,15 @@ def _is_used_seldom(p: NestProblem, target: Target, k: Chosen) -> bool:
     if read is None or not k["pack"] or cut.tiles <= costs.USED_ONCE:
         return False
     step = abs(stride(read.indices[0], s.c.k[-1]) or 0) * each
-    if is_fed(s, target, k, cut.rows):
+    if is_fed(p, target, k):
         return cut.tiles <= (costs.USED_ACROSS_LINES if step % costs.LINE_BYTES else costs.USED_FED)
     return cut.tiles <= costs.USED_SELDOM and step >= costs.SET_BYTES and step % costs.SET_BYTES != 0
 
 
-def is_fed(s: Sides, target: Target, k: Chosen, rows: int) -> bool:
-    """Whether a tile of so many rows takes long enough for each line of a panel that lines come as fast from afar."""
-    cycles = rows * int(k["vectors"]) / target.fma_units
-    return int(k["lanes"]) * int(k["vectors"]) * dt.itemsize(s.element) <= costs.FED_BYTES * cycles
+def is_fed(p: NestProblem, target: Target, k: Chosen) -> bool:
+    """Whether a tile takes long enough for each line of a panel that lines come as fast from afar."""
+    cycles = pieces(p, k).rows * int(k["vectors"]) / target.fma_units
+    return int(k["lanes"]) * int(k["vectors"]) * dt.itemsize(element_of(p)) <= costs.FED_BYTES * cycles
 
 
 def is_thin(s: Sides, target: Target, lanes: int) -> bool:

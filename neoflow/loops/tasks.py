@@ -102,12 +102,16 @@ def _near_parts(p: NestProblem, target: Target, k: Chosen, width: int | None = N
 def _fed_parts(p: NestProblem, target: Target, k: Chosen) -> int:
     """Parts of a K that is long beside the outputs of which a panel nearly stays in the first-level cache, where tiles
     would go through it faster than the second brings it; 1 where there are not so many parts."""
-    s, cut = sides(p, k), pieces(p, k)
-    width = int(k["lanes"]) * int(k["vectors"])
-    parts = math.ceil(dt.itemsize(s.element) * cut.k * width / costs.FED_PANEL_BYTES)
-    is_long = cut.k >= costs.LONG_K * min(cut.m, cut.n) and parts <= s.c.k[0].extent
-    is_fed = target.spreads_operands or operands.is_fed(s, target, k, cut.rows)
+    cut, parts = pieces(p, k), _panel_parts(p, k, costs.FED_PANEL_BYTES)
+    is_long = cut.k >= costs.LONG_K * min(cut.m, cut.n) and parts <= sides(p, k).c.k[0].extent
+    is_fed = target.spreads_operands or operands.is_fed(p, target, k)
     return parts if k["parallel"] and is_long and not is_fed else 1
+
+
+def _panel_parts(p: NestProblem, k: Chosen, nbytes: int) -> int:
+    """Parts of K of which a panel has so many bytes at most."""
+    width = int(k["lanes"]) * int(k["vectors"])
+    return math.ceil(dt.itemsize(sides(p, k).element) * pieces(p, k).k * width / nbytes)
 
 
 def _passes(p: NestProblem, _: Target, k: Chosen) -> Range:
@@ -123,10 +127,9 @@ def _usual_passes(p: NestProblem, target: Target, k: Chosen) -> int:
     most = int(_passes(p, target, k).values[-1])
     if p.nest.sums:
         return min(_near_parts(p, target, k), most)
-    s, width = sides(p, k), int(k["lanes"]) * int(k["vectors"])
     if not operands.goes_in_passes(p, target, k):
         return 1
-    passes = min(math.ceil(dt.itemsize(s.element) * pieces(p, k).k * width / costs.NEAR_BYTES), most)
+    passes = min(_panel_parts(p, k, costs.NEAR_BYTES), most)
     return passes if _near_tiles(p, target, k, passes) > 1 else 1
 
 
