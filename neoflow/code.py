@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from neoflow.arguments import misfit
 from neoflow.boundary import public
 from neoflow.errors import TextError
+from neoflow.plain import plain
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One phase of a kernel: the C function `void symbol(void **pointers, int thread, int begin, int end)`.
 
     It does the tasks from `begin` to `end` out of `tasks`; pieces of them may run side by side where `is_parallel`.
@@ -31,8 +30,7 @@ class Entry:
     shared_bytes: int = 0
 
 
-@dataclass(frozen=True)
-class Workspace:
+class Workspace(NamedTuple):
     """Scratch of a kernel: `nbytes` shared by all of its tasks, or so many for each thread."""
 
     nbytes: int
@@ -55,16 +53,14 @@ class Workspace:
         return -(-self.nbytes // 64) * 64
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(NamedTuple):
     """What a kernel finds wrong: an index read from data is outside an extent of value `value`; None: of its output."""
 
     value: int | None
     extent: int
 
 
-@dataclass(frozen=True)
-class Code:
+class Code(NamedTuple):
     """How a compiled kernel is called: its entries one after the other, each with the same pointers.
 
     Pointers: the inputs, the outputs, each workspace, and, where it can fail, a word (int32) that becomes the number of
@@ -82,7 +78,7 @@ class Code:
 
     def to_json(self) -> str:
         """Canonical JSON."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(plain(self), sort_keys=True)
 
     @staticmethod
     @public
@@ -99,8 +95,7 @@ class Code:
             raise TextError(f"how a kernel is called is not written here: {error}", 1, 1) from None
 
 
-@dataclass(frozen=True)
-class Handed:
+class Handed(NamedTuple):
     """What another library computes in the place of a kernel: a call of Python's between the kernels of a plan.
 
     implementation: its name. attributes: what it is told besides tensors. inputs, outputs: their shapes and dtypes.

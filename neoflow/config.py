@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from neoflow.errors import ConfigError
 from neoflow.machine import available_cores
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
-@dataclass(frozen=True)
-class Config:
+
+class Config(NamedTuple):
     """NEOFLOW_CACHE_DIR: where compiled kernels are kept. NEOFLOW_CACHE_BYTES: their limit (default 2 GiB).
     NEOFLOW_THREADS: threads a kernel uses (default: the cores this process may use).
     NEOFLOW_CHECK: 1 compares every kernel a program uses with NumPy before its first use, cached ones too.
@@ -66,6 +67,8 @@ def threads() -> int:
 
 def load() -> Config:
     """The flags as they are now. Raises `ConfigError` naming the variable, its value and what is allowed."""
+    from pathlib import Path  # imported here: what a package runs has no cache
+
     from platformdirs import user_cache_path
 
     for name in os.environ:

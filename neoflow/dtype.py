@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, cast
 
-import ml_dtypes
 import numpy as np
 
-NUMPY: dict[str, np.dtype] = {
-    "float64": np.dtype(np.float64),
-    "float32": np.dtype(np.float32),
-    "float16": np.dtype(np.float16),
-    "bfloat16": np.dtype(ml_dtypes.bfloat16),
-    "int64": np.dtype(np.int64),
-    "int32": np.dtype(np.int32),
-    "int16": np.dtype(np.int16),
-    "int8": np.dtype(np.int8),
-    "bool": np.dtype(np.bool_),
-}
-NAMES: dict[np.dtype, str] = {dtype: name for name, dtype in NUMPY.items()}
+
+class _Types(dict[str, np.dtype | None]):
+    """NumPy's types by name. Its own lack bfloat16: that is had when first asked for, from a library which takes longer
+    to import than most packages take to run."""
+
+    def __getitem__(self, name: str) -> np.dtype:
+        found = super().__getitem__(name)
+        if found is None:
+            import ml_dtypes
+
+            found = self[name] = np.dtype(ml_dtypes.bfloat16)
+        return found
+
+
+NUMPY = _Types(
+    {
+        "float64": np.dtype(np.float64),
+        "float32": np.dtype(np.float32),
+        "float16": np.dtype(np.float16),
+        "bfloat16": None,
+        "int64": np.dtype(np.int64),
+        "int32": np.dtype(np.int32),
+        "int16": np.dtype(np.int16),
+        "int8": np.dtype(np.int8),
+        "bool": np.dtype(np.bool_),
+    }
+)
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTS = ("int8", "int16", "int32", "int64")
 INDEX = "int64"
@@ -53,7 +68,21 @@ def canonical(dtype: object) -> str:
             raise KeyError(dtype) from None
     if not isinstance(name, str) or name not in NUMPY:
         raise KeyError(dtype)
+    return known(name)
+
+
+def known(name: str) -> str:
+    """The name of a dtype, which NumPy knows from now on: it learns bfloat16 here. KeyError for what the language
+    lacks."""
+    _ = NUMPY[name]
     return name
+
+
+@lru_cache(maxsize=64)
+def name_of(dtype: np.dtype) -> str | None:
+    """The name of NumPy's type; None for what the language lacks, or has in another order of bytes."""
+    name = dtype.name
+    return name if name in NUMPY and dtype == NUMPY[name] else None
 
 
 def itemsize(dtype: str) -> int:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-import platform
-from pathlib import Path
 
-_GROUPS = Path("/sys/fs/cgroup")
+_GROUPS = "/sys/fs/cgroup"
 
 
 def available_cores() -> int:
@@ -16,17 +14,19 @@ def available_cores() -> int:
     return max(1, math.ceil(min(cores, cpu_quota(_GROUPS, _own_group()))))
 
 
-def cpu_quota(root: Path, group: str) -> float:
+def cpu_quota(root: str | os.PathLike[str], group: str) -> float:
     """Cores that the control groups under `root` grant to `group` (a path inside of it); infinity where none limits.
 
     Both versions: `cpu.max` ("quota period" or "max period"), and `cpu/cpu.cfs_quota_us` with its period.
     """
     granted = [math.inf]
-    for folder in (Path(group), *Path(group).parents):
-        here = folder.relative_to(folder.anchor) if folder.is_absolute() else folder
-        quota, period = _words(root / here / "cpu.max", 2)
+    names = [name for name in group.split("/") if name]
+    for depth in range(len(names), -1, -1):
+        here = names[:depth]
+        quota, period = _words(os.path.join(root, *here, "cpu.max"), 2)
         if quota is None:
-            (quota,), (period,) = (_words(root / "cpu" / here / f"cpu.cfs_{n}_us", 1) for n in ("quota", "period"))
+            folder = os.path.join(root, "cpu", *here)
+            (quota,), (period,) = (_words(os.path.join(folder, f"cpu.cfs_{n}_us"), 1) for n in ("quota", "period"))
         if quota and period and quota > 0:
             granted.append(quota / period)
     return min(granted)
@@ -35,26 +35,48 @@ def cpu_quota(root: Path, group: str) -> float:
 def _own_group() -> str:
     """The path of this process's control group; the root where it cannot be told, as inside of a container."""
     try:
-        rows = [line.strip().split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+        with open("/proc/self/cgroup") as file:
+            rows = [line.strip().split(":", 2) for line in file]
     except OSError:
         return "/"
     return next((path for _, controllers, path in rows if controllers == "" or "cpu" in controllers.split(",")), "/")
 
 
-def _words(path: Path, count: int) -> list[int | None]:
+def _words(path: str, count: int) -> list[int | None]:
     """The numbers in a file, None for other words; all None where it cannot be read."""
     try:
-        words = path.read_text().split()
+        with open(path) as file:
+            words = file.read().split()
     except OSError:
         return [None] * count
     found = [int(w) if w.lstrip("-").isdigit() else None for w in words[:count]]
     return found + [None] * (count - len(found))
 
 
-def processor() -> str:
-    """What the processor calls itself."""
+def cpuinfo() -> dict[str, str]:
+    """What the system says of the first processor."""
+    info: dict[str, str] = {}
     try:
         with open("/proc/cpuinfo") as file:
-            return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+            for line in file:
+                key, _, value = line.partition(":")
+                if not key.strip():
+                    break
+                info[key.strip()] = value.strip()
+    except OSError:
+        pass
+    return info
+
+
+def cpu_features() -> frozenset[str]:
+    """What this machine's processor has, by the names of the system."""
+    return frozenset(cpuinfo().get("flags", "").split())
+
+
+def processor() -> str:
+    """What the processor calls itself."""
+    if "model name" in (info := cpuinfo()):
+        return info["model name"]
+    import platform  # imported here: few machines do not say it
+
+    return platform.processor() or platform.machine()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from neoflow.boundary import public
 from neoflow.errors import CodegenError
-from neoflow.machine import available_cores
+from neoflow.machine import available_cores, cpuinfo
 
 
 @dataclass(frozen=True)
@@ -90,20 +90,6 @@ _MODELS = (
 )
 
 
-def _cpuinfo() -> dict[str, str]:
-    info: dict[str, str] = {}
-    try:
-        with open("/proc/cpuinfo") as file:
-            for line in file:
-                key, _, value = line.partition(":")
-                if not key.strip():
-                    break
-                info[key.strip()] = value.strip()
-    except OSError:
-        pass
-    return info
-
-
 FEATURES = {
     "adx": "adx",
     "aes": "aes",
@@ -144,11 +130,6 @@ FEATURES = {
 """Instructions that code of kernels may use: LLVM's name, and that of the system (the flags of /proc/cpuinfo)."""
 
 
-def cpu_features() -> frozenset[str]:
-    """What this machine's processor has, by the names of the system."""
-    return frozenset(_cpuinfo().get("flags", "").split())
-
-
 def _l2_bytes() -> int:
     try:
         with open("/sys/devices/system/cpu/cpu0/cache/index2/size") as file:
@@ -163,7 +144,7 @@ def cpu_target(threads: int | None = None) -> Target:
         raise CodegenError(
             f"no CPU target for {platform.machine()}: neoflow generates x86-64 code with AVX2 or AVX-512"
         )
-    info = _cpuinfo()
+    info = cpuinfo()
     flags = set(info.get("flags", "").split())
     vendor, family = info.get("vendor_id", ""), int(info.get("cpu family", 0))
     generic = "x86-64-v4" if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags else "x86-64-v3"

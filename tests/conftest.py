@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from neoflow import target
+from neoflow import machine, target
 from tests.emulator.faults import NoCompiler
 
 
@@ -20,9 +20,9 @@ def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--narrow"):
-        info = target._cpuinfo()
+        info = machine.cpuinfo()
         info["flags"] = " ".join(f for f in info.get("flags", "").split() if not f.startswith(("avx512", "amx")))
-        target._cpuinfo = lambda: dict(info)
+        machine.cpuinfo = target.cpuinfo = lambda: dict(info)
         target._l2_bytes = lambda: 1 << 19
 
 

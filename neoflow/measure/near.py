@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from neoflow.devices import cpu
-from neoflow.target import cpu_features
+from neoflow.machine import cpu_features
 
 T = TypeVar("T")
 PAUSE = 0.25

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from neoflow.runtime.store import STORE
 from neoflow.runtime.tensorfile import unpack_arrays
 
 
-def assemble(folder: Path, manifest: Manifest, parameters: Callable[[], bytes]) -> Package:
+def assemble(folder: str, manifest: Manifest, parameters: Callable[[], bytes]) -> Package:
     """The package of a manifest, for this machine. parameters: gives the file of them, checked. Raises
     `PackageError`."""
     contents = read_contents(read_checked(folder, manifest, PROGRAM))
@@ -43,7 +42,7 @@ def _function(program: Program, parameters: Sequence[PackagedParameter], place: 
     return PackagedFunction(program, parameters, [load_kernel(c, place.libraries[n]) for c, n in pairs], place)
 
 
-def _on_cpu(folder: Path, manifest: Manifest, contents: Contents) -> Place:
+def _on_cpu(folder: str, manifest: Manifest, contents: Contents) -> Place:
     libraries = [CPU.load(read_checked(folder, manifest, name)) for name in contents.libraries]
     CPU.install(lambda: libraries[0])
     start = libraries[0].address(f"{manifest.name}_constants")
@@ -51,7 +50,7 @@ def _on_cpu(folder: Path, manifest: Manifest, contents: Contents) -> Place:
     return Place(CPU, libraries, [_view(start, c) for c in contents.constants], OnHost, threads)
 
 
-def _on_gpu(folder: Path, manifest: Manifest, contents: Contents) -> Place:
+def _on_gpu(folder: str, manifest: Manifest, contents: Contents) -> Place:
     from neoflow.package.gpu import place_on_gpu  # imported here: on a CPU nobody waits for it
 
     return place_on_gpu(folder, manifest, contents)
@@ -65,7 +64,7 @@ def _view(start: int, c: Placed) -> np.ndarray:
     return raw.view(kind).reshape(c.shape)
 
 
-def _parameters(folder: Path, data: bytes, contents: Contents) -> list[PackagedParameter]:
+def _parameters(folder: str, data: bytes, contents: Contents) -> list[PackagedParameter]:
     """The parameters, with the values of the package."""
     try:
         arrays, _ = unpack_arrays(data, f"{folder}/{PARAMETERS}")
@@ -74,7 +73,7 @@ def _parameters(folder: Path, data: bytes, contents: Contents) -> list[PackagedP
     made = []
     for said in contents.parameters:
         p, value = PackagedParameter(said), arrays.get(said.name)
-        if value is None or value.shape != p.shape or dt.NAMES.get(value.dtype) != p.dtype:
+        if value is None or value.shape != p.shape or dt.name_of(value.dtype) != p.dtype:
             raise PackageError(f"{folder} is damaged: {PARAMETERS} has no {said}")
         STORE.begin(p, value)
         made.append(p)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from neoflow import dtype as dt
 from neoflow.code import Code, Entry, Fault, Workspace
 from neoflow.errors import Location, PackageError
 from neoflow.package.manifest import MALFORMED, is_name
+from neoflow.plain import plain
 from neoflow.runtime.plan import Buffer, Call, Moving, Plan, Repeated
 
 PROGRAM = "program.json"
@@ -20,8 +20,7 @@ _KINDS = ("input", "output", "parameter", "constant", "temporary", "scratch", "v
 _MOST = 1 << 62
 
 
-@dataclass(frozen=True)
-class Array:
+class Array(NamedTuple):
     """An array by its name."""
 
     name: str
@@ -41,8 +40,7 @@ class Array:
         return f"{self.name}: {self.dtype}{list(self.shape)}"
 
 
-@dataclass(frozen=True)
-class Placed:
+class Placed(NamedTuple):
     """A constant: where it begins in the constants of the package."""
 
     offset: int
@@ -50,8 +48,7 @@ class Placed:
     dtype: str
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(NamedTuple):
     """A function. parameters, constants: numbers of those of the package, in the order of the plan's; updated: of
     those that a call writes. libraries: of each kernel, the number of the library that it is in."""
 
@@ -65,8 +62,7 @@ class Program:
     plan: Plan
 
 
-@dataclass(frozen=True)
-class Contents:
+class Contents(NamedTuple):
     """All functions, and what they share. libraries: names of files."""
 
     programs: tuple[Program, ...]
@@ -76,7 +72,7 @@ class Contents:
 
     def to_json(self) -> bytes:
         """As `read_contents` reads it."""
-        return json.dumps(asdict(self), separators=(",", ":")).encode() + b"\n"
+        return json.dumps(plain(self), separators=(",", ":")).encode() + b"\n"
 
 
 def read_contents(data: bytes) -> Contents:
@@ -241,7 +237,7 @@ def _text(value: object) -> str:
 def _dtype(value: object) -> str:
     if value not in dt.NUMPY:
         raise ValueError(f"{value!r:.60} is no dtype")
-    return str(value)
+    return dt.known(str(value))
 
 
 def _count(value: object) -> int:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neoflow.boundary import publish_methods
 from neoflow.errors import PackageError
@@ -18,9 +16,11 @@ from neoflow.runtime.exchange import Exchange
 from neoflow.runtime.executor import Executor, Loaded
 from neoflow.runtime.store import STORE
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
-@dataclass(frozen=True, eq=False)
-class Place:
+
+class Place(NamedTuple):
     """Where a package runs: a device, with its libraries and the memory of its constants."""
 
     device: Device
@@ -77,13 +77,20 @@ class Package:
 
     def __init__(
         self,
-        path: Path,
+        folder: str,
         manifest: Manifest,
         functions: Mapping[str, PackagedFunction],
         parameters: Mapping[str, PackagedParameter],
     ):
-        self.path, self.name, self.target = path, manifest.name, manifest.target
+        self._folder, self.name, self.target = folder, manifest.name, manifest.target
         self.functions, self.parameters = dict(functions), dict(parameters)
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+        from pathlib import Path  # imported here: it takes 10 ms, and who runs a package seldom asks
+
+        return Path(self._folder)
 
     def __repr__(self) -> str:
         names, target = ", ".join(self.functions), f"{self.target.kind}({self.target.mcpu})"
@@ -92,7 +99,7 @@ class Package:
     def __getitem__(self, name: str) -> PackagedFunction:
         found = self.functions.get(name)
         if found is None:
-            raise PackageError(f"{self.path} has no function {name!r}; it has {', '.join(self.functions)}")
+            raise PackageError(f"{self._folder} has no function {name!r}; it has {', '.join(self.functions)}")
         return found
 
     def __getattr__(self, name: str) -> PackagedFunction:
@@ -105,7 +112,7 @@ class Package:
         if len(self.functions) > 1:
             names = ", ".join(self.functions)
             raise PackageError(
-                f"{self.path} has several functions, {names}: call one, package.{min(self.functions)}(...)"
+                f"{self._folder} has several functions, {names}: call one, package.{min(self.functions)}(...)"
             )
         (function,) = self.functions.values()
         return function(*arrays)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from neoflow.runtime.device.cuda import this_gpu
 from neoflow.runtime.transfer import OnDevice, needs
 
 
-def place_on_gpu(folder: Path, manifest: Manifest, contents: Contents) -> Place:
+def place_on_gpu(folder: str, manifest: Manifest, contents: Contents) -> Place:
     """Raises `PackageError` where the package is for another GPU, `RuntimeFault` where there is none."""
     device = this_gpu()
     here = device.driver.gpu
@@ -40,7 +39,7 @@ def place_on_gpu(folder: Path, manifest: Manifest, contents: Contents) -> Place:
     return Place(device, libraries, constants, partial(OnDevice, device=device))
 
 
-def _fits(folder: Path, made: Made, architecture: str) -> bool:
+def _fits(folder: str, made: Made, architecture: str) -> bool:
     try:
         if made.kind not in GPU_KINDS:
             raise ConfigError(f"there is no target {made.kind!r}")

@@ -1,7 +1,7 @@
 """`nf.load`: a package runs again, with no compiler and nothing of the language it was written in.
 
 What takes long in a new process are imports, making the table of open files larger, and reading and hashing the
-parameters: a thread does all but the first, while that goes on.
+parameters: two threads do all but the first, while that goes on.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neoflow.errors import PackageError
+from neoflow.machine import cpu_features
 from neoflow.package.manifest import PARAMETERS, Made, Manifest, read_checked, read_manifest
 from neoflow.runtime.device.library import make_room
 
@@ -23,15 +23,13 @@ if TYPE_CHECKING:
 class _Ahead:
     """A file of a package, read and checked by a thread."""
 
-    def __init__(self, folder: Path, manifest: Manifest, name: str):
+    def __init__(self, folder: str, manifest: Manifest, name: str):
         self._data, self._failure = b"", PackageError(f"{folder} was not read")
         self._is_read = False
         self._thread = threading.Thread(target=self._read, args=(folder, manifest, name), daemon=True)
         self._thread.start()
 
-    def _read(self, folder: Path, manifest: Manifest, name: str) -> None:
-        with suppress(OSError):  # where it fails loading a library fails alike, and says so
-            make_room()
+    def _read(self, folder: str, manifest: Manifest, name: str) -> None:
         try:
             self._data, self._is_read = read_checked(folder, manifest, name), True
         except PackageError as error:
@@ -51,8 +49,9 @@ def load(path: str | os.PathLike) -> Package:
     A package holds machine code: load those alone whose makers you trust. Checksums tell damage, not malice.
     Raises `PackageError` for what is no package, is damaged, has a newer format or is not for this machine.
     """
-    folder = Path(path)
+    folder = os.fsdecode(path)
     manifest = read_manifest(folder)
+    threading.Thread(target=_make_room, daemon=True).start()
     parameters = _Ahead(folder, manifest, PARAMETERS)
     if manifest.target.kind == "cpu":
         _check_cpu(folder, manifest.target)
@@ -61,9 +60,12 @@ def load(path: str | os.PathLike) -> Package:
     return assemble(folder, manifest, parameters.wait)
 
 
-def _check_cpu(folder: Path, made: Made) -> None:
-    from neoflow.target import cpu_features  # imported here as well
+def _make_room() -> None:
+    with suppress(OSError):  # where it fails loading a library fails alike, and says so
+        make_room()
 
+
+def _check_cpu(folder: str, made: Made) -> None:
     there = cpu_features()
     missing = [f for f in made.features if f not in there]
     if missing:

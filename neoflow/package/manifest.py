@@ -13,11 +13,10 @@ import json
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from neoflow.errors import PackageError
+from neoflow.plain import plain
 
 FORMAT = 1
 """What this version writes, and the newest that it reads."""
@@ -31,16 +30,14 @@ MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError,
 """What reading a file may raise that is not what it should be."""
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(NamedTuple):
     """A file of a package."""
 
     bytes: int
     sha256: str
 
 
-@dataclass(frozen=True)
-class Made:
+class Made(NamedTuple):
     """What a package is for. mcpu: the processor, or a GPU's architecture; features: what a CPU must have."""
 
     kind: str
@@ -49,8 +46,7 @@ class Made:
     features: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(NamedTuple):
     """See above. files: by name."""
 
     neoflow: str
@@ -61,7 +57,7 @@ class Manifest:
 
     def to_json(self) -> bytes:
         """The file, sealed."""
-        said = asdict(self)
+        said = plain(self)
         return json.dumps({**said, "seal": _seal(said)}, indent=1).encode()
 
 
@@ -79,7 +75,7 @@ def digest(data: bytes | memoryview) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: str) -> Manifest:
     """The manifest in a folder. Raises `PackageError` for none, a newer format, or one that was changed."""
     where = f"{folder}/{MANIFEST}"
     try:
@@ -132,7 +128,7 @@ def _count(value: object) -> int:
     return value
 
 
-def read_file(folder: Path, name: str, most: int) -> bytes:
+def read_file(folder: str, name: str, most: int) -> bytes:
     """A file of at most so many bytes. Raises `PackageError` for anything but a plain file that can be read."""
     path = os.path.join(folder, name)
     try:
@@ -154,7 +150,7 @@ def read_file(folder: Path, name: str, most: int) -> bytes:
         os.close(descriptor)
 
 
-def read_checked(folder: Path, manifest: Manifest, name: str) -> bytes:
+def read_checked(folder: str, manifest: Manifest, name: str) -> bytes:
     """A file of the package as it was written. Raises `PackageError` where it is not."""
     written = manifest.files.get(name)
     if written is None:

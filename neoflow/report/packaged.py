@@ -67,6 +67,6 @@ def build_package(
     infer = build([model.scores], [model.x], tune=second)
     functions = {"step": step, "infer": infer}
     step.save(path, functions)
-    sizes = {n: w.bytes for n, w in read_manifest(path).files.items()}
+    sizes = {n: w.bytes for n, w in read_manifest(str(path)).files.items()}
     seconds, trials = time.perf_counter() - started, step.tuned.trials + infer.tuned.trials
     return Packaged(str(path), model.name, str(step.target), tuple(functions), sizes, seconds, trials)

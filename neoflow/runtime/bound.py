@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,8 +18,7 @@ from neoflow.runtime.plan import Plan
 from neoflow.runtime.store import ParameterStore
 
 
-@dataclass(frozen=True)
-class KernelTime:
+class KernelTime(NamedTuple):
     """Time of one call of a plan: seconds are the median over the profiled runs."""
 
     name: str

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,8 +16,7 @@ from neoflow.runtime.layout import Layout, Sweep, Whole
 from neoflow.runtime.plan import Call, Plan
 
 
-@dataclass(frozen=True, eq=False)
-class Loaded:
+class Loaded(NamedTuple):
     """A kernel's code in memory: the addresses of its entries, in the library that must stay."""
 
     code: Code
@@ -57,7 +55,7 @@ def run_on(device: Device, kernel: Loaded, arrays: Sequence[np.ndarray], threads
     if device.is_host:
         run_kernel(device, kernel, arrays, threads)
         return
-    memory = [device.allocate(a.shape, dt.NAMES[a.dtype]) for a in arrays]
+    memory = [device.allocate(a.shape, dt.canonical(a.dtype)) for a in arrays]
     for there, array in zip(memory, arrays, strict=True):
         device.copy(there, array)
     try:
@@ -329,7 +327,6 @@ def _named(plan: Plan, call: Call, fault: Fault) -> str:
     return "a value of the kernel"
 
 
-@dataclass
 class _Laid:
     """Kernels laid out to run: what changes in one instant when others are adopted.
 
@@ -340,20 +337,26 @@ class _Laid:
     spots, swept: see `Executor.point`, made when needed.
     """
 
-    plan: Plan
-    kernels: tuple[Loaded, ...]
-    arrays: list[Memory | None]
-    layout: Layout
-    table: np.ndarray
-    status: Status
-    recording: Recording
-    before: int
     timed: Recording | None = None
     apart: Layout | None = None
     rest: Recording | None = None
-    is_prepared: bool = False
+    is_prepared = False
     spots: list[tuple[int, int, int]] | None = None
     swept: Sequence[tuple[Sweep, int, int]] = ()
+
+    def __init__(
+        self,
+        plan: Plan,
+        kernels: tuple[Loaded, ...],
+        arrays: list[Memory | None],
+        layout: Layout,
+        table: np.ndarray,
+        status: Status,
+        recording: Recording,
+        before: int,
+    ):
+        self.plan, self.kernels, self.arrays, self.layout = plan, kernels, arrays, layout
+        self.table, self.status, self.recording, self.before = table, status, recording, before
 
     @cached_property
     def carried(self) -> tuple[int, ...]:

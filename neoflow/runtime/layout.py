@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,16 +24,14 @@ _COPY_BYTES = 1 << 16
 """What a task of a copy moves: enough to be worth a turn, little enough to share."""
 
 
-@dataclass(frozen=True, eq=False)
-class Sweep:
+class Sweep(NamedTuple):
     """Places of the table where a buffer's address goes, and how many bytes further it is there."""
 
     places: np.ndarray
     offsets: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
-class Whole:
+class Whole(NamedTuple):
     """A loop that is one launch: of an entry at an address, with the addresses of these buffers. library: must stay."""
 
     arguments: tuple[int, ...]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from neoflow.runtime.device import ALIGNMENT
 
 
-@dataclass(frozen=True)
-class Lifetime:
+class Lifetime(NamedTuple):
     """`nbytes` needed from step `first` to step `last`, both included."""
 
     nbytes: int

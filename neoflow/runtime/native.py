@@ -7,7 +7,7 @@ threads go through turns of their own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from neoflow.runtime.plan import Plan, Repeated
 from neoflow.runtime.turns import outermost
@@ -16,8 +16,7 @@ MOST_POINTERS = 1 << 15
 """Of all calls of a loop: a thread has its own copy of them on its stack."""
 
 
-@dataclass(frozen=True, eq=False)
-class Words:
+class Words(NamedTuple):
     """words: in the form that is read there, but for addresses of buffers. functions: which are addresses of functions;
     places: buffers, and the words that are their addresses."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from neoflow import dtype as dt
 from neoflow.boundary import public
@@ -16,8 +16,7 @@ PARTS = {"parameters": ("parameter",), "constants": ("constant",), "inputs and o
 """What is beside temporaries: the kinds of its buffers."""
 
 
-@dataclass(frozen=True)
-class Buffer:
+class Buffer(NamedTuple):
     """Dense row-major memory. kind: `input` and `output` change at every call, `parameter` and `constant` last,
     `temporary` is at `offset` bytes in the arena, `view` is at `offset` bytes in the buffer of number `base`, `scratch`
     at `offset` bytes in the scratch of kernels that a plan has adopted."""
@@ -35,8 +34,7 @@ class Buffer:
         return math.prod(self.shape) * dt.itemsize(self.dtype)
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """Kernel number `kernel` on the buffers with these numbers: inputs, outputs; then its workspaces."""
 
     kernel: int
@@ -45,8 +43,7 @@ class Call:
     name: str
 
 
-@dataclass(frozen=True)
-class Moving:
+class Moving(NamedTuple):
     """The buffer of number `buffer`, a view: in turn n of its loop it begins `step` * ((n + ahead) % period) bytes
     further."""
 
@@ -56,13 +53,12 @@ class Moving:
     ahead: int
 
 
-@dataclass(frozen=True)
-class Repeated:
+class Repeated(NamedTuple):
     """The calls from number `first` on, `count` of them, which run `turns` times, one after the other; side by side
     where it `is_apart`: no turn needs another one."""
 
     first: int
-    count: int
+    count: int  # type: ignore[assignment]  # a method of tuples gives way to it
     turns: int
     moving: tuple[Moving, ...]
     is_apart: bool = False
@@ -72,8 +68,7 @@ class Repeated:
         return self.first <= other.first and other.first + other.count <= self.first + self.count
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """kernels: how each distinct kernel is called. inputs, outputs, parameters: buffer numbers in the user's order.
     constants: those of the graph's constants, in its order.
 
@@ -138,12 +133,12 @@ class Plan:
                 buffers.append(Buffer("workspace", (nbytes,), "int8", "scratch", end))
                 end += -(-nbytes // ALIGNMENT) * ALIGNMENT
             spaces[n], scratch = tuple(found), max(scratch, end)
-        calls = tuple(replace(c, workspaces=spaces.get(c.kernel, c.workspaces)) for c in self.calls)
+        calls = tuple(c._replace(workspaces=spaces.get(c.kernel, c.workspaces)) for c in self.calls)
         loops = tuple(self._going_on(a, calls, moving) if a.is_apart else a for a in self.loops)
         apart = {c for c, call in enumerate(calls) if spaces.get(call.kernel)}  # others may be in the same scratch
         together = tuple((a, n) for a, n in self.together if apart.isdisjoint(range(a, a + n)))
-        changed = replace(self, buffers=tuple(buffers), calls=calls, kernels=kernels, loops=loops, together=together)
-        return replace(changed, scratch_bytes=scratch)
+        changed = self._replace(buffers=tuple(buffers), calls=calls, kernels=kernels, loops=loops, together=together)
+        return changed._replace(scratch_bytes=scratch)
 
     def _side_by_side(self, kernel: int) -> int:
         """How many turns of a loop go through a kernel at a time, at most."""
@@ -154,7 +149,7 @@ class Plan:
     def _going_on(self, loop: Repeated, calls: Sequence[Call], moving: Mapping[int, Moving]) -> Repeated:
         """A loop with what moves of the workspaces of calls that it has now."""
         given = {w for c in calls[loop.first : loop.first + loop.count] for w in c.workspaces}
-        return replace(loop, moving=(*loop.moving, *(m for number, m in moving.items() if number in given)))
+        return loop._replace(moving=(*loop.moving, *(m for number, m in moving.items() if number in given)))
 
     def to_text(self) -> str:
         """The plan as `from_text` reads it back."""

@@ -18,23 +18,27 @@ def pack_arrays(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | 
     return save(dict(arrays), metadata={"format": "neoflow", **(metadata or {})})
 
 
-_STORED: dict[str, np.dtype] = {
-    "F64": dt.NUMPY["float64"],
-    "F32": dt.NUMPY["float32"],
-    "F16": dt.NUMPY["float16"],
-    "BF16": dt.NUMPY["bfloat16"],
-    "I64": dt.NUMPY["int64"],
-    "I32": dt.NUMPY["int32"],
-    "I16": dt.NUMPY["int16"],
-    "I8": dt.NUMPY["int8"],
-    "BOOL": dt.NUMPY["bool"],
-    "U64": np.dtype(np.uint64),
-    "U32": np.dtype(np.uint32),
-    "U16": np.dtype(np.uint16),
-    "U8": np.dtype(np.uint8),
-    "C64": np.dtype(np.complex64),
+_STORED: dict[str, str] = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "BOOL": "bool",
+    "U64": "uint64",
+    "U32": "uint32",
+    "U16": "uint16",
+    "U8": "uint8",
+    "C64": "complex64",
 }
 """Types by their name in safetensors, whose reader for NumPy lacks bfloat16; the last are those of other programs."""
+
+
+def _type(name: str) -> np.dtype:
+    return dt.NUMPY[name] if name in dt.NUMPY else np.dtype(name)
 
 
 def unpack_arrays(data: bytes, source: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -43,7 +47,7 @@ def unpack_arrays(data: bytes, source: str) -> tuple[dict[str, np.ndarray], dict
 
     try:
         arrays = {
-            name: np.frombuffer(found["data"], _STORED[found["dtype"]]).reshape(found["shape"])
+            name: np.frombuffer(found["data"], _type(_STORED[found["dtype"]])).reshape(found["shape"])
             for name, found in deserialize(data)
         }
         size = int.from_bytes(data[:8], "little")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from neoflow.runtime.plan import Plan, Repeated
 
 
-@dataclass(frozen=True, eq=False)
-class Turns:
+class Turns(NamedTuple):
     """calls: the number of each. offsets: by buffer that moves, how many bytes further than in the first turns of all
     loops it is in each of them."""
 

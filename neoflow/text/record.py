@@ -1,10 +1,11 @@
-"""Frozen dataclasses of plain values as text, and back: one line a field, written from the fields themselves.
+"""Records, named tuples or frozen dataclasses of plain values, as text and back: a line a field, written from the
+fields themselves.
 
     text   ::= header { field "=" value }                   what has its default may be left out, and is not written
     value  ::= integer | real | True | False | None | string | "(" value, ... ")" | class "(" field "=" value, ... ")"
 
 What a field may hold is what its annotation says: int, float, bool, str, None, Literal, a union of those, a tuple of
-any length or of fixed types, another such dataclass. So a new field needs no code here.
+any length or of fixed types, another record. So a new field needs no code here.
 """
 
 from __future__ import annotations
@@ -16,30 +17,44 @@ from functools import lru_cache
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from neoflow.errors import NeoflowError, TextError
+from neoflow.plain import is_named
 from neoflow.text.scan import DIGITS, Scanner, Token, header, is_real, quote
 
 T = TypeVar("T")
 _WORDS = {"True": True, "False": False, "None": None}
 _WIDE = 120
-"""A longer tuple has an item a line, as one of tuples or dataclasses has."""
+"""A longer tuple has an item a line, as one of tuples or records has."""
 
 
 _hints: Callable[[Any], dict[str, Any]] = lru_cache(maxsize=256)(get_type_hints)
-"""The annotations of a dataclass."""
+"""The annotations of a record."""
+
+
+def _is_record(value: Any) -> bool:
+    """Whether this is a record, or a class of them."""
+    return is_dataclass(value) or is_named(value)
+
+
+def _defaults(cls: Any) -> dict[str, Any]:
+    """The fields that a class is made of, in order, with their defaults or what makes them; MISSING: there is none."""
+    if is_named(cls):
+        return {name: cls._field_defaults.get(name, MISSING) for name in cls._fields}
+    made = {f.name: f.default_factory for f in fields(cls) if f.default_factory is not MISSING}
+    return {f.name: made.get(f.name, f.default) for f in fields(cls) if f.init}
 
 
 # ------------------------------------------------------------------------------------------------------ to text
 
 
 def write_record(record: Any, kind: str) -> str:
-    """The text of a frozen dataclass. Raises `TypeError` when a field holds what its annotation does not say."""
+    """The text of a record. Raises `TypeError` when a field holds what its annotation does not say."""
     lines = [header(kind)]
     hints = _hints(type(record))
     for name, value in _said(record):
         hint = _member(hints[name], value, f"{type(record).__name__}.{name}")
         text = f"{name} = {_write(value, hint, name)}"
-        is_nested = isinstance(value, tuple) and any(isinstance(v, tuple) or is_dataclass(v) for v in value)
-        if is_nested or (isinstance(value, tuple) and len(text) > _WIDE):
+        is_list = isinstance(value, tuple) and not _is_record(value)
+        if is_list and (len(text) > _WIDE or any(isinstance(v, tuple) or _is_record(v) for v in value)):
             items = [f"    {_write(v, hints, name)}," for v, hints in zip(value, _items(hint, value), strict=True)]
             lines += [f"{name} = (", *items, ")"]
         else:
@@ -49,19 +64,19 @@ def write_record(record: Any, kind: str) -> str:
 
 def _said(record: Any) -> list[tuple[str, Any]]:
     """Fields whose value is not their default."""
-    found = [(f, getattr(record, f.name)) for f in fields(record) if f.init]
-    return [(f.name, v) for f, v in found if type(v) is not type(f.default) or repr(v) != repr(f.default)]
+    found = [(name, getattr(record, name), default) for name, default in _defaults(type(record)).items()]
+    return [(name, v) for name, v, default in found if type(v) is not type(default) or repr(v) != repr(default)]
 
 
 def _write(value: Any, hint: Any, where: str) -> str:
     hint = _member(hint, value, where)
-    if isinstance(value, tuple):
-        items = [_write(v, h, where) for v, h in zip(value, _items(hint, value), strict=True)]
-        return f"({', '.join(items)}{',' * (len(items) == 1)})"
-    if is_dataclass(value):
+    if _is_record(value):
         hints, name = _hints(type(value)), type(value).__name__
         said = (f"{n}={_write(v, hints[n], f'{name}.{n}')}" for n, v in _said(value))
         return f"{name}({', '.join(said)})"
+    if isinstance(value, tuple):
+        items = [_write(v, h, where) for v, h in zip(value, _items(hint, value), strict=True)]
+        return f"({', '.join(items)}{',' * (len(items) == 1)})"
     return quote(value) if isinstance(value, str) else repr(value)
 
 
@@ -87,7 +102,7 @@ def _member(hint: Any, value: Any, where: str) -> Any:
         elif get_origin(h) is Literal:
             if value in get_args(h):
                 return h
-        elif type(value) is h and (h in _PLAIN or is_dataclass(h)):
+        elif type(value) is h and (h in _PLAIN or _is_record(h)):
             return h
     raise TypeError(f"{where} holds {value!r}, which is not {hint}")
 
@@ -107,7 +122,7 @@ def read_record(cls: type[T], text: str, kind: str) -> T:
 
 def _field(scanner: Scanner, cls: Any, given: dict[str, Any]) -> None:
     """Read `name = value` into `given`."""
-    known = [f.name for f in fields(cls) if f.init]
+    known = list(_defaults(cls))
     token = scanner.token
     name = scanner.name(f"a field of {cls.__name__}")
     if name not in known:
@@ -119,9 +134,9 @@ def _field(scanner: Scanner, cls: Any, given: dict[str, Any]) -> None:
 
 
 def _made(scanner: Scanner, cls: Any, given: dict[str, Any], at: Token) -> Any:
-    for f in fields(cls):
-        if f.init and f.name not in given and f.default is MISSING and f.default_factory is MISSING:
-            scanner.refuse(f"{cls.__name__} lacks `{f.name}`", at)
+    for name, default in _defaults(cls).items():
+        if name not in given and default is MISSING:
+            scanner.refuse(f"{cls.__name__} lacks `{name}`", at)
     try:
         return cls(**given)
     except NeoflowError as e:
@@ -167,7 +182,7 @@ def _read(scanner: Scanner, hint: Any, where: str) -> Any:
         if value not in allowed:
             scanner.refuse(f"{where} is one of {', '.join(map(repr, allowed))}", token)
         return value
-    if is_dataclass(hint):
+    if _is_record(hint):
         return _record(scanner, hint)
     return _PLAIN[hint](scanner, where)
 

@@ -223,7 +223,7 @@ def test_kernels_have_names_of_their_own_and_the_users_line(report, step):
     assert len(set(labels)) == len(labels) == len(step.compiled.kernels)
     assert all(re.fullmatch(r"test_html\.py:\d+", r.place) for r in report.kernels)
     twice = replace(
-        step.compiled, plan=replace(step.plan, calls=tuple(replace(c, name="same") for c in step.plan.calls))
+        step.compiled, plan=step.plan._replace(calls=tuple(c._replace(name="same") for c in step.plan.calls))
     )
     assert sorted({r.label for r in kernel_rows(twice, step.profile(np.zeros((8, 12), np.float32), runs=1))}) == [
         f"same #{n}" for n in range(len(labels))
@@ -323,7 +323,7 @@ def test_memory_is_drawn_from_the_first_to_the_last_call():
     rects = [a for tag, a in Page(memory_map(plan)).tags if tag == "rect"]
     drawn = [tuple(float(r[k]) for k in ("x", "y", "width", "height")) for r in rects]
     assert drawn == [(0, 500, 3, 500), (1, 0, 2, 500)]
-    assert memory_map(replace(plan, buffers=buffers[:1], calls=(), arena_bytes=0)) == ""
+    assert memory_map(plan._replace(buffers=buffers[:1], calls=(), arena_bytes=0)) == ""
 
 
 CURVE = SearchCurve("dot <1>", 2, 5e-6, ((1.0, 8, 40e-6), (2.5, 16, 10e-6)))

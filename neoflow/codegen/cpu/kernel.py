@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tvm import tirx
 
@@ -45,10 +45,10 @@ class Lowered:
         def renamed(symbol: str) -> str:
             return name + symbol.removeprefix(self.name)
 
-        entries = tuple(replace(e, symbol=renamed(e.symbol)) for e in self.code.entries)
+        entries = tuple(e._replace(symbol=renamed(e.symbol)) for e in self.code.entries)
         bodies = tuple((renamed(n), f.with_attr("global_symbol", renamed(n))) for n, f in self.bodies)
         called = self.entries.replace(f"@{self.name}_", f"@{name}_")
-        return Lowered(name, replace(self.code, entries=entries), bodies, called, self.is_shared)
+        return Lowered(name, self.code._replace(entries=entries), bodies, called, self.is_shared)
 
 
 def lower(subgraph: Subgraph, schedule: Schedule, target: Target, name: str) -> Lowered:

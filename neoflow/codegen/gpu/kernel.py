@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tvm import tirx
 from tvm.ir import PointerType, PrimType
@@ -46,9 +46,9 @@ class Lowered:
         def renamed(symbol: str) -> str:
             return name + symbol.removeprefix(self.name)
 
-        entries = tuple(replace(e, symbol=renamed(e.symbol)) for e in self.code.entries)
+        entries = tuple(e._replace(symbol=renamed(e.symbol)) for e in self.code.entries)
         functions = tuple((renamed(n), f.with_attr("global_symbol", renamed(n))) for n, f in self.functions)
-        return Lowered(name, replace(self.code, entries=entries), functions, self.is_shared)
+        return Lowered(name, self.code._replace(entries=entries), functions, self.is_shared)
 
 
 def lower(subgraph: Subgraph, schedule: Schedule, target: Target, name: str) -> Lowered:

@@ -115,7 +115,8 @@ def _spec_of(value: Any, name: str, operator: str) -> Spec:
     """dtype and shape of an argument. Raises `RuntimeFault` for a dtype that the language lacks, and for a shape that
     is not known yet."""
     dtype = value.dtype
-    if not isinstance(dtype, np.dtype) or dtype not in dt.NAMES:
+    dtype_name = dt.name_of(dtype) if isinstance(dtype, np.dtype) else None
+    if dtype_name is None:
         raise RuntimeFault(f"argument {name} is {dtype}; there are {', '.join(dt.NUMPY)}: convert it")
     if not all(isinstance(n, int) for n in value.shape):
         extents = ", ".join(map(str, value.shape))
@@ -123,7 +124,7 @@ def _spec_of(value: Any, name: str, operator: str) -> Spec:
             f"operator {operator}: argument {name} has the shape ({extents}), and is compiled for numbers: "
             "export a program for each shape"
         )
-    return dt.NAMES[dtype], tuple(value.shape)
+    return dtype_name, tuple(value.shape)
 
 
 def operator(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,8 +13,7 @@ Memory = Any
 """Dense row-major memory of a shape and dtype on a device: on a CPU a NumPy array."""
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """One phase of a kernel in its place.
 
     function: its address. pointers: where in the table its pointers begin, `arguments` of them. tasks, is_parallel,
@@ -38,8 +36,7 @@ class Launch:
     is_handed: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class Status:
+class Status(NamedTuple):
     """Status words (int32) in a device's memory: not 0 where a kernel has failed.
 
     read: what they are once all that was launched has ended. clear: sets them to 0 before the next run. handed: the

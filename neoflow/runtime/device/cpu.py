@@ -7,13 +7,13 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, repeat, zip_longest
+from typing import NamedTuple
 
-import ml_dtypes
 import numpy as np
 
+from neoflow import dtype as dt
 from neoflow.errors import RuntimeFault
 from neoflow.runtime.device import Launch, Recording, Status
 from neoflow.runtime.device.library import Library
@@ -27,17 +27,20 @@ _READINGS = 16
 _GENERATION, _RUNS = 3, 4  # words of a recording, see team.ll
 
 
+def _kind(dtype: str | np.dtype) -> np.dtype:
+    return dt.NUMPY[dtype] if isinstance(dtype, str) and dtype in dt.NUMPY else np.dtype(dtype)
+
+
 def empty(shape: tuple[int, ...], dtype: str | np.dtype, alignment: int = 64) -> np.ndarray:
     """An uninitialised array whose first element is aligned to `alignment` bytes."""
-    kind = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
+    kind = _kind(dtype)
     count = math.prod(shape) * kind.itemsize
     raw = np.empty(count + alignment, np.uint8)
     start = -raw.ctypes.data % alignment
     return raw[start : start + count].view(kind).reshape(shape)
 
 
-@dataclass(frozen=True, eq=False)
-class NativeForm:
+class NativeForm(NamedTuple):
     """Launches in the form that the team reads, but for addresses (see `codegen/cpu/team.ll`).
 
     phases: function, first pointer in the table, tasks | pieces << 32. regions: number of the first phase, phases |
@@ -186,7 +189,7 @@ class Cpu:
         return empty(shape, dtype)
 
     def view(self, memory: np.ndarray, start: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        kind = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
+        kind = _kind(dtype)
         raw = memory.reshape(-1).view(np.uint8)
         return raw[start : start + math.prod(shape) * kind.itemsize].view(kind).reshape(shape)
 
