@@ -35,6 +35,7 @@ KEPT = {
     "compile.py: _tvm_target",
     "compile.py: toolchain",
     "cuda.py: tvm_target",
+    "dtype.py: name_of",
     "emit.py: _constant",
     "emit.py: _layout",
     "tile.py: tiles",

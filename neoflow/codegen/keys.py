@@ -27,6 +27,7 @@ FOLLOWED = (
     "codegen",
     "kernel.py",
     "code.py",
+    "plain.py",
     "target.py",
     "architectures.py",
     "dtype.py",
