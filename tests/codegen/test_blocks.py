@@ -129,7 +129,7 @@ def test_only_sums_of_floats_are():
     for y, source in ((nf.max(x, axis=0), x), (nf.sum(n, axis=0), n), (nf.argmax(x, axis=0), x)):
         subgraph = subgraph_of([y], [source])
         schedule = complete("reduction", problem_of(subgraph), TWO, {"parallel": False})
-        assert f"range({4 * BLOCK})" in code(subgraph, schedule)
+        assert f"range(T.int64({4 * BLOCK}))" in code(subgraph, schedule)
 
 
 def test_what_the_judge_allows_is_bounded():

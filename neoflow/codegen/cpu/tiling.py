@@ -59,7 +59,7 @@ def lanes_left(left: int, lanes: int) -> Value | None:
     """The mask of a vector when `left` points are left; None when it is whole."""
     if left >= lanes:
         return None
-    return emit.ramp(emit.integer(0), 1, lanes) < emit.splat(left, "int32", lanes)
+    return emit.leading(left, lanes)
 
 
 # --- M

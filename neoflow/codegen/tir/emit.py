@@ -36,12 +36,35 @@ def integer(value: int) -> Value:
     """An integer of loops and addresses. Raises `CodegenError` for one that is too large."""
     if not -(1 << 31) <= value < 1 << 31:
         raise CodegenError(f"the kernel counts to {value}; loops and addresses of a kernel are below 2^31")
-    return _constant(value)
+    return _constant(value, dialect().index)
 
 
 @lru_cache(maxsize=4096)
-def _constant(value: int) -> Value:
-    return tirx.const(value, "int32")
+def _constant(value: int, element: str) -> Value:
+    return tirx.const(value, element)
+
+
+def narrow(x: Value) -> Value:
+    """An integer of loops and addresses in 32 bits, as lanes of vectors have it; a ramp stays one."""
+    if element_of(x) == "int32":
+        return x
+    if isinstance(x, tirx.Ramp):
+        return tirx.Ramp(narrow(x.base), narrow(x.stride), lanes_of(x))
+    if isinstance(x, tirx.IntImm):
+        return _constant(int(x.value), "int32")
+    return tirx.Cast(vector_type("int32", lanes_of(x)), x)
+
+
+def alike(*values: Value) -> list[Value]:
+    """Integers of loops and addresses to compute with together: in 32 bits where one of them is a vector of these."""
+    is_narrow = any(element_of(v) == "int32" for v in values)
+    return [narrow(v) for v in values] if is_narrow else list(values)
+
+
+def leading(count: int, lanes: int) -> Value:
+    """The mask of the first `count` lanes."""
+    zero, one = _constant(0, "int32"), _constant(1, "int32")
+    return tirx.Ramp(zero, one, lanes) < tirx.Broadcast(_constant(count, "int32"), lanes)
 
 
 @lru_cache(maxsize=1024)
@@ -87,7 +110,7 @@ def choose(statements: list, condition: Value, then: Value, other: Value) -> Val
     """
     lanes = max(lanes_of(v) for v in (condition, then, other))
     if lanes > lanes_of(condition) and not dialect().any_address:
-        number = tirx.Select(condition, integer(1), integer(0))  # of int8, TVM repeats constants alone
+        number = tirx.Select(condition, splat(1, "int32"), splat(0, "int32"))  # of int8, TVM repeats constants alone
         condition = tirx.NE(held(statements, widen(number, lanes)), splat(0, "int32", lanes))
     return tirx.Select(widen(condition, lanes), widen(then, lanes), widen(other, lanes))
 
@@ -148,8 +171,9 @@ NEAREST, SECOND = 3, 2
 
 def prefetch(source: tirx.Buffer, index: Value, is_written: bool = False, cache: int = NEAREST) -> ts.Stmt:
     """What lies there is brought into a cache, to be read or written; it may be outside of the buffer."""
-    place, write = tirx.address_of(load(source, index)), integer(int(is_written))
-    return ts.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch.p0", place, write, integer(cache), integer(1)))
+    place = tirx.address_of(load(source, index))
+    how = [_constant(n, "int32") for n in (is_written, cache, 1)]
+    return ts.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch.p0", place, *how))
 
 
 def fetched(source: tirx.Buffer, index: Value, distance: int) -> list:
@@ -245,7 +269,7 @@ def loop(extent: int | Value, body: Body, name: str = "i") -> list:
 
 def span(begin: Value, length: Value, body: Body, name: str) -> list:
     """`body` of every value in [begin, begin + length)."""
-    variable = tirx.Var(name, "int32")
+    variable = tirx.Var(name, dialect().index)
     return [ts.For(variable, begin, length, ts.ForKind.SERIAL, sequence(body(variable)))]
 
 
@@ -261,7 +285,8 @@ class Tasks:
 def tasks(count: int, body: Body) -> Tasks:
     """`body` of every task in a range of `count` ones."""
     begin, end = tirx.Var("begin", "int32"), tirx.Var("end", "int32")
-    statements = body(integer(0)) if count == 1 else span(begin, end - begin, body, "task")
+    first, length = (tirx.Cast(dialect().index, n) for n in (begin, end - begin))
+    statements = body(integer(0)) if count == 1 else span(first, length, body, "task")
     return Tasks(begin, end, statements)
 
 

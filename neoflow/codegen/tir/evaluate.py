@@ -49,8 +49,8 @@ _LEVELS, _CHOICES = 8, 4
 class Evaluator:
     """Emits expressions at one point: `statements` grows, `value(e)` gives what `e` is there.
 
-    buffers: kernel inputs by value number.  env: axes to int32 scalars, the start for the lane axis, which is a
-    multiple of the lanes where the dialect asks for it.
+    buffers: kernel inputs by value number.  env: axes to scalars of the dialect's `index`, the start for the lane axis,
+    which is a multiple of the lanes where the dialect asks for it.
     given: values known already (the anchor's result).  mask: lanes that exist, when not all do.  faults: where the
     checks of data-dependent indices go; without it there may be none.  instead: by value number, the element that is
     loaded where a read is not needed, if it is not the first.  begins: what the start is a multiple of also where the
@@ -101,7 +101,7 @@ class Evaluator:
         return to_storage(emit.widen(self.value(e), self._lanes), element)
 
     def index(self, e: Expr) -> Value:
-        """An integer expression of axes as int32."""
+        """An integer expression of axes: of the dialect's `index`, or int32 in lanes that are no ramp."""
         return run(self._index(affine.simplify(e)))
 
     def is_zero_outside(self, read: Expr) -> bool:
@@ -158,8 +158,10 @@ class Evaluator:
 
     def _compute(self, e: Expr, guard: Guard) -> Walk[Value]:
         if is_index(e) and not isinstance(e, Const) and _is_narrow(index := affine.simplify(e)):
-            narrow = yield self._index(index)
-            return tirx.Cast(emit.vector_type(dt.INDEX, emit.lanes_of(narrow)), narrow)
+            place = yield self._index(index)
+            if emit.lanes_of(place) == 1 and emit.element_of(place) == dt.INDEX:
+                return place
+            return tirx.Cast(emit.vector_type(dt.INDEX, emit.lanes_of(place)), emit.narrow(place))
         match e:
             case Const():
                 return constant(e.value, e.dtype)
@@ -191,6 +193,8 @@ class Evaluator:
             args = []
             for a in e.args:
                 args.append((yield self._index(affine.simplify(a))))
+            if any(emit.lanes_of(a) > 1 for a in args):
+                args = [emit.narrow(a) for a in args]
         else:
             args = []
             for a in e.args:
@@ -232,7 +236,8 @@ class Evaluator:
             raise CodegenError(f"index `{e}` reaches {max(abs(low), abs(high))}: buffers hold fewer than 2^31 elements")
         if not _is_narrow(e):
             wide = yield self._value(e, None)
-            return tirx.Cast(emit.vector_type("int32", emit.lanes_of(wide)), wide)
+            lanes = emit.lanes_of(wide)
+            return tirx.Cast(dialect().index, wide) if lanes == 1 else tirx.Cast(emit.vector_type("int32", lanes), wide)
         step = stride(e, self._lane_axis) if self._lane_axis is not None else 0
         if self._lane_axis is not None and step:
             lanes = emit.ramp((yield self._linear(e)), step, self._lanes)
@@ -270,8 +275,9 @@ class Evaluator:
     def _atom(self, atom: Expr, inner: Callable[[Expr], Walk[Value]]) -> Walk[Value]:
         if isinstance(atom, Axis):
             start = self._env[atom]
-            vector = atom is self._lane_axis and inner == self._vector_linear
-            return emit.ramp(start, 1, self._lanes) if vector else start
+            if inner != self._vector_linear:
+                return start
+            return emit.narrow(emit.ramp(start, 1, self._lanes) if atom is self._lane_axis else start)
         if not isinstance(atom, Apply):
             raise CodegenError(f"`{atom}` is no index")
         divisor = atom.args[-1]
@@ -350,8 +356,8 @@ class Evaluator:
             return emit.masked_load(self.statements, buffer, address, emit.widen(guard, lanes))
         if contiguous:
             return emit.load(buffer, tirx.Ramp(tirx.Select(guard, address.base, instead), address.stride, lanes))
-        safe = emit.choose(self.statements, guard, address, emit.widen(instead, lanes))
-        return emit.load(buffer, safe)
+        chosen, first = emit.alike(address, instead)
+        return emit.load(buffer, emit.choose(self.statements, guard, chosen, emit.widen(first, lanes)))
 
     def address(self, shape: tuple[int, ...], indices: tuple[Expr, ...], value: int | None) -> Value:
         """The position of `indices` in a dense tensor, after a check of each index that is read from a tensor.
@@ -379,7 +385,7 @@ class Evaluator:
                     raise CodegenError(f"an index of {_named(value)} is data where no check can be made")
                 self.statements.append(self._faults.check(met, Fault(value, extent)))
                 wide = tirx.Select(inside, wide, tirx.const(0, dt.INDEX))
-                position = tirx.Cast("int32", wide)
+                position = tirx.Cast(dialect().index, wide)
             address = _plus(_times(address, extent), position)
         return address
 
@@ -390,7 +396,8 @@ def _named(value: int | None) -> str:
 
 def _times(a: Value, factor: int) -> Value:
     """a * factor; a ramp stays one."""
-    lanes, by = emit.lanes_of(a), emit.integer(factor)
+    by, _ = emit.alike(emit.integer(factor), a)
+    lanes = emit.lanes_of(a)
     if isinstance(a, tirx.Ramp):
         return tirx.Ramp(a.base * by, a.stride * by, lanes)
     return a * emit.widen(by, lanes)
@@ -398,6 +405,7 @@ def _times(a: Value, factor: int) -> Value:
 
 def _plus(a: Value, b: Value) -> Value:
     """a + b; ramps stay ramps."""
+    a, b = emit.alike(a, b)
     lanes = max(emit.lanes_of(a), emit.lanes_of(b))
     ramps = [v for v in (a, b) if isinstance(v, tirx.Ramp)]
     others = [v for v in (a, b) if not isinstance(v, tirx.Ramp)]

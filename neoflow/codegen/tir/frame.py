@@ -139,7 +139,7 @@ class Strip:
         """Lanes of the last vector that exist."""
         if self.lanes == 1:
             return None
-        return emit.ramp(emit.integer(0), 1, self.lanes) < emit.splat(self.tail, "int32", self.lanes)
+        return emit.leading(self.tail, self.lanes)
 
 
 def points(axes: Sequence[Axis], flat: Value, body: Callable[[dict[Axis, Value]], list]) -> list:

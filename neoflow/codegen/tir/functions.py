@@ -196,13 +196,13 @@ def divide_index(fn: str, a: Value, divisor: int, low: int, statements: list) ->
     """
     shift = -(low // divisor) if low < 0 else 0
     lanes = emit.lanes_of(a)
-    unsigned, signed = emit.vector_type("uint32", lanes), emit.vector_type("int32", lanes)
-    a = tirx.Cast(unsigned, emit.held(statements, a + _const(a, shift * divisor) if shift else a))
+    unsigned, signed = emit.vector_type("uint32", lanes), emit.vector_type(emit.element_of(a), lanes)
+    dividend = tirx.Cast(unsigned, emit.held(statements, a + _const(a, shift * divisor) if shift else a))
     by = emit.splat(divisor, "uint32", lanes)
     if fn == "mod":
-        return tirx.Cast(signed, tirx.truncmod(a, by))
-    quotient = tirx.Cast(signed, tirx.truncdiv(a, by))
-    return quotient - emit.splat(shift, "int32", lanes) if shift else quotient
+        return tirx.Cast(signed, tirx.truncmod(dividend, by))
+    quotient = tirx.Cast(signed, tirx.truncdiv(dividend, by))
+    return quotient - _const(a, shift) if shift else quotient
 
 
 def apply_function(fn: str, args: Sequence[Value], constant: bool, statements: list) -> Value:

@@ -85,7 +85,7 @@ class Reducer:
         if self._is_arg:
             key = emit.kept(ev.statements, self._key(emit.widen(ev.value(body), lanes)))
             position = ev.index(self._node.axes[0]) if self._node.axes else emit.integer(0)  # one of length 1 is gone
-            new = self._better(state.values(n), [key, emit.widen(position, lanes)])
+            new = self._better(state.values(n), [key, emit.widen(emit.narrow(position), lanes)])
         elif self._is_product and self._node.op == "sum" and isinstance(body, Apply):
             a, b = (emit.widen(ev.value(x), lanes) for x in body.args)
             new = [emit.fma(a, b, state.values(n)[0])]

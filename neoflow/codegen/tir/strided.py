@@ -118,8 +118,8 @@ def _kept(statements: list, source: tirx.Buffer, first: Value, kept: Sequence[in
     else:  # at the first and last elements alone: all others pay for a comparison of two numbers
         edge: list = []
         for n, (start, index) in enumerate(zip(starts, indices, strict=True)):
-            place, before = emit.ramp(emit.integer(0), 1, width), emit.integer(-start) - first
-            behind = emit.integer(size - start) - first
+            place = emit.narrow(emit.ramp(emit.integer(0), 1, width))
+            before, behind = (emit.narrow(emit.integer(n) - first) for n in (-start, size - start))
             inside = tirx.And(place >= emit.widen(before, width), place < emit.widen(behind, width))
             edge.append(pieces.put(n, emit.masked_load(edge, source, index, inside)))
         all_inside = tirx.And(first >= emit.integer(0), first <= emit.integer(size - span))
@@ -156,6 +156,5 @@ def interleaved_stores(
         if left >= lanes:
             out.append(store(target, index, piece))
         else:
-            exists = emit.ramp(emit.integer(0), 1, lanes) < emit.splat(left, "int32", lanes)
-            out.append(emit.masked_store(target, index, piece, exists))
+            out.append(emit.masked_store(target, index, piece, emit.leading(left, lanes)))
     return out
