@@ -28,7 +28,7 @@ class Dialect:
     is no instruction. stores_masked: whether some lanes of a vector are stored in about the time of all: with AVX2
     alone, on Zen 3, kernels of ShuffleNet over planes of 7 x 7 to 28 x 28 take 0.36 to 1.1 of the time, 0.93 in all,
     where those are stored in pieces. index: what loops count in and addresses are made of. Where addresses have 64 bits
-    LLVM takes 0.8 of the time for what has as many from the start, and kernels take the same.
+    LLVM takes 0.9 of the time for what has as many from the start, and steps of four models 0.97 to 0.98 on Zen 3.
     """
 
     call: Callable[..., Any]
