@@ -79,10 +79,16 @@ def known(name: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def name_of(dtype: np.dtype) -> str | None:
-    """The name of NumPy's type; None for what the language lacks, or has in another order of bytes."""
-    name = dtype.name
-    return name if name in NUMPY and dtype == NUMPY[name] else None
+def name_of(dtype: np.dtype) -> str:
+    """The name of NumPy's type; KeyError for what the language lacks, or has in another order of bytes."""
+    if not isinstance(dtype, np.dtype) or dtype != NUMPY[dtype.name]:
+        raise KeyError(dtype)
+    return dtype.name
+
+
+def type_of(dtype: str | np.dtype) -> np.dtype:
+    """NumPy's type by its name, also one that the language lacks; a type is its own."""
+    return NUMPY[dtype] if isinstance(dtype, str) and dtype in NUMPY else np.dtype(dtype)
 
 
 def itemsize(dtype: str) -> int:

@@ -125,7 +125,7 @@ class Ring:
     def _copied(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[Memory]:
         made = []
         for array in (*inputs, *outputs):
-            made.append(self._place.allocate(array.shape, dt.canonical(array.dtype)))
+            made.append(self._place.allocate(array.shape, dt.name_of(array.dtype)))
             self._place.copy(made[-1], array)
         return made
 

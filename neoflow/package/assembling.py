@@ -73,7 +73,7 @@ def _parameters(folder: str, data: bytes, contents: Contents) -> list[PackagedPa
     made = []
     for said in contents.parameters:
         p, value = PackagedParameter(said), arrays.get(said.name)
-        if value is None or value.shape != p.shape or dt.name_of(value.dtype) != p.dtype:
+        if value is None or value.shape != p.shape or value.dtype != dt.NUMPY[p.dtype]:
             raise PackageError(f"{folder} is damaged: {PARAMETERS} has no {said}")
         STORE.begin(p, value)
         made.append(p)

@@ -55,7 +55,7 @@ def run_on(device: Device, kernel: Loaded, arrays: Sequence[np.ndarray], threads
     if device.is_host:
         run_kernel(device, kernel, arrays, threads)
         return
-    memory = [device.allocate(a.shape, dt.canonical(a.dtype)) for a in arrays]
+    memory = [device.allocate(a.shape, dt.name_of(a.dtype)) for a in arrays]
     for there, array in zip(memory, arrays, strict=True):
         device.copy(there, array)
     try:

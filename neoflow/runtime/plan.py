@@ -58,7 +58,7 @@ class Repeated(NamedTuple):
     where it `is_apart`: no turn needs another one."""
 
     first: int
-    count: int  # type: ignore[assignment]  # a method of tuples gives way to it
+    count: int  # type: ignore[assignment]  # `tuple.count` gives way: files of packages call it so
     turns: int
     moving: tuple[Moving, ...]
     is_apart: bool = False

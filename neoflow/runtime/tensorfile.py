@@ -37,17 +37,13 @@ _STORED: dict[str, str] = {
 """Types by their name in safetensors, whose reader for NumPy lacks bfloat16; the last are those of other programs."""
 
 
-def _type(name: str) -> np.dtype:
-    return dt.NUMPY[name] if name in dt.NUMPY else np.dtype(name)
-
-
 def unpack_arrays(data: bytes, source: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Arrays by name, and the metadata, of a safetensors file's content. Raises `CheckpointError`, naming `source`."""
     from safetensors import SafetensorError, deserialize
 
     try:
         arrays = {
-            name: np.frombuffer(found["data"], _type(_STORED[found["dtype"]])).reshape(found["shape"])
+            name: np.frombuffer(found["data"], dt.type_of(_STORED[found["dtype"]])).reshape(found["shape"])
             for name, found in deserialize(data)
         }
         size = int.from_bytes(data[:8], "little")

@@ -24,7 +24,7 @@ class Tensor:
     def __init__(self, array, shift=0, strides=None, shape=None, place=(dlpack.CUDA, 0)):
         array = np.asarray(array)
         self.shape, self.strides = array.shape if shape is None else shape, strides
-        self.dtype, self.place, self.streams, self.released = dt.canonical(array.dtype), place, [], 0
+        self.dtype, self.place, self.streams, self.released = dt.name_of(array.dtype), place, [], 0
         self.buffer = MEMORY.allocate(array.nbytes + 16)
         self.address = self.buffer.address + shift
         MEMORY.write(self.address, array)

@@ -115,9 +115,11 @@ def _spec_of(value: Any, name: str, operator: str) -> Spec:
     """dtype and shape of an argument. Raises `RuntimeFault` for a dtype that the language lacks, and for a shape that
     is not known yet."""
     dtype = value.dtype
-    dtype_name = dt.name_of(dtype) if isinstance(dtype, np.dtype) else None
-    if dtype_name is None:
-        raise RuntimeFault(f"argument {name} is {dtype}; there are {', '.join(dt.NUMPY)}: convert it")
+    try:
+        dtype_name = dt.name_of(dtype)
+    except KeyError:
+        known = ", ".join(dt.NUMPY)
+        raise RuntimeFault(f"argument {name} is {dtype}; there are {known}: convert it") from None
     if not all(isinstance(n, int) for n in value.shape):
         extents = ", ".join(map(str, value.shape))
         raise RuntimeFault(

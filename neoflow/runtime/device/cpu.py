@@ -27,13 +27,9 @@ _READINGS = 16
 _GENERATION, _RUNS = 3, 4  # words of a recording, see team.ll
 
 
-def _kind(dtype: str | np.dtype) -> np.dtype:
-    return dt.NUMPY[dtype] if isinstance(dtype, str) and dtype in dt.NUMPY else np.dtype(dtype)
-
-
 def empty(shape: tuple[int, ...], dtype: str | np.dtype, alignment: int = 64) -> np.ndarray:
     """An uninitialised array whose first element is aligned to `alignment` bytes."""
-    kind = _kind(dtype)
+    kind = dt.type_of(dtype)
     count = math.prod(shape) * kind.itemsize
     raw = np.empty(count + alignment, np.uint8)
     start = -raw.ctypes.data % alignment
@@ -189,7 +185,7 @@ class Cpu:
         return empty(shape, dtype)
 
     def view(self, memory: np.ndarray, start: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        kind = _kind(dtype)
+        kind = dt.type_of(dtype)
         raw = memory.reshape(-1).view(np.uint8)
         return raw[start : start + math.prod(shape) * kind.itemsize].view(kind).reshape(shape)
 
