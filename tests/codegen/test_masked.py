@@ -62,3 +62,52 @@ def test_masks_are_for_those_who_have_them():
         schedule = complete("map", problem_of(subgraph), target, {"lanes": target.lanes("float32")})
         code = codegen.source([codegen.lower(subgraph, schedule, target, "k")], target, "llvm")
         assert ("llvm.masked.store" in code) is is_masked
+
+
+def padded(rows, width, other=0.0):
+    """What is computed of points inside a border, `other` on it: of the row all lanes have a condition together, of
+    the column each its own."""
+    x = nf.placeholder((rows, width), name="x")
+
+    def point(i, j):
+        is_row, is_column = nf.logical_and(i >= 1, i < rows - 1), nf.logical_and(j >= 2, j < width - 1)
+        return nf.select(nf.logical_and(is_row, is_column), nf.relu(x[i, j] - 1.0), other)
+
+    return nf.compute((rows, width), point), x
+
+
+@pytest.mark.parametrize("target", [NARROW, TARGET], ids=["AVX2", "this machine"])
+@pytest.mark.parametrize("other", [0.0, -0.0, 2.5])
+def test_conditions_of_all_lanes_beside_those_of_each(target, other):
+    """Whatever is computed where they do not hold: not a number, infinite, negative."""
+    y, x = padded(6, 37, other)
+    subgraph = subgraph_of([y], [x])
+    lowered = codegen.lower(subgraph, complete("map", problem_of(subgraph), target, {"fuse": 0}), target, "k")
+    array = np.random.default_rng(2).standard_normal((6, 37)).astype(np.float32) * 3
+    array[:, ::5], array[0], array[-1] = np.nan, np.inf, -np.inf
+    [wanted] = nf.evaluate([y], {x: array})
+    [kernel] = loaded([lowered], target)
+    result = np.full_like(array, 7.0)
+    kernel(array, result)
+    np.testing.assert_array_equal(result, wanted)
+    np.testing.assert_array_equal(np.signbit(result), np.signbit(wanted))
+
+
+def test_what_data_says_is_not_why_a_read_is_inside():
+    """The guard of a read has conditions of indices alone, in the same order of evaluation; the value has both."""
+    x, y = nf.placeholder((5, 19), name="x"), nf.placeholder((5, 19), name="y")
+
+    def point(i, j):
+        is_there = nf.logical_and(nf.logical_and(x[i, j] > 0.0, j < 18), i >= 1)
+        return nf.select(is_there, y[i - 1, j + 1], x[i, j])
+
+    z = nf.compute((5, 19), point)
+    subgraph, rng = subgraph_of([z], [x, y]), np.random.default_rng(3)
+    lowered = codegen.lower(subgraph, complete("map", problem_of(subgraph), NARROW, {"fuse": 0}), NARROW, "k")
+    arrays = [rng.standard_normal((5, 19)).astype(np.float32) for _ in range(2)]
+    [wanted] = nf.evaluate([z], dict(zip([x, y], arrays, strict=True)))
+    [kernel] = loaded([lowered], NARROW)
+    for at_end in (False, True):
+        result = fenced(np.zeros_like(wanted), at_end)
+        kernel(*(fenced(a, at_end) for a in arrays), result)
+        np.testing.assert_array_equal(result, wanted)

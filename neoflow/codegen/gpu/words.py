@@ -166,11 +166,11 @@ def _ptx_add(buffer: tirx.Buffer, index: Any, value: Any) -> ts.Stmt:
 
 DIALECTS = {
     "cuda": GpuDialect(
-        *(_cuda_call, _cuda_library, _WIDER, "local", _noted, False, _cuda_constant, unscaled, True, "int32"),
+        *(_cuda_call, _cuda_library, _WIDER, "local", _noted, False, _cuda_constant, unscaled, True, "int32", True),
         *(_cuda_barrier, _cuda_warp_barrier, _cuda_shuffle, _cuda_votes, _cuda_count, _cuda_add),
     ),
     "nvptx": GpuDialect(
-        *(_ptx_call, _ptx_library, _WIDER, "local", _noted, False, tirx.const, unscaled, True, "int32"),
+        *(_ptx_call, _ptx_library, _WIDER, "local", _noted, False, tirx.const, unscaled, True, "int32", True),
         *(_ptx_barrier, _ptx_warp_barrier, _ptx_shuffle, _ptx_votes, _ptx_count, _ptx_add),
     ),
 }

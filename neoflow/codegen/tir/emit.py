@@ -115,6 +115,14 @@ def choose(statements: list, condition: Value, then: Value, other: Value) -> Val
     return tirx.Select(widen(condition, lanes), widen(then, lanes), widen(other, lanes))
 
 
+def or_zero(statements: list, condition: Value, value: Value) -> Value:
+    """The lanes of `value` where one condition of them all holds, else +0."""
+    element, lanes = element_of(value), lanes_of(value)
+    kind = f"int{tvm.DataType(element).bits}"
+    bits = held(statements, tirx.Select(condition, splat(-1, kind), splat(0, kind)))
+    return reinterpret(element, reinterpret(kind, value) & widen(bits, lanes))
+
+
 def ramp(base: Value, step: int, lanes: int) -> Value:
     """base, base + step, ...: one index a lane."""
     return base if lanes == 1 else tirx.Ramp(base, integer(step), lanes)

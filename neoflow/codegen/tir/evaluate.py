@@ -26,6 +26,7 @@ from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.deep import Walk, run
 from neoflow.expr.functions import FUNCTIONS
+from neoflow.expr.guards import conjuncts
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, postorder
 from neoflow.expr.memo import from_below
 from neoflow.loops.nest import is_data_dependent, is_index, stride
@@ -84,7 +85,8 @@ class Evaluator:
         self._lanes = lanes
         self._mask = mask
         self._memo: dict[tuple[Expr, int], Value] = {(e, 0): v for e, v in (given or {}).items()}
-        self._guards: list[Value] = []  # keeps guard objects alive while their ids are keys
+        self._guards: dict[tuple[int, int], tuple[Value, Guard, Value]] = {}
+        """by the ids of what they are made of, which stays alive here"""
         self._guard_levels: dict[int, int] = {}
         self._unsafe: dict[Expr, bool] = {}
         self._by_address: dict[Expr, bool] = {}
@@ -169,21 +171,49 @@ class Evaluator:
                 return (yield from self._read(e, guard))
             case Apply(fn="and" | "or"):
                 first = yield self._value(e.args[0], guard)
-                holds = first if e.fn == "and" else tirx.Not(first)
-                second = yield self._value(e.args[1], self._both(guard, holds))
+                second = yield self._value(e.args[1], (yield self._under(guard, e.args[0], e.fn == "and", e.args[1])))
                 return self._logic(tirx.And if e.fn == "and" else tirx.Or, first, second)
             case Apply():
                 return (yield from self._apply(e, guard))
             case Select():
                 condition = yield self._value(e.cond, guard)
-                then = yield self._value(e.then, self._both(guard, condition))
-                other = yield self._value(e.other, self._both(guard, tirx.Not(condition)))
+                then = yield self._value(e.then, (yield self._under(guard, e.cond, True, e.then)))
+                other = yield self._value(e.other, (yield self._under(guard, e.cond, False, e.other)))
+                if self._is_apart(e, then):
+                    return (yield from self._or_zero(e.cond, then, guard))
                 return emit.choose(self.statements, condition, then, other)
             case Cast():
                 return convert((yield self._value(e.arg, guard)), e.dtype)
             case Reduce():
                 raise CodegenError("a reduction inside an expression reached the evaluator")
         raise TypeError(type(e).__name__)
+
+    def _is_apart(self, e: Select, value: Value) -> bool:
+        """Whether a choice between `value` and 0 is none of one mask: where masks are vectors like others, LLVM makes
+        those of conditions of all lanes together with conditions of each anew for each vector, of 16 bits a lane.
+
+        What is loaded under the mask is 0 already.
+        """
+        is_float = emit.element_of(value).startswith("float")
+        is_apart = is_float and emit.lanes_of(value) > 1 and not dialect().masks
+        return is_apart and _is_zero(e.other) and not isinstance(e.then, Read)
+
+    def _or_zero(self, condition: Expr, value: Value, guard: Guard) -> Walk[Value]:
+        """`value`, which has lanes, where a condition holds, else 0: what all lanes have together is a mask of its
+        own."""
+        whole: Value | None = None
+        parts = [condition]
+        while parts:
+            part = parts.pop()
+            if isinstance(part, Apply) and part.fn == "and" and not self._is_unsafe(part):
+                parts += part.args
+                continue
+            holds = yield self._value(part, guard)
+            if emit.lanes_of(holds) > 1:
+                value = emit.choose(self.statements, holds, value, emit.splat(0, emit.element_of(value)))
+            else:
+                whole = holds if whole is None else tirx.And(whole, holds)
+        return value if whole is None else emit.or_zero(self.statements, whole, value)
 
     def _apply(self, e: Apply, guard: Guard) -> Walk[Value]:
         if dialect().any_address and (found := compared(e, self._lane_axis)) is not None:
@@ -217,17 +247,34 @@ class Evaluator:
     def _logic(self, op: type, a: Value, b: Value) -> Value:
         return op(*self._aligned(a, b))
 
+    def _under(self, guard: Guard, condition: Expr, holds: bool, e: Expr) -> Walk[Guard]:
+        """The guard of `e` where a condition around it holds, or does not.
+
+        Where no index in `e` is data, what is said of data is no part of it: it is not why a read is inside.
+        """
+        if not self._is_unsafe(e):
+            return None
+        if not self._is_by_address(e):
+            value = yield self._value(condition, guard)
+            return self._both(guard, value if holds else tirx.Not(value))
+        for part in conjuncts(condition, holds):
+            if not any(isinstance(node, Read) for node in postorder(part)):
+                guard = self._both(guard, (yield self._value(part, None)))
+        return guard
+
     def _both(self, guard: Guard, condition: Value) -> Guard:
         if guard is self._own:
             return guard
-        both, levels = condition, 1
-        if guard is not None:
-            both, levels = self._logic(tirx.And, guard, condition), self._guard_levels.get(id(guard), 1) + 1
-        if levels % _LEVELS == 0:
-            both = emit.kept(self.statements, both)
-        self._guards.append(both)
-        self._guard_levels[id(both)] = levels
-        return both
+        key = (id(guard), id(condition))
+        if key not in self._guards:
+            both, levels = condition, 1
+            if guard is not None:
+                both, levels = self._logic(tirx.And, guard, condition), self._guard_levels.get(id(guard), 1) + 1
+            if levels % _LEVELS == 0:
+                both = emit.kept(self.statements, both)
+            self._guards[key] = (both, guard, condition)
+            self._guard_levels[id(both)] = levels
+        return self._guards[key][0]
 
     def _index(self, e: Expr) -> Walk[Value]:
         """Linear forms become a ramp, so that a vector of addresses with one step stays recognisable."""
@@ -413,6 +460,11 @@ def _plus(a: Value, b: Value) -> Value:
         return emit.widen(a, lanes) + emit.widen(b, lanes)
     base = sum([v.base for v in ramps[1:]] + others, ramps[0].base)
     return tirx.Ramp(base, sum([v.stride for v in ramps[1:]], ramps[0].stride), lanes)
+
+
+def _is_zero(e: Expr) -> bool:
+    """Whether all bits of a value are 0."""
+    return isinstance(e, Const) and e.value == 0 and math.copysign(1.0, e.value) > 0
 
 
 @from_below(attrgetter("children"))
