@@ -17,21 +17,21 @@ The default takes the side and the vectors whose estimated cycles are fewest.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from neoflow.expr import dtype as dt
 from neoflow.loops import costs, operands, tasks
 from neoflow.loops.knob import FLAG, INDEX, NUMBER, WORD, Chosen, Knob, Range, completed, flags, up_to
-from neoflow.loops.nest import input_reads
+from neoflow.loops.nest import input_reads, is_data_dependent, stride
 from neoflow.loops.problem import FUSE, NestProblem, looks_up_beside_choices, nbytes
 from neoflow.loops.riding import rides
-from neoflow.loops.sides import contractions_of, near_last_k, size, usual_last_k, usual_last_n
+from neoflow.loops.sides import contractions_of, near_last_k, row_box, size, usual_last_k, usual_last_n, with_last
 from neoflow.loops.tile import Sides, element_of, estimated_cycles, sided, sides, splits_of
 from neoflow.target import Target
 from neoflow.verdict import Verdict
 
 SIDES = ("right", "left")
-CUT = ("fuse", "split", "side", "last_n", "last_k")
+CUT = ("fuse", "split", "side", "last_m", "last_n", "last_k")
 """Knobs that say which axes there are, and in which order."""
 MOST_ACCUMULATORS, MOST_VECTORS = 64, 16
 """Vectors of the largest register tile, and of one of its rows: beyond, each step spills most of them."""
@@ -101,6 +101,34 @@ def most_lanes(p: NestProblem, target: Target) -> int:
     return max((choice.lanes for choice in found if choice.is_usable), default=0)
 
 
+def _last_m(p: NestProblem, _: Target, k: Chosen) -> Range:
+    count = len(sided(p, k).m)
+    return Range(range(count), f"the place of one of {count} axes of M")
+
+
+def _usual_last_m(p: NestProblem, target: Target, k: Chosen) -> int:
+    """The last one in the nest; or the nearest one along which tiles have more rows, where they would have few sums
+    else, and where rows are no neighbours in the outputs, nor a vector of the side with M."""
+
+    def choose() -> int:
+        c = sided(p, k)
+        last, most = len(c.m) - 1, (target.registers - costs.SPARE_REGISTERS) // costs.FEW_VECTORS - 1
+
+        def rows(n: int) -> float:
+            """Of a tile, on average."""
+            position, steps = row_box(m := with_last(c.m, n), most)
+            return size(c.m) / (size(m[:position]) * math.ceil(m[position].extent / steps))
+
+        reads = [r.indices[0] for r in input_reads(c.left) if not is_data_dependent(r)]
+        is_vector = c.m[last].extent >= target.lanes(element_of(p)) and any(stride(a, c.m[last]) == 1 for a in reads)
+        is_line = stride(p.fused(k).outputs[0][1], c.m[last]) == 1
+        if is_line or is_vector or rows(last) * costs.FEW_VECTORS >= costs.ENOUGH_SUMS:
+            return last
+        return next((n for n in reversed(range(last)) if rows(n) >= costs.MORE_ROWS * rows(last)), last)
+
+    return p.memo.once(("last m", target, k["fuse"], k["split"], k["side"]), choose)
+
+
 def _last_n(p: NestProblem, _: Target, k: Chosen) -> Range:
     count = len(sided(p, k).n)
     return Range(range(count), f"the place of one of {count} axes of N")
@@ -122,10 +150,11 @@ def _usual_last_k(p: NestProblem, target: Target, k: Chosen) -> int:
 
     def choose() -> int:
         c = sided(p, k)
+        c = replace(c, m=with_last(c.m, int(k["last_m"])))
         usual = usual_last_k(c, element_of(p))
         if nbytes(input_reads(c.left)) > target.l2_bytes * target.threads:
             usual = near_last_k(c, element_of(p), usual)
-        given = {name: k[name] for name in ("fuse", "split", "side", "last_n")} | {"in_lines": False}
+        given = {name: k[name] for name in CUT[:-1]} | {"in_lines": False}
         given |= {"last_k": usual, "vectors": 2}
         given["lanes"] = _full_lanes(p, target, given)
         tried = completed(KNOBS[: KNOBS.index(operands.PACK) + 1], p, target, given)
@@ -136,7 +165,7 @@ def _usual_last_k(p: NestProblem, target: Target, k: Chosen) -> int:
         parts = [sides(p, {**given, "last_k": n}).turned_part(int(tried["lanes"])) for n in range(len(sided(p, k).k))]
         return parts.index(1.0) if 1.0 in parts and parts[usual] < 1.0 else usual
 
-    return p.memo.once(("last k", target, *(k[name] for name in ("fuse", "split", "side", "last_n"))), choose)
+    return p.memo.once(("last k", target, *(k[name] for name in CUT[:-1])), choose)
 
 
 def _anyhow(p: NestProblem, k: Chosen) -> Sides:
@@ -190,7 +219,7 @@ def _widths(p: NestProblem, target: Target, k: Chosen) -> tuple[int, ...]:
 
 
 def _tile_of(k: Chosen) -> dict:
-    return {**_before(k), "side": k["side"], "in_lines": k["in_lines"]}
+    return {**_before(k), "side": k["side"], "last_m": k["last_m"], "in_lines": k["in_lines"]}
 
 
 def _usual_lanes(p: NestProblem, target: Target, k: Chosen) -> int:
@@ -258,6 +287,7 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
     FUSE,
     Knob("split", INDEX, "which factors are the left side", _split, lambda _, __, ___: 0),
     Knob("side", WORD, "the side with the lanes", lambda _, __, ___: Range(SIDES, "there are two"), _usual_side, SIDES),
+    Knob("last_m", INDEX, "the axis of M along which rows of a tile are", _last_m, _usual_last_m),
     Knob("last_n", INDEX, "the axis of N with the lanes", _last_n, _usual_last_n),
     Knob("last_k", INDEX, "the innermost axis of K", _last_k, _usual_last_k),
     Knob("in_lines", FLAG, "panels end where the last axis of N does", _in_lines, _usual_in_lines),

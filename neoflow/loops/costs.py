@@ -207,6 +207,10 @@ SHARED_ROWS, SPILLED = 8, 1.4
 takes that has too few left. Fitted."""
 LATENCY = 4.0
 """Cycles of a multiply-add: so many accumulators for each unit keep it busy."""
+FEW_VECTORS, ENOUGH_SUMS, MORE_ROWS = 2, 10, 1.2
+"""Vectors of a row of most tiles; of how many accumulators none waits for its last sum, whatever else delays it; and
+how many times the rows are worth that they lie further apart: capsules of 4 x 4 have tiles of 4 rows, or of 5 and 6
+along the next axis, which take 0.86 to 0.94 of the time on Zen 3."""
 PACK_ELEMENT, PACK_CHUNK, PACK_LANES, PACK_TURNED = 3.0, 2.0, 4, 0.6
 """Cycles of packing an element by itself and a vector at once; the side with M is computed so many at a time; of an
 element of a square that is turned in registers. Fitted."""

@@ -166,11 +166,18 @@ def overlap(read: Read, a: Axis, b: Axis) -> bool:
     return short > 0 and long % short == 0 and long // short < extent
 
 
-def ordered(c: Contraction, address: Expr, last_n: int, last_k: int) -> Contraction:
-    """N and K in the order of the loops: N by how far its axes move the output, K as in the nest, but for the last."""
+def ordered(c: Contraction, address: Expr, last_n: int, last_k: int, last_m: int | None = None) -> Contraction:
+    """N and K in the order of the loops: N by how far its axes move the output, K as in the nest, but for the last; M
+    as in the nest, but for the last where it is given."""
     n = [c.n[place] for place in _by_stride(c.n, address) if place != last_n]
     k = [a for place, a in enumerate(c.k) if place != last_k]
-    return Contraction(c.batch, c.m, (*n, c.n[last_n]), (*k, c.k[last_k]), c.left, c.right)
+    m = c.m if last_m is None else with_last(c.m, last_m)
+    return Contraction(c.batch, m, (*n, c.n[last_n]), (*k, c.k[last_k]), c.left, c.right)
+
+
+def with_last(axes: tuple[Axis, ...], last: int) -> tuple[Axis, ...]:
+    """The same axes, one of them behind the others."""
+    return (*axes[:last], *axes[last + 1 :], axes[last])
 
 
 def direct_read(side: Expr, element: str) -> Read | None:

@@ -214,13 +214,14 @@ def sided(p: NestProblem, k: Chosen) -> Contraction:
 
 
 def sides(p: NestProblem, k: Chosen) -> Sides:
-    """The contraction that the knobs fuse, split, side, last_n, last_k and in_lines say."""
-    nest, last_n, last_k, in_lines = p.fused(k), int(k["last_n"]), int(k["last_k"]), bool(k["in_lines"])
-    key = ("sides", k["fuse"], k["split"], k["side"], last_n, last_k, in_lines)
+    """The contraction that the knobs fuse, split, side, last_m, last_n, last_k and in_lines say."""
+    nest, in_lines = p.fused(k), bool(k["in_lines"])
+    last_m, last_n, last_k = (int(k[name]) for name in ("last_m", "last_n", "last_k"))
+    key = ("sides", k["fuse"], k["split"], k["side"], last_m, last_n, last_k, in_lines)
     address = nest.outputs[0][1]
 
     def found() -> Sides:
-        return Sides(nest, ordered(sided(p, k), address, last_n, last_k), element_of(p), in_lines)
+        return Sides(nest, ordered(sided(p, k), address, last_n, last_k, last_m), element_of(p), in_lines)
 
     return p.memo.once(key, found)
 

@@ -13,8 +13,9 @@ import neoflow as nf
 from neoflow import codegen
 from neoflow.devices import device
 from neoflow.errors import ScheduleError
-from neoflow.loops import default_schedule
+from neoflow.loops import default_schedule, problem_of
 from neoflow.loops.nest import nest_of
+from neoflow.loops.tile import sided
 from neoflow.runtime.device.cpu import empty
 from neoflow.target import cpu_target
 
@@ -318,6 +319,19 @@ def test_contraction_schedules(knobs):
         schedule = k.scheduled(k.subgraph_of([y], inputs), **knobs, parallel=True)
         if schedule.template == "contraction":
             k.check(y, inputs, schedule, scale=8.0)
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_rows_of_a_tile_along_any_axis(pack):
+    for name, y, inputs in contractions():
+        if name not in ("capsule", "convolution", "weight gradient"):
+            continue
+        subgraph = k.subgraph_of([y], inputs)
+        for side in ("right", "left"):
+            for last in range(len(sided(problem_of(subgraph), {"fuse": 0, "split": 0, "side": side}).m)):
+                schedule = k.scheduled(subgraph, side=side, fuse=0, last_m=last, tile_rows=5, pack=pack)
+                assert schedule["last_m"] == last
+                k.check(y, inputs, schedule, scale=8.0)
 
 
 @pytest.mark.parametrize("order", ["panels", "tiles"])

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import neoflow as nf
 from neoflow.loops import default_schedule, problem_of
 from neoflow.loops.nest import stride
+from neoflow.loops.sides import row_box
 from neoflow.loops.tile import even, sides
 from neoflow.nn import functional as F
 from neoflow.target import Target
@@ -385,3 +386,26 @@ def test_a_long_k_is_in_parts_whose_panel_the_first_cache_nearly_holds():
         g = nf.placeholder(y.shape, name="g")
         (d,) = nf.vjp(y, [w], g)
         assert contraction(d, [x, g], OLDER)[0]["splits"] == wanted, (channels, size)
+
+
+def capsules(batch, size):
+    x = nf.placeholder((batch, 16, size, size, 4, 4), name="x")
+    w = nf.placeholder((32, 16, 3, 3, 4, 4), name="w")
+    return x, w, F.capsule_conv(x, w, stride=2)
+
+
+def test_rows_of_a_tile_go_along_another_axis_where_the_last_one_leaves_few_sums():
+    """Capsules of 4 x 4: a tile along them has 4 rows, of 2 vectors each; along the image it has 6, or 5."""
+    x, w, y = capsules(16, 24)
+    schedule, s = contraction(y, [x, w], OLDER)
+    assert [a.extent for a in s.c.m] == [16, 11, 4, 11] and row_box(s.c.m, schedule["tile_rows"]) == (3, 6)
+    schedule, s = contraction(y, [x, w])
+    assert s.c.m[-1].extent == 4, "tiles of 12 rows are 3 capsules: sums enough with 32 registers"
+
+
+def test_but_not_where_rows_are_neighbours_in_the_outputs():
+    """Of images of 7 x 7 a tile has lines of 7, or of 4 and 3, which are written as vectors: it stays."""
+    x, w, y = convolution(4, 32, 32, 7)
+    schedule, s = contraction(y, [x, w], OLDER)
+    assert [a.extent for a in s.c.m] == [4, 7, 7] and schedule["last_m"] == 2
+    assert stride(s.nest.outputs[0][1], s.c.m[-1]) == 1 and row_box(s.c.m, schedule["tile_rows"]) == (2, 4)
