@@ -123,7 +123,7 @@ def _kept(statements: list, source: tirx.Buffer, first: Value, kept: Sequence[in
             inside = tirx.And(place >= emit.widen(before, width), place < emit.widen(behind, width))
             edge.append(pieces.put(n, emit.masked_load(edge, source, index, inside)))
         all_inside = tirx.And(first >= emit.integer(0), first <= emit.integer(size - span))
-        statements += emit.when(all_inside, whole, edge)
+        statements += emit.when(emit.expected(all_inside), whole, edge)
     lanes = []
     for place in kept:
         piece = min(place // width, len(starts) - 1)
