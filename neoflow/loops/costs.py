@@ -124,6 +124,9 @@ MobileNet and ResNet-50 at batch 1 take 0.49 to 0.98 of the time on an Intel Xeo
 four times as many outputs as inputs 1.15. Fitted."""
 USED_ONCE = 1
 """Row tiles up to which a side that can be read in place is not packed: it would be read no more than once again."""
+GONE_DOWN = 8
+"""Row tiles above which a panel that the first cache does not keep is packed, where loads do not spread operands: on
+Zen 3, 9 to 86 tiles of 1,024 to 1,728 points of K took 0.74 to 0.97 of the time; 5 took 1.14."""
 USED_SELDOM, FETCHED_FAR = 4, 16
 """Row tiles up to which a side that is in another page at each point of K is read in place too, and points of K that
 are then fetched ahead: 1.4 times as fast for the weights of 512 channels of 3x3 as packing them. Fitted."""

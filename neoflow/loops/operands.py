@@ -88,7 +88,17 @@ def is_kept(p: NestProblem, target: Target, k: Chosen) -> bool:
     """Whether the side with N, read in place, stays in the caches, and comes there at little cost."""
     cut = pieces(p, k)
     is_small = 4 * cut.k * cut.n <= costs.IN_PLACE_BYTES and cut.tiles <= costs.IN_PLACE_TILES
-    return is_small and sides(p, k).in_place(int(k["lanes"])) is not None and not _is_worth_half(p, target, k)
+    if not is_small or sides(p, k).in_place(int(k["lanes"])) is None:
+        return False
+    return not (_is_worth_half(p, target, k) or _is_far_down(p, target, k))
+
+
+def _is_far_down(p: NestProblem, target: Target, k: Chosen) -> bool:
+    """Whether row tiles go down a panel in place one after the other that no first-level cache keeps from one to the
+    next, each line of it elsewhere: where rows of a tile are few, since loads do not spread operands."""
+    cut = pieces(p, k)
+    panel = dt.itemsize(element_of(p)) * cut.k * int(k["lanes"]) * int(k["vectors"])
+    return not target.spreads_operands and panel > costs.NEAR_BYTES and cut.tiles > costs.GONE_DOWN
 
 
 def _is_worth_half(p: NestProblem, target: Target, k: Chosen) -> bool:

@@ -409,3 +409,12 @@ def test_but_not_where_rows_are_neighbours_in_the_outputs():
     schedule, s = contraction(y, [x, w], OLDER)
     assert [a.extent for a in s.c.m] == [4, 7, 7] and schedule["last_m"] == 2
     assert stride(s.nest.outputs[0][1], s.c.m[-1]) == 1 and row_box(s.c.m, schedule["tile_rows"]) == (2, 4)
+
+
+def test_a_panel_in_place_that_tiles_go_down_again_and_again_is_packed_where_the_first_cache_does_not_keep_it():
+    """Sums over 27 steps of gradients of weights: 110 KB, a line of 64 bytes at a time, 512 bytes apart."""
+    for rows, terms, is_packed in ((512, 1728, True), (512, 256, False)):
+        x, g = nf.placeholder((terms, rows), name="x"), nf.placeholder((terms, 128), name="g")
+        y = nf.expr("y[i,j] = sum(x[r,i] * g[r,j])", x=x, g=g)
+        schedule, s = contraction(y, [x, g], OLDER)
+        assert schedule["side"] == "right" and schedule["pack_panels"] is is_packed, (rows, terms)
