@@ -416,5 +416,5 @@ def test_a_panel_in_place_that_tiles_go_down_again_and_again_is_packed_where_the
     for rows, terms, is_packed in ((512, 1728, True), (512, 256, False)):
         x, g = nf.placeholder((terms, rows), name="x"), nf.placeholder((terms, 128), name="g")
         y = nf.expr("y[i,j] = sum(x[r,i] * g[r,j])", x=x, g=g)
-        schedule, s = contraction(y, [x, g], OLDER)
+        schedule, _ = contraction(y, [x, g], OLDER)
         assert schedule["side"] == "right" and schedule["pack_panels"] is is_packed, (rows, terms)
