@@ -111,3 +111,31 @@ def test_what_data_says_is_not_why_a_read_is_inside():
         result = fenced(np.zeros_like(wanted), at_end)
         kernel(*(fenced(a, at_end) for a in arrays), result)
         np.testing.assert_array_equal(result, wanted)
+
+
+def test_what_is_loaded_under_both_conditions_is_loaded_by_signs():
+    """Sums over a window that goes beyond the border: no mask of 16 bits a lane, and nothing chosen of what is loaded;
+    with mask registers LLVM's own load."""
+    x, w = nf.placeholder((2, 9, 21), name="x"), nf.placeholder((3, 3), name="w")
+
+    def inside(n, i, j):
+        within = nf.logical_and(nf.logical_and(i >= 0, i < 9), nf.logical_and(j >= 0, j < 21))
+        return nf.select(within, x[n, i, j], 0.0)
+
+    r, s = nf.axis(3, "r"), nf.axis(3, "s")
+    y = nf.compute((2, 9, 21), lambda n, i, j: nf.sum(inside(n, i + r - 1, j + s - 1) * w[r, s], axis=[r, s]))
+    subgraph = subgraph_of([y], [x, w])
+    for target, name in ((NARROW, "llvm.x86.avx.maskload.ps.256"), (WIDE, "llvm.masked.load")):
+        knobs = {"lane": "output", "lanes": 8, "fuse": 0, "terms": True}
+        lowered = codegen.lower(subgraph, complete("reduction", problem_of(subgraph), target, knobs), target, "k")
+        assert name in lowered.text(), target
+    lowered = codegen.lower(subgraph, complete("reduction", problem_of(subgraph), NARROW, knobs), NARROW, "k")
+    assert "vpackssdw" not in codegen.source([lowered], NARROW, "asm")
+    rng = np.random.default_rng(4)
+    arrays = [rng.standard_normal(t.shape).astype(np.float32) for t in (x, w)]
+    [wanted] = nf.evaluate([y], dict(zip([x, w], arrays, strict=True)))
+    [kernel] = loaded([lowered], NARROW)
+    for at_end in (False, True):
+        result = fenced(np.zeros_like(wanted), at_end)
+        kernel(*(fenced(a, at_end) for a in arrays), result)
+        np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-5)

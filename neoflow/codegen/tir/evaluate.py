@@ -88,6 +88,10 @@ class Evaluator:
         self._guards: dict[tuple[int, int], tuple[Value, Guard, Value]] = {}
         """by the ids of what they are made of, which stays alive here"""
         self._guard_levels: dict[int, int] = {}
+        self._parts: dict[int, tuple[Value, ...]] = {}
+        """by its id, the conditions that a guard is made of"""
+        self._zeroed: set[tuple[Read, int]] = set()
+        """reads, by the ids of their guards, that are 0 where these do not hold"""
         self._unsafe: dict[Expr, bool] = {}
         self._by_address: dict[Expr, bool] = {}
         self._contexts: dict[Expr, int] = {}
@@ -177,8 +181,11 @@ class Evaluator:
                 return (yield from self._apply(e, guard))
             case Select():
                 condition = yield self._value(e.cond, guard)
-                then = yield self._value(e.then, (yield self._under(guard, e.cond, True, e.then)))
+                inside = yield self._under(guard, e.cond, True, e.then)
+                then = yield self._value(e.then, inside)
                 other = yield self._value(e.other, (yield self._under(guard, e.cond, False, e.other)))
+                if _is_zero(e.other) and (e.then, id(inside)) in self._zeroed:
+                    return (yield from self._where_data_says(e.cond, then, guard))
                 if self._is_apart(e, then):
                     return (yield from self._or_zero(e.cond, then, guard))
                 return emit.choose(self.statements, condition, then, other)
@@ -189,12 +196,10 @@ class Evaluator:
         raise TypeError(type(e).__name__)
 
     def _is_apart(self, e: Select, value: Value) -> bool:
-        """Whether a choice between `value` and 0 is none of one mask: where masks are vectors like others, LLVM makes
-        those of conditions of all lanes together with conditions of each anew for each vector, of 16 bits a lane.
-
-        What is loaded under the mask is 0 already.
+        """Whether a choice between `value` and 0 is none of one mask: where masks are vectors like others, LLVM
+        makes those of conditions of all lanes together with conditions of each anew for each vector, of 16 bits a lane.
         """
-        is_float = emit.element_of(value).startswith("float")
+        is_float = emit.element_of(value) in ("float32", "float64")
         is_apart = is_float and emit.lanes_of(value) > 1 and not dialect().masks
         return is_apart and _is_zero(e.other) and not isinstance(e.then, Read)
 
@@ -202,18 +207,21 @@ class Evaluator:
         """`value`, which has lanes, where a condition holds, else 0: what all lanes have together is a mask of its
         own."""
         whole: Value | None = None
-        parts = [condition]
-        while parts:
-            part = parts.pop()
-            if isinstance(part, Apply) and part.fn == "and" and not self._is_unsafe(part):
-                parts += part.args
-                continue
+        for part in conjuncts(condition, True) if not self._is_unsafe(condition) else (condition,):
             holds = yield self._value(part, guard)
             if emit.lanes_of(holds) > 1:
                 value = emit.choose(self.statements, holds, value, emit.splat(0, emit.element_of(value)))
             else:
                 whole = holds if whole is None else tirx.And(whole, holds)
         return value if whole is None else emit.or_zero(self.statements, whole, value)
+
+    def _where_data_says(self, condition: Expr, loaded: Value, guard: Guard) -> Walk[Value]:
+        """What is loaded, which is 0 where what indices say does not hold, also where what data says does not."""
+        for part in conjuncts(condition, True):
+            if _is_of_data(part):
+                holds = yield self._value(part, guard)
+                loaded = emit.choose(self.statements, holds, loaded, emit.splat(0, emit.element_of(loaded)))
+        return loaded
 
     def _apply(self, e: Apply, guard: Guard) -> Walk[Value]:
         if dialect().any_address and (found := compared(e, self._lane_axis)) is not None:
@@ -258,7 +266,7 @@ class Evaluator:
             value = yield self._value(condition, guard)
             return self._both(guard, value if holds else tirx.Not(value))
         for part in conjuncts(condition, holds):
-            if not any(isinstance(node, Read) for node in postorder(part)):
+            if not _is_of_data(part):
                 guard = self._both(guard, (yield self._value(part, None)))
         return guard
 
@@ -273,6 +281,7 @@ class Evaluator:
             if levels % _LEVELS == 0:
                 both = emit.kept(self.statements, both)
             self._guards[key] = (both, guard, condition)
+            self._parts[id(both)] = (*self._parts.get(id(guard), ()), condition)
             self._guard_levels[id(both)] = levels
         return self._guards[key][0]
 
@@ -344,7 +353,7 @@ class Evaluator:
         return apply_function(atom.fn, args, isinstance(divisor, Const), self.statements)
 
     def _read(self, read: Read, guard: Guard) -> Walk[Value]:
-        buffer = self._buffers[read.slot]
+        buffer, given = self._buffers[read.slot], guard
         if is_data_dependent(read):
             address = yield self._address(read.source.shape, read.indices, read.slot, guard)
         else:
@@ -366,6 +375,11 @@ class Evaluator:
         if self._mask is not None and (is_by_lanes or not self._is_invariant(read)):
             guard = self._both(guard, self._mask)
         instead = self._instead.get(read.slot, emit.integer(0))
+        parts = self._parts.get(id(guard), ())
+        is_mixed = len({emit.lanes_of(c) > 1 for c in parts}) == 2  # conditions of all lanes, and of each
+        if is_mixed and not dialect().masks and emit.can_load_where(buffer, address):
+            self._zeroed.add((read, id(given)))
+            return emit.load_where(self.statements, buffer, address, parts)
         return from_storage(self._load(buffer, address, guard, math.prod(read.source.shape), instead), read.dtype)
 
     def _within(self, read: Read, guard: Guard) -> Within:
@@ -460,6 +474,10 @@ def _plus(a: Value, b: Value) -> Value:
         return emit.widen(a, lanes) + emit.widen(b, lanes)
     base = sum([v.base for v in ramps[1:]] + others, ramps[0].base)
     return tirx.Ramp(base, sum([v.stride for v in ramps[1:]], ramps[0].stride), lanes)
+
+
+def _is_of_data(condition: Expr) -> bool:
+    return any(isinstance(node, Read) for node in postorder(condition))
 
 
 def _is_zero(e: Expr) -> bool:
