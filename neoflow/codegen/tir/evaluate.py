@@ -1,8 +1,8 @@
 """Expressions of the language as straight-line `tirx` code, one point or one vector of points at a time.
 
 An axis is bound to an integer, or the *lane axis* to one integer a lane.  Both branches of a `select` are computed
-and the chosen one kept; a read that could leave its buffer is then masked by the conditions it stands under, so
-nothing outside is read and nothing of the other branch is seen.
+and the chosen one kept; a read that could leave its buffer is then masked by the conditions on indices it stands under
+(on all of them, where an index is data), so nothing outside is read and nothing of the other branch is seen.
 """
 
 from __future__ import annotations
