@@ -101,6 +101,11 @@ def most_lanes(p: NestProblem, target: Target) -> int:
     return max((choice.lanes for choice in found if choice.is_usable), default=0)
 
 
+def _most_rows(target: Target, vectors: int) -> int:
+    """Rows of so many vectors whose sums stay in registers beside the operands."""
+    return (target.registers - costs.SPARE_REGISTERS - vectors) // vectors
+
+
 def _last_m(p: NestProblem, _: Target, k: Chosen) -> Range:
     count = len(sided(p, k).m)
     return Range(range(count), f"the place of one of {count} axes of M")
@@ -112,7 +117,7 @@ def _usual_last_m(p: NestProblem, target: Target, k: Chosen) -> int:
 
     def choose() -> int:
         c = sided(p, k)
-        last, most = len(c.m) - 1, (target.registers - costs.SPARE_REGISTERS) // costs.FEW_VECTORS - 1
+        last, most = len(c.m) - 1, _most_rows(target, costs.FEW_VECTORS)
 
         def rows(n: int) -> float:
             """Of a tile, on average."""
@@ -150,7 +155,7 @@ def _usual_last_k(p: NestProblem, target: Target, k: Chosen) -> int:
 
     def choose() -> int:
         c = sided(p, k)
-        c = replace(c, m=with_last(c.m, int(k["last_m"])))
+        c = replace(c, m=with_last(c.m, int(k["last_m"])))  # rows of a tile are as that knob says
         usual = usual_last_k(c, element_of(p))
         if nbytes(input_reads(c.left)) > target.l2_bytes * target.threads:
             usual = near_last_k(c, element_of(p), usual)
@@ -258,7 +263,7 @@ def _rows(p: NestProblem, _: Target, k: Chosen) -> Range:
 
 def _usual_rows(p: NestProblem, target: Target, k: Chosen) -> int:
     vectors = int(k["vectors"])
-    rows = max(1, (target.registers - costs.SPARE_REGISTERS - vectors) // vectors)
+    rows = max(1, _most_rows(target, vectors))
     s, c = sides(p, k), sides(p, k).c
     most = min(rows, costs.TILE_ROWS, size(c.m), _most(k) // vectors)
     is_shared = c.flops >= costs.PARALLEL_FLOPS and size(c.k) < costs.SPLIT_K and not c.batch and len(c.m) == 1

@@ -170,9 +170,8 @@ def ordered(c: Contraction, address: Expr, last_n: int, last_k: int, last_m: int
     """N and K in the order of the loops: N by how far its axes move the output, K as in the nest, but for the last; M
     as in the nest, but for the last where it is given."""
     n = [c.n[place] for place in _by_stride(c.n, address) if place != last_n]
-    k = [a for place, a in enumerate(c.k) if place != last_k]
     m = c.m if last_m is None else with_last(c.m, last_m)
-    return Contraction(c.batch, m, (*n, c.n[last_n]), (*k, c.k[last_k]), c.left, c.right)
+    return Contraction(c.batch, m, (*n, c.n[last_n]), with_last(c.k, last_k), c.left, c.right)
 
 
 def with_last(axes: tuple[Axis, ...], last: int) -> tuple[Axis, ...]:

@@ -121,20 +121,6 @@ def expected(condition: Value) -> Value:
     return tirx.call_llvm_pure_intrin("bool", "llvm.expect", condition, tirx.const(True, "bool"))
 
 
-def bits_where(statements: list, condition: Value, kind: str) -> Value:
-    """All bits of an integer where a condition holds, none elsewhere."""
-    lanes = lanes_of(condition)
-    return held(statements, tirx.Select(condition, splat(-1, kind, lanes), splat(0, kind, lanes)))
-
-
-def or_zero(statements: list, condition: Value, value: Value) -> Value:
-    """The lanes of `value` where one condition of them all holds, else +0."""
-    element = element_of(value)
-    kind = f"int{tvm.DataType(element).bits}"
-    bits = widen(bits_where(statements, condition, kind), lanes_of(value))
-    return reinterpret(element, reinterpret(kind, value) & bits)
-
-
 def ramp(base: Value, step: int, lanes: int) -> Value:
     """base, base + step, ...: one index a lane."""
     return base if lanes == 1 else tirx.Ramp(base, integer(step), lanes)
@@ -227,26 +213,6 @@ def masked_load(statements: list, source: tirx.Buffer, index: Value, mask: Value
     place = tirx.address_of(load(source, index.base))
     name, kind = "llvm.masked.load", vector_type(element, lanes)
     return held(statements, tirx.call_llvm_intrin(kind, name, place, mask, splat(0, element, lanes)))
-
-
-_LOADS_WHERE = {4: "llvm.x86.avx.maskload.ps", 8: "llvm.x86.avx.maskload.ps.256"}
-"""Loads of lanes of float32 by the signs of integers."""
-
-
-def can_load_where(source: tirx.Buffer, index: Value) -> bool:
-    """Whether `load_where` has such neighbours."""
-    is_line = isinstance(index, tirx.Ramp) and int(index.stride.value) == 1
-    return is_line and str(source.ty.dtype) == "float32" and lanes_of(index) in _LOADS_WHERE
-
-
-def load_where(statements: list, source: tirx.Buffer, index: Value, conditions: Sequence[Value]) -> Value:
-    """Neighbours where all conditions hold, of all lanes or of each; 0 in the other lanes, of which nothing is read."""
-    lanes, mask = lanes_of(index), None
-    for condition in conditions:
-        bits = widen(bits_where(statements, condition, "int32"), lanes)
-        mask = bits if mask is None else mask & bits
-    place = tirx.address_of(load(source, index.base))
-    return held(statements, tirx.call_llvm_intrin(vector_type("float32", lanes), _LOADS_WHERE[lanes], place, mask))
 
 
 def first_lanes(mask: Value) -> int | None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from operator import attrgetter
 from typing import cast
 
 from tvm import tirx
 
 from neoflow.code import Fault
-from neoflow.codegen.tir import emit
+from neoflow.codegen.tir import emit, masks
 from neoflow.codegen.tir.dialect import dialect
 from neoflow.codegen.tir.functions import apply_function, constant_of, divide_index
+from neoflow.codegen.tir.guards import Guard, Guards
+from neoflow.codegen.tir.indices import is_inside, is_narrow, levels
 from neoflow.codegen.tir.places import compared, equal_to_place
 from neoflow.codegen.tir.storage import constant, convert, from_storage, to_storage
 from neoflow.codegen.tir.strided import Within, is_near, near_load, repeated, repeated_load
@@ -28,11 +29,9 @@ from neoflow.expr.deep import Walk, run
 from neoflow.expr.functions import FUNCTIONS
 from neoflow.expr.guards import conjuncts
 from neoflow.expr.ir import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, postorder
-from neoflow.expr.memo import from_below
 from neoflow.loops.nest import is_data_dependent, is_index, stride
 
 Value = emit.Value
-Guard = Value | None
 _CONTEXTS = 2
 """Conditions under which one expression is computed again: from then on its reads are guarded by their own addresses,
 as conditions around what branches share would multiply."""
@@ -41,10 +40,8 @@ as conditions around what branches share would multiply."""
 _FOLDED = {f.name for f in FUNCTIONS.values() if f.arity == 2 and f.typing in ("arith", "real", "compare")}
 """Functions that TVM folds where an operand is a constant."""
 
-_ARITHMETIC = ("add", "sub", "neg", "mul", "floordiv", "mod")
-"""What an index is made of, apart from choices: the larger, the smaller."""
-_LEVELS, _CHOICES = 8, 4
-"""Conditions around a read, and choices inside an index, that are one expression of TVM: it recurses through them."""
+_CHOICES = 4
+"""Choices inside an index that are one expression of TVM: it recurses through them."""
 
 
 class Evaluator:
@@ -85,11 +82,7 @@ class Evaluator:
         self._lanes = lanes
         self._mask = mask
         self._memo: dict[tuple[Expr, int], Value] = {(e, 0): v for e, v in (given or {}).items()}
-        self._guards: dict[tuple[int, int], tuple[Value, Guard, Value]] = {}
-        """by the ids of what they are made of, which stays alive here"""
-        self._guard_levels: dict[int, int] = {}
-        self._parts: dict[int, tuple[Value, ...]] = {}
-        """by its id, the conditions that a guard is made of"""
+        self._guards = Guards(self.statements)
         self._zeroed: set[tuple[Read, int]] = set()
         """reads, by the ids of their guards, that are 0 where these do not hold"""
         self._unsafe: dict[Expr, bool] = {}
@@ -116,7 +109,7 @@ class Evaluator:
             return self.is_zero_outside(read.then)
         if not isinstance(read, Read) or self._mask is None or self._is_invariant(read) or is_data_dependent(read):
             return False
-        is_plain = dialect().any_address and self._repeated(read) is None and _is_narrow(read.indices[0])
+        is_plain = dialect().any_address and self._repeated(read) is None and is_narrow(read.indices[0])
         return is_plain and stride(affine.simplify(read.indices[0]), cast(Axis, self._lane_axis)) == 1
 
     def _value(self, e: Expr, guard: Guard) -> Walk[Value]:
@@ -160,10 +153,10 @@ class Evaluator:
 
     def _is_settled(self, read: Read) -> bool:
         """Whether a read may be done where it is not needed."""
-        return _is_inside(read) and read.slot not in self._unsettled
+        return is_inside(read) and read.slot not in self._unsettled
 
     def _compute(self, e: Expr, guard: Guard) -> Walk[Value]:
-        if is_index(e) and not isinstance(e, Const) and _is_narrow(index := affine.simplify(e)):
+        if is_index(e) and not isinstance(e, Const) and is_narrow(index := affine.simplify(e)):
             place = yield self._index(index)
             if emit.lanes_of(place) == 1 and emit.element_of(place) == dt.INDEX:
                 return place
@@ -213,7 +206,7 @@ class Evaluator:
                 value = emit.choose(self.statements, holds, value, emit.splat(0, emit.element_of(value)))
             else:
                 whole = holds if whole is None else tirx.And(whole, holds)
-        return value if whole is None else emit.or_zero(self.statements, whole, value)
+        return value if whole is None else masks.or_zero(self.statements, whole, value)
 
     def _where_data_says(self, condition: Expr, loaded: Value, guard: Guard) -> Walk[Value]:
         """What is loaded, which is 0 where what indices say does not hold, also where what data says does not."""
@@ -227,7 +220,7 @@ class Evaluator:
         if dialect().any_address and (found := compared(e, self._lane_axis)) is not None:
             data, start = (yield self._value(found[0], guard)), (yield self._linear(found[1]))
             return equal_to_place(e.fn, data, start, found[2], self._lanes, self.statements)
-        if e.dtype == "bool" and all(is_index(a) and _is_narrow(affine.simplify(a)) for a in e.args):
+        if e.dtype == "bool" and all(is_index(a) and is_narrow(affine.simplify(a)) for a in e.args):
             args = []
             for a in e.args:
                 args.append((yield self._index(affine.simplify(a))))
@@ -271,26 +264,14 @@ class Evaluator:
         return guard
 
     def _both(self, guard: Guard, condition: Value) -> Guard:
-        if guard is self._own:
-            return guard
-        key = (id(guard), id(condition))
-        if key not in self._guards:
-            both, levels = condition, 1
-            if guard is not None:
-                both, levels = self._logic(tirx.And, guard, condition), self._guard_levels.get(id(guard), 1) + 1
-            if levels % _LEVELS == 0:
-                both = emit.kept(self.statements, both)
-            self._guards[key] = (both, guard, condition)
-            self._parts[id(both)] = (*self._parts.get(id(guard), ()), condition)
-            self._guard_levels[id(both)] = levels
-        return self._guards[key][0]
+        return guard if guard is self._own else self._guards.both(guard, condition)
 
     def _index(self, e: Expr) -> Walk[Value]:
         """Linear forms become a ramp, so that a vector of addresses with one step stays recognisable."""
         low, high = affine.bounds(e)
         if max(abs(low), abs(high)) >= 1 << 31:
             raise CodegenError(f"index `{e}` reaches {max(abs(low), abs(high))}: buffers hold fewer than 2^31 elements")
-        if not _is_narrow(e):
+        if not is_narrow(e):
             wide = yield self._value(e, None)
             lanes = emit.lanes_of(wide)
             return tirx.Cast(dialect().index, wide) if lanes == 1 else tirx.Cast(emit.vector_type("int32", lanes), wide)
@@ -344,7 +325,7 @@ class Evaluator:
         args = []
         for a in atom.args:
             value = yield inner(a)
-            deep = _levels(a) and _levels(a) % _CHOICES == 0  # TVM follows each choice into all that it chooses from
+            deep = levels(a) and levels(a) % _CHOICES == 0  # TVM follows each choice into all that it chooses from
             args.append(emit.held(self.statements, value) if deep else value)
         lanes = max(emit.lanes_of(a) for a in args)
         args = [emit.widen(a, lanes) for a in args]
@@ -364,7 +345,7 @@ class Evaluator:
         if guard is self._own:
             kind, lanes, size = emit.element_of(address), emit.lanes_of(address), math.prod(read.source.shape)
             first, behind = emit.splat(0, kind, lanes), emit.splat(size, kind, lanes)
-            guard = None if _is_inside(read) else tirx.And(address >= first, address < behind)
+            guard = None if is_inside(read) else tirx.And(address >= first, address < behind)
         if is_data_dependent(read) and read.slot in self._starts:
             address = _plus(address, self._starts[read.slot])
         if dialect().any_address and is_near(address):
@@ -375,11 +356,11 @@ class Evaluator:
         if self._mask is not None and (is_by_lanes or not self._is_invariant(read)):
             guard = self._both(guard, self._mask)
         instead = self._instead.get(read.slot, emit.integer(0))
-        parts = self._parts.get(id(guard), ())
-        is_mixed = len({emit.lanes_of(c) > 1 for c in parts}) == 2  # conditions of all lanes, and of each
-        if is_mixed and not dialect().masks and emit.can_load_where(buffer, address):
+        conditions = self._guards.conditions(guard)
+        is_mixed = len({emit.lanes_of(c) > 1 for c in conditions}) == 2  # of all lanes, and of each
+        if is_mixed and not dialect().masks and masks.can_load(buffer, address):
             self._zeroed.add((read, id(given)))
-            return emit.load_where(self.statements, buffer, address, parts)
+            return masks.load(self.statements, buffer, address, conditions)
         return from_storage(self._load(buffer, address, guard, math.prod(read.source.shape), instead), read.dtype)
 
     def _within(self, read: Read, guard: Guard) -> Within:
@@ -394,12 +375,12 @@ class Evaluator:
         if self._lane_axis is None or self._begins == 1 or not (dialect().any_address and self._lane_axis in read.free):
             return None
         address = affine.simplify(read.indices[0])
-        return repeated(address, self._lane_axis, self._lanes, self._begins) if _is_narrow(address) else None
+        return repeated(address, self._lane_axis, self._lanes, self._begins) if is_narrow(address) else None
 
     def _load_repeated(self, read: Read, rest: Expr, divisor: int, phase: int) -> Walk[Value]:
         axis = cast(Axis, self._lane_axis)
         first = (yield self._linear(rest)) + tirx.truncdiv(self._env[axis], emit.integer(divisor))
-        within = self._within(read, None if _is_inside(read) else self._own)
+        within = self._within(read, None if is_inside(read) else self._own)
         return repeated_load(self.statements, self._buffers[read.slot], first, self._lanes, divisor, phase, within)
 
     def _is_invariant(self, read: Read) -> bool:
@@ -483,35 +464,3 @@ def _is_of_data(condition: Expr) -> bool:
 def _is_zero(e: Expr) -> bool:
     """Whether all bits of a value are 0."""
     return isinstance(e, Const) and e.value == 0 and math.copysign(1.0, e.value) > 0
-
-
-@from_below(attrgetter("children"))
-def _levels(e: Expr) -> int:
-    """How many choices of an index lie inside each other."""
-    inside = max(map(_levels, e.children), default=0)
-    return inside + (isinstance(e, Apply) and e.fn not in _ARITHMETIC)
-
-
-@from_below(attrgetter("children"))
-def _is_narrow(e: Expr) -> bool:
-    """Whether index arithmetic never leaves int32 on the way; where it does it is done as on data, in int64."""
-    low, high = affine.bounds(e)
-    if isinstance(e, Apply) and e.fn in ("floordiv", "mod"):
-        high = max(high, _shifted(e))
-    return low > -(1 << 31) and high < 1 << 31 and all(map(_is_narrow, e.children))
-
-
-def _shifted(division: Apply) -> int:
-    """What a dividend is at most once it is not negative any more."""
-    (low, high), (_, divisor) = affine.bounds(division.args[0]), affine.bounds(division.args[1])
-    return high - min(low, 0) + abs(divisor)
-
-
-def _is_inside(read: Read) -> bool:
-    """Whether the address is inside the buffer for all values of the axes."""
-    if not read.indices:
-        return True
-    if is_data_dependent(read):
-        return False
-    low, high = affine.bounds(read.indices[0])
-    return low >= 0 and high < math.prod(read.source.shape)
