@@ -105,6 +105,10 @@ PACKED_FLOPS = 1 << 23
 """Work from which that pays where multiply-adds outrun the level-2 cache, as threads wait for each other before what is
 packed: 14 kernels in steps of ShuffleNet, CapsNet and SqueezeNet, one image, take 0.82 to 1.05 of the time without, on
 an Intel Xeon. Fitted."""
+FEW_FLOPS, FEW_LINES = 1 << 25, 2
+"""The same where loads do not spread operands, and of so few lines a place of the first-level cache that tiles find
+them there again: on Zen 3 26 kernels in steps of ShuffleNet, CapsNet and recurrent models take 0.83 to 1.06 of the time
+without, 0.94 on average. Fitted."""
 LONG_K, SHORT_SIDE = 16, 256
 """How many times as many points of K as of M, or N, there are, of which there are fewer than that many, where parts of
 K are tasks that pack panels themselves, and multiply-adds outrun the level-2 cache. On an Intel Xeon 23 gradients of
@@ -233,6 +237,11 @@ NEAR_STEP = SET_BYTES // 2
 Xeon weight gradients over 16 images are 1.1 to 1.9 times as fast along lines of an image as along the images."""
 LOST_LINE = 20
 """Cycles of a line that others have driven out before it was used up. Fitted."""
+MANY_LINES, REREAD_LINE = 64, 3.0
+"""Lines a place of the first-level cache of which the second does not keep all either, and cycles of each that a tile
+comes to, where loads do not spread operands: on Zen 3 products of 49 and 64 rows, A B and A^T B, with 512 to 2,048
+points of K in a page each, take 0.53 to 0.84 of the time by the other side; those of 196 to 768 rows whose panels, read
+in place, have more such lines 0.53 to 1.0 of it packed, 0.83 on average. Fitted."""
 WRITE_CHUNK, WRITE_PIECE, TURN_ELEMENT, TURNED_LINE = 2.0, 12.0, 0.5, 6
 """Cycles of writing a vector of an output, and for each piece of a row: short ones far apart miss the cache; of turning
 an element of an output in registers, and the neighbours of a line from which that pays. Fitted."""

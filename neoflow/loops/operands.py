@@ -8,7 +8,18 @@ from neoflow.loops.knob import FLAG, NUMBER, Chosen, Knob, Range, flags, one, up
 from neoflow.loops.nest import stride
 from neoflow.loops.problem import NestProblem, is_turnable, nbytes
 from neoflow.loops.sides import block_lanes, contiguous_run, direct_read, size
-from neoflow.loops.tile import Sides, collides, element_of, pieces, sided, sides, strides_far, wanted_tasks
+from neoflow.loops.tile import (
+    Sides,
+    collides,
+    element_of,
+    finds_rows_again,
+    pieces,
+    places,
+    sided,
+    sides,
+    strides_far,
+    wanted_tasks,
+)
 from neoflow.target import Target
 
 # --- the side with M
@@ -25,6 +36,8 @@ def _usual_pack(p: NestProblem, target: Target, k: Chosen) -> bool:
     if sides(p, k).left_read is None or (cut.panels > 1 and collides(p, k)):
         return True
     if sides(p, k).c.flops < costs.PACKED_FLOPS and target.outruns_l2:
+        return False
+    if finds_rows_again(p, target, k):
         return False
     is_worth_it = cut.tiles > 1 or (cut.batch == 1 and _is_scattered(p, k))
     return cut.panels >= costs.REPACKED_PANELS and is_worth_it
@@ -95,10 +108,14 @@ def is_kept(p: NestProblem, target: Target, k: Chosen) -> bool:
 
 def _is_far_down(p: NestProblem, target: Target, k: Chosen) -> bool:
     """Whether row tiles go down a panel in place one after the other that no first-level cache keeps from one to the
-    next, each line of it elsewhere: where rows of a tile are few, since loads do not spread operands."""
-    cut = pieces(p, k)
-    panel = dt.itemsize(element_of(p)) * cut.k * int(k["lanes"]) * int(k["vectors"])
-    return not target.spreads_operands and panel > costs.NEAR_BYTES and cut.tiles > costs.GONE_DOWN
+    next, each line of it elsewhere, or in few places: where rows of a tile are few, since loads do not spread
+    operands."""
+    cut, each, last = pieces(p, k), dt.itemsize(element_of(p)), sides(p, k).c.k[-1]
+    panel = each * cut.k * int(k["lanes"]) * int(k["vectors"])
+    read = sides(p, k).in_place(int(k["lanes"]))
+    step = 0 if read is None else abs(stride(read.indices[0], last) or 0) * each
+    is_long = panel > costs.NEAR_BYTES or last.extent > costs.MANY_LINES * places(step)
+    return not target.spreads_operands and is_long and cut.tiles > costs.GONE_DOWN
 
 
 def _is_worth_half(p: NestProblem, target: Target, k: Chosen) -> bool:

@@ -308,7 +308,9 @@ def estimated_cycles(p: NestProblem, target: Target, k: Chosen) -> float:
     is_common = k["pack_panels"] and k["order"] == "tiles"
     if is_common and dt.itemsize(s.element) * packed > costs.SHARED_CACHES * target.l2_bytes * target.threads:
         pack_right += costs.SHARED_ELEMENT * packed
-    pack_left = cut.batch * cut.k * cut.m * _row_cycles(s, target, int(k["tile_rows"])) if k["pack"] else 0.0
+    # what rows gain that are not packed since tiles find them again is a wait that this does not count
+    is_packed = k["pack"] or (cut.panels >= costs.REPACKED_PANELS and finds_rows_again(p, target, k))
+    pack_left = cut.batch * cut.k * cut.m * _row_cycles(s, target, int(k["tile_rows"])) if is_packed else 0.0
     write = cut.batch * cut.m * cut.n * _write_cycles(s, lanes, int(k["tile_rows"]))
     write += cut.batch * cut.m * cut.panels * costs.WRITE_PIECE  # a piece of a row each
     needed = dt.itemsize(s.element) * cut.k * (cut.rows + lanes * vectors)
@@ -318,6 +320,8 @@ def estimated_cycles(p: NestProblem, target: Target, k: Chosen) -> float:
     if not k["pack"] and collides(p, k):
         lines = cut.k * cut.m * dt.itemsize(s.element) / costs.LINE_BYTES
         multiply += cut.batch * lines * cut.panels * costs.LOST_LINE
+    if not k["pack"] and not target.spreads_operands and lines_a_place(p, k) > costs.MANY_LINES:
+        multiply += cut.batch * cut.k * cut.tiles * cut.panels * costs.REREAD_LINE
     return multiply + pack_right + pack_left + write
 
 
@@ -364,13 +368,40 @@ def collides(p: NestProblem, k: Chosen) -> bool:
     return rows > costs.WAYS and step != 0 and step % costs.SET_BYTES == 0
 
 
+def lines_a_place(p: NestProblem, k: Chosen) -> float:
+    """Lines of the side with M that a tile, which reads it in place, comes to before it needs one of them again, for
+    each place that they share in the first-level cache: of its rows where these lie along K, else of the points of the
+    innermost K."""
+    s = sides(p, k)
+    if s.left_read is None:
+        return 0.0
+    address = s.left_read.indices[0]
+    position, rows = row_box(s.c.m, int(k["tile_rows"]))
+    is_along = abs(stride(address, s.c.k[-1]) or 0) == 1
+    axis, count = (s.c.m[position], rows) if is_along else (s.c.k[-1], s.c.k[-1].extent)
+    return count / places(abs(stride(address, axis) or 0) * dt.itemsize(s.element))
+
+
+def finds_rows_again(p: NestProblem, target: Target, k: Chosen) -> bool:
+    """Whether little work goes over rows that the first-level cache keeps as they are from one panel to the next, none
+    of which is a window's."""
+    s = sides(p, k)
+    is_little = s.c.flops < costs.FEW_FLOPS and pieces(p, k).tiles > costs.USED_SELDOM
+    is_kept = s.left_read is not None and lines_a_place(p, k) <= costs.FEW_LINES and not s.shares_rows
+    return not target.spreads_operands and is_little and is_kept
+
+
+def places(step: int) -> int:
+    """Of lines of the first-level cache that lie so many bytes apart."""
+    return costs.SET_BYTES // max(costs.LINE_BYTES, math.gcd(step, costs.SET_BYTES))
+
+
 def scatters(s: Sides, width: int) -> bool:
     """Whether so many points of N, written a piece of a line each, drive each other out of the first-level cache before
     the next tile goes on with their lines."""
     axis, address = s.c.n[-1], s.nest.outputs[0][1]
     step = (stride(address, axis) or 0) * dt.itemsize(s.element)
-    places = costs.SET_BYTES // max(costs.LINE_BYTES, math.gcd(step, costs.SET_BYTES))
-    return min(width, axis.extent) > costs.WAYS * places
+    return min(width, axis.extent) > costs.WAYS * places(step)
 
 
 def strides_far(target: Target, read: Read | None, element: str, k: tuple[Axis, ...]) -> bool:

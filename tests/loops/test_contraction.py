@@ -372,7 +372,7 @@ def test_where_loads_spread_operands_tiles_have_two_vectors():
 
 def test_rows_of_a_block_are_many_where_tiles_have_few_and_k_is_long():
     """All panels come from beyond the second cache for each block."""
-    long, short = (turned_product(1024, 3072, k, OLDER) for k in (768, 128))
+    long, short = (turned_product(1024, n, k, OLDER) for n, k in ((3072, 768), (3000, 128)))
     assert long["order"] == short["order"] == "tiles"
     assert long["tiles"] * long["tile_rows"] > 120 and short["tiles"] * short["tile_rows"] <= 60
     wide = turned_product(1024, 3072, 768, replace(EAGER, fma_units=1))
@@ -412,9 +412,32 @@ def test_but_not_where_rows_are_neighbours_in_the_outputs():
 
 
 def test_a_panel_in_place_that_tiles_go_down_again_and_again_is_packed_where_the_first_cache_does_not_keep_it():
-    """Sums over 27 steps of gradients of weights: 110 KB, a line of 64 bytes at a time, 512 bytes apart."""
-    for rows, terms, is_packed in ((512, 1728, True), (512, 256, False)):
-        x, g = nf.placeholder((terms, rows), name="x"), nf.placeholder((terms, 128), name="g")
+    """Sums over 27 steps of gradients of weights: 110 KB, a line of 64 bytes at a time, 512 bytes apart; and 8 KB, of
+    which all lines have the same place in a cache, or not."""
+    for rows, columns, terms, is_packed in (
+        (512, 128, 1728, True),
+        (512, 128, 256, False),
+        (768, 3072, 128, True),
+        (768, 3000, 128, False),
+    ):
+        x, g = nf.placeholder((terms, rows), name="x"), nf.placeholder((terms, columns), name="g")
         y = nf.expr("y[i,j] = sum(x[r,i] * g[r,j])", x=x, g=g)
         schedule, _ = contraction(y, [x, g], OLDER)
-        assert schedule["side"] == "right" and schedule["pack_panels"] is is_packed, (rows, terms)
+        assert schedule["side"] == "right" and schedule["pack_panels"] is is_packed, (rows, columns, terms)
+
+
+def test_lanes_go_along_the_side_whose_lines_drive_each_other_out():
+    """As a panel it is packed once; as rows in place each tile would go down K from page to page: 512 points of K in
+    lines 8 KB apart."""
+    for n, side in ((2048, "right"), (2040, "left")):
+        a, b = nf.placeholder((64, 512), name="a"), nf.placeholder((512, n), name="b")
+        schedule, _ = contraction(a @ b, [a, b], OLDER)
+        assert (schedule["side"], schedule["pack_panels"]) == (side, True)
+
+
+def test_rows_that_the_first_cache_keeps_are_read_in_place_where_there_is_little_work():
+    """Lines of 156 or 500 points of K; where they are 512 points, six rows share two places."""
+    for k, n, is_packed in ((156, 384, False), (500, 384, False), (512, 384, True), (500, 640, True)):
+        a, b = nf.placeholder((64, k), name="a"), nf.placeholder((k, n), name="b")
+        schedule, _ = contraction(a @ b, [a, b], OLDER)
+        assert schedule["side"] == "right" and schedule["pack"] is is_packed, (k, n)
