@@ -126,6 +126,10 @@ HALVED_BYTES, HALVED_LINES = 3 << 17, 128
 multiply-adds outrun the second cache. Within a step, where it comes from another core's cache, 1x1 convolutions of
 MobileNet and ResNet-50 at batch 1 take 0.49 to 0.98 of the time on an Intel Xeon; those of 64 channels 0.9 to 1.3, of
 four times as many outputs as inputs 1.15. Fitted."""
+HALVED_TILES = 24
+"""Row tiles up to which they do where multiply-adds do not outrun that cache, nor loads spread operands, and the side is
+more than it holds: on Zen 3 1x1 convolutions of one image in steps of MobileNet, ResNet-50 and SqueezeNet take 0.59 to
+0.77 of the time with 8 and 11 tiles, 0.75 to 1.0 with 22, 0.95 to 1.1 with 43. Fitted."""
 USED_ONCE = 1
 """Row tiles up to which a side that can be read in place is not packed: it would be read no more than once again."""
 GONE_DOWN = 8

@@ -122,10 +122,22 @@ def _is_worth_half(p: NestProblem, target: Target, k: Chosen) -> bool:
     """Whether a core had rather bring half of the side with N to its caches, and pack it, than all of it: it is large,
     not all in few lines of memory, and there are not so many rows that panels of results lie far apart."""
     cut, bytes_ = pieces(p, k), _panel_bytes(p, k)
-    if not target.outruns_l2 or target.threads == 1 or cut.batch > 1 or cut.tiles <= costs.USED_SELDOM:
+    if target.threads == 1 or cut.batch > 1 or cut.tiles <= costs.USED_SELDOM:
         return False
+    if not target.outruns_l2:
+        return not target.spreads_operands and bytes_ > target.l2_bytes and cut.tiles <= costs.HALVED_TILES
     is_large = bytes_ >= costs.HALVED_BYTES and cut.k >= costs.HALVED_LINES
     return bytes_ > target.l2_bytes * costs.PANEL_CACHE_SHARE or (is_large and cut.m <= 2 * cut.k)
+
+
+def _is_half_in_lines(p: NestProblem, target: Target, k: Chosen) -> bool:
+    """Whether the half that a core brings to its caches is of whole lines, which small panels keep as they are."""
+    s, cut, each = sides(p, k), pieces(p, k), dt.itemsize(element_of(p))
+    read = s.in_place(int(k["lanes"]))
+    if read is None or target.spreads_operands or k["order"] != "panels" or not _is_worth_half(p, target, k):
+        return False
+    is_in_lines = (stride(read.indices[0], s.c.k[-1]) or 0) * each % costs.LINE_BYTES == 0
+    return is_in_lines and each * cut.k * int(k["lanes"]) * int(k["vectors"]) <= costs.NEAR_BYTES // 4
 
 
 def _panel_bytes(p: NestProblem, k: Chosen) -> int:
@@ -187,23 +199,24 @@ def is_thin(s: Sides, target: Target, lanes: int) -> bool:
     return is_far and size(s.c.k) * lanes * costs.THIN_VECTORS * each <= costs.NEAR_BYTES
 
 
-def _is_near_in_lines(p: NestProblem, k: Chosen) -> bool:
+def _is_near_in_lines(p: NestProblem, target: Target, k: Chosen) -> bool:
     """Whether panels that end with lines, read in place, stay in the first-level cache from one row tile to the
-    next."""
+    next: with room for rows, of which those of small tiles need more."""
     s, each = sides(p, k), dt.itemsize(element_of(p))
     read = s.in_place(int(k["lanes"]))
     if read is None or not k["in_lines"]:
         return False
     is_spread = all((stride(read.indices[0], a) or 0) * each % costs.SET_BYTES for a in s.c.k if a.extent > 1)
-    return is_spread and size(s.c.k) * int(k["lanes"]) * int(k["vectors"]) * each <= costs.NEAR_BYTES
+    panel = size(s.c.k) * int(k["lanes"]) * int(k["vectors"]) * each
+    return is_spread and (panel <= costs.NEAR_BYTES if target.spreads_operands else panel < costs.NEAR_BYTES)
 
 
 def _usual_pack_panels(p: NestProblem, target: Target, k: Chosen) -> bool:
-    if (lies_packed(p, k) and not _is_often_from_afar(p, target, k)) or _is_near_in_lines(p, k):
+    if (lies_packed(p, k) and not _is_often_from_afar(p, target, k)) or _is_near_in_lines(p, target, k):
         return False
     if pieces(p, k).tiles <= costs.USED_ONCE and sides(p, k).in_place(int(k["lanes"])) is not None:
         return False
-    if _is_used_seldom(p, target, k):
+    if _is_used_seldom(p, target, k) or _is_half_in_lines(p, target, k):
         return False
     return k["order"] == "panels" or not is_kept(p, target, k)
 

@@ -320,6 +320,19 @@ def test_cores_pack_half_of_a_large_side_each_rather_than_read_all_of_it():
         assert not contraction(y, [x, w], TARGET)[0]["pack_panels"]
 
 
+def test_few_row_tiles_meet_the_half_of_a_large_side_that_a_core_reads_in_place_where_it_is_of_whole_lines():
+    """1x1 convolutions of one image: 11, 22 and 43 tiles over 1.6 and 0.8 MB; and 11 over lines of 3,025 points."""
+    for channels, outputs, extent, wanted in (
+        (32, 64, 112, ("panels", False)),
+        (64, 128, 56, ("panels", False)),
+        (64, 256, 56, ("tiles", False)),
+        (96, 64, 55, ("panels", True)),
+    ):
+        x, w, y = convolution(1, channels, outputs, extent, kernel=1)
+        found, _ = contraction(y, [x, w], OLDER)
+        assert found["side"] == "left" and (found["order"], found["pack_panels"]) == wanted, (channels, outputs)
+
+
 def test_weights_that_lie_as_panels_do_are_fetched_far_ahead_where_they_are_large():
     for channels, wanted in ((512, 32), (64, 1)):
         x = nf.placeholder((49, channels), name="x")
@@ -437,7 +450,12 @@ def test_lanes_go_along_the_side_whose_lines_drive_each_other_out():
 
 def test_rows_that_the_first_cache_keeps_are_read_in_place_where_there_is_little_work():
     """Lines of 156 or 500 points of K; where they are 512 points, six rows share two places."""
-    for k, n, is_packed in ((156, 384, False), (500, 384, False), (512, 384, True), (500, 640, True)):
-        a, b = nf.placeholder((64, k), name="a"), nf.placeholder((k, n), name="b")
+    for m, k, n, is_packed in (
+        (64, 156, 384, False),
+        (64, 500, 192, False),
+        (64, 512, 192, True),
+        (192, 500, 192, True),
+    ):
+        a, b = nf.placeholder((m, k), name="a"), nf.placeholder((k, n), name="b")
         schedule, _ = contraction(a @ b, [a, b], OLDER)
-        assert schedule["side"] == "right" and schedule["pack"] is is_packed, (k, n)
+        assert schedule["side"] == "right" and schedule["pack"] is is_packed, (m, k, n)
