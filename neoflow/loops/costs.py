@@ -109,6 +109,10 @@ FEW_FLOPS, FEW_LINES = 1 << 25, 2
 """The same where loads do not spread operands, and of so few lines a place of the first-level cache that tiles find
 them there again: on Zen 3 26 kernels in steps of ShuffleNet, CapsNet and recurrent models take 0.83 to 1.06 of the time
 without, 0.94 on average. Fitted."""
+LONG_ROW, FEW_PANELS = 512, 16
+"""Points of the innermost K along which such rows lie, and panels, up to which those are read in place too: weights'
+gradients in steps of MobileNet and ResNet-50 take 0.87 to 1.06 of the time, 0.93 on average, but up to 1.12 along 196
+points and 1.19 along 49. Fitted."""
 LONG_K, SHORT_SIDE = 16, 256
 """How many times as many points of K as of M, or N, there are, of which there are fewer than that many, where parts of
 K are tasks that pack panels themselves, and multiply-adds outrun the level-2 cache. On an Intel Xeon 23 gradients of
@@ -127,9 +131,9 @@ multiply-adds outrun the second cache. Within a step, where it comes from anothe
 MobileNet and ResNet-50 at batch 1 take 0.49 to 0.98 of the time on an Intel Xeon; those of 64 channels 0.9 to 1.3, of
 four times as many outputs as inputs 1.15. Fitted."""
 HALVED_TILES = 24
-"""Row tiles up to which they do where multiply-adds do not outrun that cache, nor loads spread operands, and the side is
-more than it holds: on Zen 3 1x1 convolutions of one image in steps of MobileNet, ResNet-50 and SqueezeNet take 0.59 to
-0.77 of the time with 8 and 11 tiles, 0.75 to 1.0 with 22, 0.95 to 1.1 with 43. Fitted."""
+"""Row tiles up to which they do where multiply-adds do not outrun that cache, nor loads spread operands, and the side
+is more than it holds: on Zen 3 1x1 convolutions of one image in steps of MobileNet, ResNet-50 and SqueezeNet take 0.59
+to 0.77 of the time with 8 and 11 tiles, 0.75 to 1.0 with 22, 0.95 to 1.1 with 43. Fitted."""
 USED_ONCE = 1
 """Row tiles up to which a side that can be read in place is not packed: it would be read no more than once again."""
 GONE_DOWN = 8

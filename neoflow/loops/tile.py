@@ -383,12 +383,15 @@ def lines_a_place(p: NestProblem, k: Chosen) -> float:
 
 
 def finds_rows_again(p: NestProblem, target: Target, k: Chosen) -> bool:
-    """Whether little work goes over rows that the first-level cache keeps as they are from one panel to the next, none
-    of which is a window's."""
-    s = sides(p, k)
-    is_little = s.c.flops < costs.FEW_FLOPS and pieces(p, k).tiles > costs.USED_SELDOM
-    is_kept = s.left_read is not None and lines_a_place(p, k) <= costs.FEW_LINES and not s.shares_rows
-    return not target.spreads_operands and is_little and is_kept
+    """Whether rows are better read in place, where loads do not spread operands: the first-level cache keeps them as
+    they are from one panel to the next, none is a window's, and there is little work, or few panels and a long K along
+    which they lie."""
+    s, cut = sides(p, k), pieces(p, k)
+    if target.spreads_operands or s.left_read is None or s.shares_rows or lines_a_place(p, k) > costs.FEW_LINES:
+        return False
+    is_little = s.c.flops < costs.FEW_FLOPS and cut.tiles > costs.USED_SELDOM
+    is_along = abs(stride(s.left_read.indices[0], s.c.k[-1]) or 0) == 1 and s.c.k[-1].extent >= costs.LONG_ROW
+    return is_little or (is_along and cut.panels <= costs.FEW_PANELS)
 
 
 def places(step: int) -> int:

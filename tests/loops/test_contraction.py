@@ -459,3 +459,12 @@ def test_rows_that_the_first_cache_keeps_are_read_in_place_where_there_is_little
         a, b = nf.placeholder((m, k), name="a"), nf.placeholder((k, n), name="b")
         schedule, _ = contraction(a @ b, [a, b], OLDER)
         assert schedule["side"] == "right" and schedule["pack"] is is_packed, (m, k, n)
+
+
+def test_rows_along_a_long_k_are_read_in_place_by_few_panels():
+    """Gradients of the weights of 1x1 convolutions, sums over lines of 784, 196 and 784 points; 8, 8 and 32 panels."""
+    for channels, outputs, extent, is_packed in ((128, 256, 28, False), (128, 256, 14, True), (512, 1024, 28, True)):
+        x, w, y = convolution(4, channels, outputs, extent, kernel=1)
+        g = nf.placeholder(y.shape, name="g")
+        (d,) = nf.vjp(y, [w], g)
+        assert contraction(d, [x, g], OLDER)[0]["pack"] is is_packed, (channels, extent)
