@@ -113,8 +113,8 @@ def _is_far_down(p: NestProblem, target: Target, k: Chosen) -> bool:
     cut, each, last = pieces(p, k), dt.itemsize(element_of(p)), sides(p, k).c.k[-1]
     panel = each * cut.k * int(k["lanes"]) * int(k["vectors"])
     read = sides(p, k).in_place(int(k["lanes"]))
-    step = 0 if read is None else abs(stride(read.indices[0], last) or 0) * each
-    is_long = panel > costs.NEAR_BYTES or last.extent > costs.MANY_LINES * places(step)
+    step = 0 if read is None else (stride(read.indices[0], last) or 0) * each
+    is_long = panel > costs.NEAR_BYTES or (step != 0 and last.extent > costs.MANY_LINES * places(step))
     return not target.spreads_operands and is_long and cut.tiles > costs.GONE_DOWN
 
 

@@ -379,7 +379,8 @@ def lines_a_place(p: NestProblem, k: Chosen) -> float:
     position, rows = row_box(s.c.m, int(k["tile_rows"]))
     is_along = abs(stride(address, s.c.k[-1]) or 0) == 1
     axis, count = (s.c.m[position], rows) if is_along else (s.c.k[-1], s.c.k[-1].extent)
-    return count / places(abs(stride(address, axis) or 0) * dt.itemsize(s.element))
+    step = (stride(address, axis) or 0) * dt.itemsize(s.element)
+    return count / places(step) if step else 0.0
 
 
 def finds_rows_again(p: NestProblem, target: Target, k: Chosen) -> bool:
