@@ -370,6 +370,11 @@ def stride(address: Expr, axis: Axis) -> int | None:
     return terms.get(axis, 0)
 
 
+def pitch(address: Expr, axis: Axis, element: str) -> int:
+    """Bytes by which a step of `axis` moves `address`, forward or back; 0 where that is not one number."""
+    return abs(stride(address, axis) or 0) * dt.itemsize(element)
+
+
 def input_reads(e: Expr) -> list[Read]:
     """Reads of kernel inputs; the anchor's own value is not one."""
     return [n for n in postorder(e) if isinstance(n, Read) and n.indices]

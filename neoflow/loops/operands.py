@@ -5,7 +5,7 @@ from __future__ import annotations
 from neoflow.expr import dtype as dt
 from neoflow.loops import costs
 from neoflow.loops.knob import FLAG, NUMBER, Chosen, Knob, Range, flags, one, up_to
-from neoflow.loops.nest import stride
+from neoflow.loops.nest import pitch, stride
 from neoflow.loops.problem import NestProblem, is_turnable, nbytes
 from neoflow.loops.sides import block_lanes, contiguous_run, direct_read, size
 from neoflow.loops.tile import (
@@ -13,8 +13,9 @@ from neoflow.loops.tile import (
     collides,
     element_of,
     finds_rows_again,
+    lines_a_place,
+    panel_bytes,
     pieces,
-    places,
     sided,
     sides,
     strides_far,
@@ -110,18 +111,16 @@ def _is_far_down(p: NestProblem, target: Target, k: Chosen) -> bool:
     """Whether row tiles go down a panel in place one after the other that no first-level cache keeps from one to the
     next, each line of it elsewhere, or in few places: where rows of a tile are few, since loads do not spread
     operands."""
-    cut, each, last = pieces(p, k), dt.itemsize(element_of(p)), sides(p, k).c.k[-1]
-    panel = each * cut.k * int(k["lanes"]) * int(k["vectors"])
-    read = sides(p, k).in_place(int(k["lanes"]))
-    step = 0 if read is None else (stride(read.indices[0], last) or 0) * each
-    is_long = panel > costs.NEAR_BYTES or (step != 0 and last.extent > costs.MANY_LINES * places(step))
-    return not target.spreads_operands and is_long and cut.tiles > costs.GONE_DOWN
+    read, last = sides(p, k).in_place(int(k["lanes"])), sides(p, k).c.k[-1]
+    step = 0 if read is None else pitch(read.indices[0], last, element_of(p))
+    is_long = panel_bytes(p, k) > costs.NEAR_BYTES or lines_a_place(last.extent, step) > costs.MANY_LINES
+    return not target.spreads_operands and is_long and pieces(p, k).tiles > costs.GONE_DOWN
 
 
 def _is_worth_half(p: NestProblem, target: Target, k: Chosen) -> bool:
     """Whether a core had rather bring half of the side with N to its caches, and pack it, than all of it: it is large,
     not all in few lines of memory, and there are not so many rows that panels of results lie far apart."""
-    cut, bytes_ = pieces(p, k), _panel_bytes(p, k)
+    cut, bytes_ = pieces(p, k), _all_panels_bytes(p, k)
     if target.threads == 1 or cut.batch > 1 or cut.tiles <= costs.USED_SELDOM:
         return False
     if not target.outruns_l2:
@@ -132,15 +131,15 @@ def _is_worth_half(p: NestProblem, target: Target, k: Chosen) -> bool:
 
 def _is_half_in_lines(p: NestProblem, target: Target, k: Chosen) -> bool:
     """Whether the half that a core brings to its caches is of whole lines, which small panels keep as they are."""
-    s, cut, each = sides(p, k), pieces(p, k), dt.itemsize(element_of(p))
+    s = sides(p, k)
     read = s.in_place(int(k["lanes"]))
     if read is None or target.spreads_operands or k["order"] != "panels" or not _is_worth_half(p, target, k):
         return False
-    is_in_lines = (stride(read.indices[0], s.c.k[-1]) or 0) * each % costs.LINE_BYTES == 0
-    return is_in_lines and each * cut.k * int(k["lanes"]) * int(k["vectors"]) <= costs.NEAR_BYTES // 4
+    is_in_lines = pitch(read.indices[0], s.c.k[-1], s.element) % costs.LINE_BYTES == 0
+    return is_in_lines and panel_bytes(p, k) <= costs.NEAR_BYTES // 4
 
 
-def _panel_bytes(p: NestProblem, k: Chosen) -> int:
+def _all_panels_bytes(p: NestProblem, k: Chosen) -> int:
     """Bytes of all panels of one of a batch."""
     cut = pieces(p, k)
     return dt.itemsize(element_of(p)) * cut.k * cut.n
@@ -166,7 +165,7 @@ def along_panels(p: NestProblem, k: Chosen) -> int | None:
 
 def _is_often_from_afar(p: NestProblem, target: Target, k: Chosen) -> bool:
     """Whether many row tiles go over panels of which multiply-adds outrun the cache that holds them."""
-    return target.outruns_l2 and _panel_bytes(p, k) > target.l2_bytes and pieces(p, k).tiles > costs.USED_OFTEN
+    return target.outruns_l2 and _all_panels_bytes(p, k) > target.l2_bytes and pieces(p, k).tiles > costs.USED_OFTEN
 
 
 def _is_used_seldom(p: NestProblem, target: Target, k: Chosen) -> bool:
@@ -174,10 +173,10 @@ def _is_used_seldom(p: NestProblem, target: Target, k: Chosen) -> bool:
     before: where a tile takes long for each line it needs, every few; else where each point of the innermost K is in
     another page, so that packing waits too, but few of its lines share their places in a cache."""
     s, cut = sides(p, k), pieces(p, k)
-    read, each = s.in_place(int(k["lanes"])), dt.itemsize(s.element)
+    read = s.in_place(int(k["lanes"]))
     if read is None or not k["pack"] or cut.tiles <= costs.USED_ONCE:
         return False
-    step = abs(stride(read.indices[0], s.c.k[-1]) or 0) * each
+    step = pitch(read.indices[0], s.c.k[-1], s.element)
     if is_fed(p, target, k):
         return cut.tiles <= (costs.USED_ACROSS_LINES if step % costs.LINE_BYTES else costs.USED_FED)
     return cut.tiles <= costs.USED_SELDOM and step >= costs.SET_BYTES and step % costs.SET_BYTES != 0
@@ -202,12 +201,11 @@ def is_thin(s: Sides, target: Target, lanes: int) -> bool:
 def _is_near_in_lines(p: NestProblem, target: Target, k: Chosen) -> bool:
     """Whether panels that end with lines, read in place, stay in the first-level cache from one row tile to the
     next: with room for rows, of which those of small tiles need more."""
-    s, each = sides(p, k), dt.itemsize(element_of(p))
+    s, panel = sides(p, k), panel_bytes(p, k)
     read = s.in_place(int(k["lanes"]))
     if read is None or not k["in_lines"]:
         return False
-    is_spread = all((stride(read.indices[0], a) or 0) * each % costs.SET_BYTES for a in s.c.k if a.extent > 1)
-    panel = size(s.c.k) * int(k["lanes"]) * int(k["vectors"]) * each
+    is_spread = all(pitch(read.indices[0], a, s.element) % costs.SET_BYTES for a in s.c.k if a.extent > 1)
     return is_spread and (panel <= costs.NEAR_BYTES if target.spreads_operands else panel < costs.NEAR_BYTES)
 
 
@@ -303,13 +301,13 @@ def _is_streamed(p: NestProblem, target: Target, k: Chosen) -> bool:
 def _is_beyond_first_cache(p: NestProblem, k: Chosen) -> bool:
     """Whether a panel, read in place at each point of one axis of K, leaves the first-level cache from one row tile to
     the next: it is more than that, or its lines share a few places there."""
-    s, each = sides(p, k), dt.itemsize(element_of(p))
+    s = sides(p, k)
     read, (*others, last) = s.in_place(int(k["lanes"])), s.c.k
     if read is None or others:
         return False
-    step = abs(stride(read.indices[0], last) or 0) * each
+    step = pitch(read.indices[0], last, s.element)
     collides = step >= costs.SET_BYTES and step % costs.SET_BYTES == 0 and last.extent >= costs.FETCHED_K
-    return collides or last.extent * int(k["lanes"]) * int(k["vectors"]) * each > costs.NEAR_BYTES
+    return collides or panel_bytes(p, k) > costs.NEAR_BYTES
 
 
 def goes_in_passes(p: NestProblem, target: Target, k: Chosen) -> bool:
@@ -330,7 +328,7 @@ def _is_worth_far_ahead(p: NestProblem, target: Target, k: Chosen) -> bool:
     s = sides(p, k)
     if size(s.c.k) < costs.FETCHED_LONG or k["pack"] or s.left_read is None:
         return size(s.c.k) >= costs.FETCHED_LONG
-    step = abs(stride(s.left_read.indices[0], s.c.k[-1]) or 0) * dt.itemsize(s.element)
+    step = pitch(s.left_read.indices[0], s.c.k[-1], s.element)
     is_far = nbytes([s.left_read]) > target.l2_bytes * target.threads
     is_spread = step % (costs.SET_BYTES // 2) != 0
     return step < costs.LINE_BYTES or (is_far and is_spread and not goes_in_passes(p, target, k))
@@ -380,8 +378,8 @@ def _usual_prefetch(p: NestProblem, target: Target, k: Chosen) -> int:
     if k["pack"] or s.left_read is None:
         is_long = size(s.c.k) >= costs.SHORT_K and int(k["vectors"]) <= costs.FETCHED_VECTORS
         return costs.FETCHED_AHEAD if k["pack_panels"] and is_long and target.outruns_l2 else 1
-    address, each = s.left_read.indices[0], dt.itemsize(s.element)
-    step = abs(stride(address, s.c.k[-1]) or 0) * each
+    address = s.left_read.indices[0]
+    step = pitch(address, s.c.k[-1], s.element)
     collides = step >= costs.SET_BYTES and step % costs.SET_BYTES == 0
     is_far = step >= costs.LINE_BYTES and (
         target.outruns_l2 or nbytes([s.left_read]) > target.l2_bytes * target.threads

@@ -15,7 +15,7 @@ from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Apply, Axis, Const, Expr, Read
 from neoflow.loops.costs import NEAR_STEP, TILE_ROWS, UNROLLED_K
-from neoflow.loops.nest import Nest, input_reads, is_data_dependent, is_index, stride
+from neoflow.loops.nest import Nest, input_reads, is_data_dependent, is_index, pitch, stride
 
 MOST_FACTORS, LEAST_RESULTS = 6, 16
 """Factors of a product that are divided among two sides, and results for which a register tile is worth its loops."""
@@ -142,7 +142,7 @@ def near_last_k(c: Contraction, element: str, usual: int) -> int:
     read = direct_read(c.left, element)
     if read is None:
         return usual
-    steps = [abs(stride(read.indices[0], a) or 0) * dt.itemsize(element) for a in c.k]
+    steps = [pitch(read.indices[0], a, element) for a in c.k]
     if steps[usual] <= NEAR_STEP or c.k[usual].extent <= UNROLLED_K:
         return usual
     near = [n for n, step in enumerate(steps) if 0 < step <= NEAR_STEP]

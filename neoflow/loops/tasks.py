@@ -11,10 +11,10 @@ import math
 from neoflow.expr import dtype as dt
 from neoflow.loops import costs, operands
 from neoflow.loops.knob import FLAG, NUMBER, WORD, Chosen, Knob, Range, flags, one, up_to
-from neoflow.loops.nest import stride
+from neoflow.loops.nest import pitch, stride
 from neoflow.loops.problem import NestProblem, begins_registers, nbytes
 from neoflow.loops.riding import adds_up, pieces_added
-from neoflow.loops.tile import pieces, places_beside, sides, wanted_tasks
+from neoflow.loops.tile import panel_bytes, pieces, places_beside, sides, wanted_tasks
 from neoflow.target import Target
 
 ORDERS, INNER, STORES = ("panels", "tiles"), ("tiles", "panels"), ("registers", "stack", "turned")
@@ -110,8 +110,7 @@ def _fed_parts(p: NestProblem, target: Target, k: Chosen) -> int:
 
 def _panel_parts(p: NestProblem, k: Chosen, nbytes: int) -> int:
     """Parts of K of which a panel has so many bytes at most."""
-    width = int(k["lanes"]) * int(k["vectors"])
-    return math.ceil(dt.itemsize(sides(p, k).element) * pieces(p, k).k * width / nbytes)
+    return math.ceil(panel_bytes(p, k) / nbytes)
 
 
 def _passes(p: NestProblem, _: Target, k: Chosen) -> Range:
@@ -257,8 +256,8 @@ def _usual_fetch(p: NestProblem, target: Target, k: Chosen) -> bool:
     least = costs.FETCHED_TURNED_K if k["store"] == "turned" else costs.FETCHED_K
     if not _fetch(p, target, k).values[-1] or cut.k < least:
         return False
-    pitch = abs(stride(p.fused(k).outputs[0][1], s.c.m[-1]) or 0) * dt.itemsize(s.element)
-    if target.outruns_l2 and k["store"] != "turned" and 0 < pitch <= costs.NEAR_ROWS_BYTES:
+    apart = pitch(p.fused(k).outputs[0][1], s.c.m[-1], s.element)
+    if target.outruns_l2 and k["store"] != "turned" and 0 < apart <= costs.NEAR_ROWS_BYTES:
         return False
     return _touched(p, k, bool(k["stream"])) > target.l2_bytes * target.threads
 

@@ -11,7 +11,7 @@ from neoflow.expr.ir import Axis, Expr, Read, postorder
 from neoflow.loops import costs
 from neoflow.loops.joined import Joined, Output, joined, joined_outputs
 from neoflow.loops.knob import Chosen
-from neoflow.loops.nest import Nest, input_reads, is_index, stride
+from neoflow.loops.nest import Nest, input_reads, is_index, pitch, stride
 from neoflow.loops.problem import (
     Measures,
     NestProblem,
@@ -296,7 +296,7 @@ def estimated_cycles(p: NestProblem, target: Target, k: Chosen) -> float:
     limit = max(1.0, units * max(loads, costs.LATENCY) / registers)
     multiply = cut.batch * cut.k * cut.m * s.cuts(lanes) / units * limit
     each: float = costs.STEP_CYCLES * cut.k + costs.TILE_CYCLES + costs.REGISTER_CYCLES * registers
-    if dt.itemsize(s.element) * cut.k * lanes * vectors > costs.NEAR_BYTES:
+    if panel_bytes(p, k) > costs.NEAR_BYTES:
         each += costs.STREAMED_LINE * cut.k * vectors
     is_written_out = s.c.k[-1].extent <= int(k["unroll"])  # code shares what several steps read
     is_shared = not k["pack"] and is_written_out and s.shares_rows
@@ -320,7 +320,7 @@ def estimated_cycles(p: NestProblem, target: Target, k: Chosen) -> float:
     if not k["pack"] and collides(p, k):
         lines = cut.k * cut.m * dt.itemsize(s.element) / costs.LINE_BYTES
         multiply += cut.batch * lines * cut.panels * costs.LOST_LINE
-    if not k["pack"] and not target.spreads_operands and lines_a_place(p, k) > costs.MANY_LINES:
+    if not k["pack"] and not target.spreads_operands and row_lines_a_place(p, k) > costs.MANY_LINES:
         multiply += cut.batch * cut.k * cut.tiles * cut.panels * costs.REREAD_LINE
     return multiply + pack_right + pack_left + write
 
@@ -338,7 +338,7 @@ def _row_cycles(s: Sides, target: Target, tile_rows: int) -> float:
     """Cycles of packing an element of the side with M."""
     line, lanes = s.left_line(tile_rows), target.lanes(s.element)
     if s.left_read is not None and line > 1:
-        step = abs(stride(s.left_read.indices[0], s.c.k[-1]) or 0) * dt.itemsize(s.element)
+        step = pitch(s.left_read.indices[0], s.c.k[-1], s.element)
         is_far = nbytes([s.left_read]) > target.l2_bytes * target.threads and step >= costs.SET_BYTES
         lost = costs.LOST_LINE if is_far and step % costs.SET_BYTES == 0 else 0  # before the next tile reads its rest
         return (costs.PACK_CHUNK * math.ceil(line / lanes) + lost) / line
@@ -364,11 +364,11 @@ def collides(p: NestProblem, k: Chosen) -> bool:
     read = s.left_read
     if read is None or position != len(s.c.m) - 1 or stride(read.indices[0], s.c.k[-1]) != 1:
         return False
-    step = (stride(read.indices[0], s.c.m[-1]) or 0) * dt.itemsize(s.element)
+    step = pitch(read.indices[0], s.c.m[-1], s.element)
     return rows > costs.WAYS and step != 0 and step % costs.SET_BYTES == 0
 
 
-def lines_a_place(p: NestProblem, k: Chosen) -> float:
+def row_lines_a_place(p: NestProblem, k: Chosen) -> float:
     """Lines of the side with M that a tile, which reads it in place, comes to before it needs one of them again, for
     each place that they share in the first-level cache: of its rows where these lie along K, else of the points of the
     innermost K."""
@@ -379,8 +379,7 @@ def lines_a_place(p: NestProblem, k: Chosen) -> float:
     position, rows = row_box(s.c.m, int(k["tile_rows"]))
     is_along = abs(stride(address, s.c.k[-1]) or 0) == 1
     axis, count = (s.c.m[position], rows) if is_along else (s.c.k[-1], s.c.k[-1].extent)
-    step = (stride(address, axis) or 0) * dt.itemsize(s.element)
-    return count / places(step) if step else 0.0
+    return lines_a_place(count, pitch(address, axis, s.element))
 
 
 def finds_rows_again(p: NestProblem, target: Target, k: Chosen) -> bool:
@@ -388,24 +387,31 @@ def finds_rows_again(p: NestProblem, target: Target, k: Chosen) -> bool:
     they are from one panel to the next, none is a window's, and there is little work, or few panels and a long K along
     which they lie."""
     s, cut = sides(p, k), pieces(p, k)
-    if target.spreads_operands or s.left_read is None or s.shares_rows or lines_a_place(p, k) > costs.FEW_LINES:
+    if target.spreads_operands or s.left_read is None or s.shares_rows or row_lines_a_place(p, k) > costs.FEW_LINES:
         return False
     is_little = s.c.flops < costs.FEW_FLOPS and cut.tiles > costs.USED_SELDOM
     is_along = abs(stride(s.left_read.indices[0], s.c.k[-1]) or 0) == 1 and s.c.k[-1].extent >= costs.LONG_ROW
     return is_little or (is_along and cut.panels <= costs.FEW_PANELS)
 
 
-def places(step: int) -> int:
-    """Of lines of the first-level cache that lie so many bytes apart."""
-    return costs.SET_BYTES // max(costs.LINE_BYTES, math.gcd(step, costs.SET_BYTES))
+def lines_a_place(count: int, step: int) -> float:
+    """So many lines, so many bytes apart, for each place that they share in the first-level cache; 0 where they are one
+    line."""
+    places = costs.SET_BYTES // max(costs.LINE_BYTES, math.gcd(step, costs.SET_BYTES))
+    return count / places if step else 0.0
+
+
+def panel_bytes(p: NestProblem, k: Chosen) -> int:
+    """Bytes of one panel, of all of K."""
+    return dt.itemsize(element_of(p)) * pieces(p, k).k * int(k["lanes"]) * int(k["vectors"])
 
 
 def scatters(s: Sides, width: int) -> bool:
     """Whether so many points of N, written a piece of a line each, drive each other out of the first-level cache before
     the next tile goes on with their lines."""
     axis, address = s.c.n[-1], s.nest.outputs[0][1]
-    step = (stride(address, axis) or 0) * dt.itemsize(s.element)
-    return min(width, axis.extent) > costs.WAYS * places(step)
+    step = pitch(address, axis, s.element) or costs.SET_BYTES  # where it is not known, all share a place
+    return lines_a_place(min(width, axis.extent), step) > costs.WAYS
 
 
 def strides_far(target: Target, read: Read | None, element: str, k: tuple[Axis, ...]) -> bool:
@@ -413,7 +419,7 @@ def strides_far(target: Target, read: Read | None, element: str, k: tuple[Axis, 
     holds."""
     if read is None or len(k) > 1 or nbytes([read]) <= target.l2_bytes * target.threads:
         return False
-    return abs(stride(read.indices[0], k[0]) or 0) * dt.itemsize(element) >= costs.SET_BYTES
+    return pitch(read.indices[0], k[0], element) >= costs.SET_BYTES
 
 
 def measures(p: NestProblem, target: Target, k: Chosen) -> Measures:

@@ -349,10 +349,8 @@ def test_little_work_does_not_wait_until_rows_are_packed():
 
 def test_parts_of_a_long_k_are_tasks_that_pack_panels_themselves():
     for channels, size, wanted in ((128, 56, "panels"), (256, 28, "tiles")):
-        x, w, y = convolution(1, channels, channels // 2, size, kernel=1)
-        g = nf.placeholder(y.shape, name="g")
-        (d,) = nf.vjp(y, [w], g)
-        assert contraction(d, [x, g], EAGER)[0]["order"] == wanted
+        x, w, _ = convolution(1, channels, channels // 2, size, kernel=1)
+        assert gradient_of(x, w, EAGER)[0]["order"] == wanted
 
 
 def test_where_few_lanes_would_be_filled_terms_fill_them():
@@ -395,10 +393,8 @@ def test_rows_of_a_block_are_many_where_tiles_have_few_and_k_is_long():
 def test_a_long_k_is_in_parts_whose_panel_the_first_cache_nearly_holds():
     """Gradients of the weights of 1x1 convolutions: 64 KB of a panel of 16 columns are 1,024 points of K."""
     for channels, size, wanted in ((160, 14, 4), (256, 28, 13), (512, 14, 1), (64, 56, 9)):
-        x, w, y = convolution(16, channels, channels // 2, size, kernel=1)
-        g = nf.placeholder(y.shape, name="g")
-        (d,) = nf.vjp(y, [w], g)
-        assert contraction(d, [x, g], OLDER)[0]["splits"] == wanted, (channels, size)
+        x, w, _ = convolution(16, channels, channels // 2, size, kernel=1)
+        assert gradient_of(x, w, OLDER)[0]["splits"] == wanted, (channels, size)
 
 
 def capsules(batch, size):
@@ -443,8 +439,7 @@ def test_lanes_go_along_the_side_whose_lines_drive_each_other_out():
     """As a panel it is packed once; as rows in place each tile would go down K from page to page: 512 points of K in
     lines 8 KB apart."""
     for n, side in ((2048, "right"), (2040, "left")):
-        a, b = nf.placeholder((64, 512), name="a"), nf.placeholder((512, n), name="b")
-        schedule, _ = contraction(a @ b, [a, b], OLDER)
+        schedule = turned_product(64, n, 512, OLDER)
         assert (schedule["side"], schedule["pack_panels"]) == (side, True)
 
 
@@ -456,15 +451,12 @@ def test_rows_that_the_first_cache_keeps_are_read_in_place_where_there_is_little
         (64, 512, 192, True),
         (192, 500, 192, True),
     ):
-        a, b = nf.placeholder((m, k), name="a"), nf.placeholder((k, n), name="b")
-        schedule, _ = contraction(a @ b, [a, b], OLDER)
+        schedule = turned_product(m, n, k, OLDER)
         assert schedule["side"] == "right" and schedule["pack"] is is_packed, (m, k, n)
 
 
 def test_rows_along_a_long_k_are_read_in_place_by_few_panels():
     """Gradients of the weights of 1x1 convolutions, sums over lines of 784, 196 and 784 points; 8, 8 and 32 panels."""
     for channels, outputs, extent, is_packed in ((128, 256, 28, False), (128, 256, 14, True), (512, 1024, 28, True)):
-        x, w, y = convolution(4, channels, outputs, extent, kernel=1)
-        g = nf.placeholder(y.shape, name="g")
-        (d,) = nf.vjp(y, [w], g)
-        assert contraction(d, [x, g], OLDER)[0]["pack"] is is_packed, (channels, extent)
+        x, w, _ = convolution(4, channels, outputs, extent, kernel=1)
+        assert gradient_of(x, w, OLDER)[0]["pack"] is is_packed, (channels, extent)
