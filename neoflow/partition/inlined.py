@@ -214,6 +214,15 @@ def _rides_along(facts: Facts, state: Storing, t: Compute) -> Compute | None:
     return None
 
 
+def _windows_repeat(facts: Facts, state: Storing, t: Compute) -> str | None:
+    """What rides along in a contraction is stored in its place: no memory more. A pooling of activations reads fewer
+    tensors then, and computes none of them for each of its windows again."""
+    repeated = [r for r, times in state.uses(t).items() if times > 1 and reduces(r) and not is_contraction(r.definition)]
+    if not repeated or (source := _rides_along(facts, state, t)) is None:
+        return None
+    return f"it rides along in {source.name}, and {repeated[0].name} would compute it in windows"
+
+
 def computes_forms(t: Compute) -> bool:
     """Whether points of a short axis are computed each by another expression, of more than a read."""
     return bool(form_axes(t.definition.body)) and instructions(t.definition) >= FORMS
@@ -305,6 +314,7 @@ OBJECTIONS: tuple[tuple[str, Callable[[Facts, Storing, Compute], str | None]], .
     (UNTURNED, _cannot_be_turned),
     ("it is a part", _is_a_part),
     ("it takes the place of a contraction", _takes_a_place),
+    ("windows would repeat it", _windows_repeat),
     ("it picks elements of something large", _picks_elements),
     ("many nodes", _many_nodes),
     ("a kernel repeats it at many points", _many_points),
