@@ -159,7 +159,8 @@ def _unroll(p: NestProblem, _: Target, k: Chosen) -> Range:
 
 
 def _usual_unroll(p: NestProblem, target: Target, k: Chosen) -> int:
-    """More of a wide row where a task would read only a piece of it, over and over."""
+    """More of a wide row where a task would read only a piece of it, over and over; of terms as many as registers hold
+    for all outputs that slide over them, a little more where rows are a few vectors."""
     nest, whole = p.fused(k), blocks(p.fused(k), k)
     is_long = costs.points(reduced(nest).axes) >= costs.WIDE_SUM
     is_read = costs.operations((reduced(nest).body,)) <= costs.LONG
@@ -168,7 +169,34 @@ def _usual_unroll(p: NestProblem, target: Target, k: Chosen) -> int:
             is_wide = whole >= vectors * costs.REDUCTION_TASKS * target.threads
             if is_wide and 2 * vectors <= target.registers:
                 return vectors
-    return max(1, min(costs.UNROLLED_VECTORS, whole))
+    most = min(costs.UNROLLED_VECTORS, whole)
+    if _ends_in_vectors(nest, target, k):
+        return 1
+    if k["lane"] == "reduced" and (side_by_side := _side_by_side(nest, target)) > 1:
+        free = target.registers - costs.SPARE_REGISTERS
+        is_short = whole <= costs.UNROLLED_VECTORS and not _is_gathered(nest)
+        most = min(most, round(free / side_by_side) if is_short else free // side_by_side)
+    return max(1, most)
+
+
+def _side_by_side(nest: Nest, target: Target) -> int:
+    """Outputs whose windows slide over one read: all of a window, as what they read is then read once."""
+    return _sharing(nest, min(costs.SHARED_OUTPUTS, target.registers - costs.SPARE_REGISTERS))
+
+
+def _ends_in_vectors(nest: Nest, target: Target, k: Chosen) -> bool:
+    """Whether what follows from a sum in lanes is more than its terms: it is computed in vectors, for as many outputs
+    as there are lanes."""
+    lanes, terms = int(k["lanes"]), costs.points(reduced(nest).axes)
+    if k["lane"] != "reduced" or costs.points(nest.axes) < costs.REDUCTION_TASKS * target.threads * lanes:
+        return False
+    return lanes > 1 and _side_by_side(nest, target) == 1 and terms <= lanes * costs.arithmetic(written(nest))
+
+
+def _is_gathered(nest: Nest) -> bool:
+    """Whether terms side by side do not lie side by side: each vector of them takes two loads and more."""
+    reduction = reduced(nest)
+    return any(abs(stride(r.indices[0], reduction.axes[-1]) or 0) > 1 for r in input_reads(reduction.body))
 
 
 def _rows(p: NestProblem, _: Target, k: Chosen) -> Range:
@@ -230,7 +258,9 @@ def _usual_rows(p: NestProblem, target: Target, k: Chosen) -> int:
     are a vector go to all outputs that read one side of them alike."""
     nest = p.fused(k)
     if k["lane"] == "reduced" and nest.axes:
-        return _sharing(nest, (target.registers - costs.SPARE_REGISTERS) // int(k["unroll"]))
+        if _ends_in_vectors(nest, target, k):
+            return int(k["lanes"])
+        return min(_side_by_side(nest, target), MOST_ACCUMULATORS // int(k["unroll"]))
     if k["lane"] != "output" or len(nest.axes) < 2:
         return 1
     vectors = max(1, math.ceil(nest.axes[-1].extent / int(k["lanes"])))

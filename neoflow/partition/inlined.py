@@ -129,16 +129,22 @@ def _reader_repeats(facts: Facts, state: Storing, t: Compute) -> str | None:
     return None
 
 
+def _is_computed_once(state: Storing, t: Compute) -> bool:
+    """Whether all readers are computed by one kernel, and at one point: t is so once for all of them."""
+    needed = state.copies.of(t)
+    return len(needed) == 1 and all(len(points) == 1 for points in needed.values())
+
+
 def _readers_repeat(facts: Facts, state: Storing, t: Compute) -> str | None:
     readers, cost = len(facts.readers_of(t)), flops(t.definition.body)
-    if readers < 2 or cost < COSTLY or is_view(t.definition):
+    if readers < 2 or cost < COSTLY or is_view(t.definition) or _is_computed_once(state, t):
         return None
     return f"{readers} readers would each recompute its {cost} operations"
 
 
 def _readers_read_more(facts: Facts, state: Storing, t: Compute) -> str | None:
     readers, traffic = len(facts.readers_of(t)), sum(i.nbytes for i in t.inputs)
-    if readers < 2 or traffic <= TRAFFIC * t.nbytes or is_view(t.definition):
+    if readers < 2 or traffic <= TRAFFIC * t.nbytes or is_view(t.definition) or _is_computed_once(state, t):
         return None
     return f"{readers} readers would each read {traffic} bytes instead of {t.nbytes}"
 
