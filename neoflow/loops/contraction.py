@@ -20,6 +20,7 @@ import math
 from dataclasses import dataclass, replace
 
 from neoflow.expr import dtype as dt
+from neoflow.expr.ir import Read
 from neoflow.loops import costs, operands, tasks
 from neoflow.loops.knob import FLAG, INDEX, NUMBER, WORD, Chosen, Knob, Range, completed, flags, up_to
 from neoflow.loops.nest import input_reads, is_data_dependent, stride
@@ -268,7 +269,24 @@ def _usual_rows(p: NestProblem, target: Target, k: Chosen) -> int:
     most = min(rows, costs.TILE_ROWS, size(c.m), _most(k) // vectors)
     is_shared = c.flops >= costs.PARALLEL_FLOPS and size(c.k) < costs.SPLIT_K and not c.batch and len(c.m) == 1
     is_near = dt.itemsize(s.element) * size(c.k) * (size(c.m) + size(c.n)) <= target.l2_bytes
-    return _fair_rows(size(c.m), most, target) if is_shared and is_near else most
+    fair = _fair_rows(size(c.m), most, target) if is_shared and is_near else most
+    return c.m[-1].extent if _is_crowded(p, target, k, fair) else fair
+
+
+def _is_crowded(p: NestProblem, target: Target, k: Chosen, rows: int) -> bool:
+    """Whether rows are a few windows that slide over K, in place: two points of K share what all but one of a window
+    read, and stay in registers for it, with sums in memory where these are too few. One window leaves room."""
+    c, vectors = sides(p, k).c, int(k["vectors"])
+    if not c.m or not c.k or not isinstance(c.left, Read):
+        return False
+    window, moved = c.m[-1].extent, stride(c.left.indices[0], c.m[-1])
+    if not moved or stride(c.left.indices[0], c.k[-1]) != moved or window * vectors < costs.FEWEST_SUMS:
+        return False
+    position, count = row_box(c.m, rows)
+    windows = count * size(c.m[position + 1 :]) // window
+    held = (windows * window + 1) * vectors + windows * (window + 1)
+    kept = {**k, "tile_rows": window, "unroll": costs.UNROLLED_K}
+    return windows > 1 and held > target.registers and not operands.PACK.default(p, target, kept)
 
 
 def _fair_rows(m: int, most: int, target: Target) -> int:

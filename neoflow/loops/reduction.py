@@ -185,12 +185,15 @@ def _side_by_side(nest: Nest, target: Target) -> int:
 
 
 def _ends_in_vectors(nest: Nest, target: Target, k: Chosen) -> bool:
-    """Whether what follows from a sum in lanes is more than its terms: it is computed in vectors, for as many outputs
-    as there are lanes."""
+    """Whether as many outputs as there are lanes are summed in lanes side by side: lanes are combined, and what follows
+    is computed, for all of them at once. It is where that is more than their terms, or a few terms are read by all."""
     lanes, terms = int(k["lanes"]), costs.points(reduced(nest).axes)
     if k["lane"] != "reduced" or costs.points(nest.axes) < costs.REDUCTION_TASKS * target.threads * lanes:
         return False
-    return lanes > 1 and _side_by_side(nest, target) == 1 and terms <= lanes * costs.arithmetic(written(nest))
+    if lanes == 1 or _side_by_side(nest, target) > 1:
+        return False
+    is_shared = any(not r.free.intersection(nest.axes) for r in input_reads(reduced(nest).body))
+    return terms <= lanes * costs.arithmetic(written(nest)) or (is_shared and terms <= costs.FEW_IN_LANES)
 
 
 def _is_gathered(nest: Nest) -> bool:

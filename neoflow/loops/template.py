@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 from neoflow.boundary import public
 from neoflow.errors import ScheduleError, shown
+from neoflow.expr import dtype as dt
 from neoflow.loops import contraction, costs, map, reduction, rows, scatter, tile
 from neoflow.loops.blocked import blocked
 from neoflow.loops.gpu import contraction as gpu_contraction
@@ -63,8 +64,8 @@ def _is_contracted(p: NestProblem, target: Target) -> bool:
     of a sum fill all."""
     if p.nest.sums:
         return True  # no other template has them
-    lanes = contraction.most_lanes(p, target)
-    is_narrow = lanes * costs.FEW_LANES <= target.lanes(tile.element_of(p))
+    lanes, element = contraction.most_lanes(p, target), tile.element_of(p)
+    is_narrow = lanes < target.lanes(element) and lanes * dt.itemsize(element) <= costs.NARROW_BYTES
     return lanes > 0 and not (is_narrow and reduction.fills(p, target))
 
 

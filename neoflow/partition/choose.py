@@ -66,6 +66,7 @@ it, as the first rows that save are taken, and longer ones may save more."""
 MIN_ROWS, LONG_ROW = 8, 1 << 16
 """Rows from which all threads have some, and elements from which a row is worth to be shared among them; the same of
 a GPU, whose hundred processors take blocks of threads:"""
+LONG_SUMS = 1 << 15
 GPU_ROWS, GPU_LONG_ROW = 256, 1 << 12
 
 MAX_ROW_BYTES, GPU_ROW_BYTES = 1 << 18, 1 << 16
@@ -238,7 +239,7 @@ def _sums_are_many(facts: Facts, state: Kernels, merge: Merge) -> str | None:
     """A vector times a matrix, of few rows: by itself all threads share its sums, in a row kernel one has them all."""
     rows, _ = _rows_of(state, merge)
     for m in state.merged(merge).members if rows < MIN_ROWS else ():
-        if reduces(m) and m.size >= MIN_ROW * rows and points(m.definition) >= LONG_ROW * rows:
+        if reduces(m) and m.size >= MIN_ROW * rows and points(m.definition) >= LONG_SUMS * rows:
             return f"threads share the {m.size // rows} sums of {m.name} in each of {rows} rows better by themselves"
     return None
 

@@ -223,7 +223,9 @@ def _rides_along(facts: Facts, state: Storing, t: Compute) -> Compute | None:
 def _windows_repeat(facts: Facts, state: Storing, t: Compute) -> str | None:
     """What rides along in a contraction is stored in its place: no memory more. A pooling of activations reads fewer
     tensors then, and computes none of them for each of its windows again."""
-    repeated = [r for r, times in state.uses(t).items() if times > 1 and reduces(r) and not is_contraction(r.definition)]
+    repeated = [
+        r for r, times in state.uses(t).items() if times > 1 and reduces(r) and not is_contraction(r.definition)
+    ]
     if not repeated or (source := _rides_along(facts, state, t)) is None:
         return None
     return f"it rides along in {source.name}, and {repeated[0].name} would compute it in windows"

@@ -356,16 +356,17 @@ def test_parts_of_a_long_k_are_tasks_that_pack_panels_themselves():
 def test_where_few_lanes_would_be_filled_terms_fill_them():
     """Weights' gradients of groups of 4 channels: 4 filters by 4 channels by 9 taps, sums over rows of 56 points."""
 
-    def largest(channels):
+    def largest(channels, target):
         x, w, y = convolution(16, channels, channels, 56, groups=channels // (4 if channels == 128 else 32))
         g = nf.placeholder(y.shape, name="g")
         (d,) = nf.vjp(y, [w], g)
-        schedules = [default_schedule(s, TARGET) for s in subgraphs([d], [x, g])]
+        schedules = [default_schedule(s, target) for s in subgraphs([d], [x, g])]
         return next(s for s in schedules if s.template != "map")
 
-    few, many = largest(128), largest(64)
-    assert few.template == "reduction" and few["lane"] == "reduced" and int(few["tile_rows"]) > 1
-    assert many.template == "contraction"
+    for target in (TARGET, OLDER):
+        few, many = largest(128, target), largest(64, target)
+        assert few.template == "reduction" and few["lane"] == "reduced" and int(few["tile_rows"]) > 1
+        assert many.template == "contraction"
 
 
 OLDER = Target("cpu", "x86-64-v3", 2, 32, 1 << 19, 2)
@@ -460,3 +461,15 @@ def test_rows_along_a_long_k_are_read_in_place_by_few_panels():
     for channels, outputs, extent, is_packed in ((128, 256, 28, False), (128, 256, 14, True), (512, 1024, 28, True)):
         x, w, _ = convolution(4, channels, outputs, extent, kernel=1)
         assert gradient_of(x, w, OLDER)[0]["pack"] is is_packed, (channels, extent)
+
+
+def test_a_tile_is_one_window_where_two_would_crowd_the_registers():
+    """Gradients of weights of 3 x 3, sums over lines that the windows slide along: 6 rows of 2 vectors are 12 sums, and
+    8 values that two points of K share; not where windows go two points at a time, nor with 32 registers."""
+    for kernel, stride, target, rows in ((3, 1, OLDER, 3), (3, 2, OLDER, 6), (3, 1, TARGET, 14), (1, 1, OLDER, 6)):
+        x, w = nf.placeholder((1, 64, 56, 56), name="x"), nf.placeholder((64, 64, kernel, kernel), name="w")
+        y = F.conv2d(x, w, stride=stride, padding=kernel // 2)
+        g = nf.placeholder(y.shape, name="g")
+        (d,) = nf.vjp(y, [w], g)
+        schedule, _ = contraction(d, [x, g], target)
+        assert schedule["tile_rows"] == rows, (kernel, stride, target.mcpu)

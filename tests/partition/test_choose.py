@@ -137,6 +137,27 @@ def test_what_reads_more_than_it_has_is_stored_for_several_readers():
     assert "a[8, 64]" not in reasons([p])
 
 
+def test_what_one_kernel_computes_once_is_recomputed_for_all_its_readers():
+    """Both readers are part of one kernel, at its own point: work and bytes are not repeated."""
+    for a in (elementwise(10), compute("a", lambda i, j: X[i, j] + Y[i, j])):
+        p, q = (compute(name, lambda i, j, a=a: a[i, j] * 2.0) for name in "pq")
+        assert "a[8, 64]" not in reasons([compute("z", lambda i, j, p=p, q=q: p[i, j] * q[i, j])])
+        elsewhere = compute("z", lambda i, j, p=p, q=q: p[i, j] * q[i, 63 - j])
+        assert "a[8, 64]" in reasons([elsewhere])
+
+
+def test_what_rides_along_in_a_contraction_is_not_computed_again_in_windows():
+    window = nf.axis(3, "window")
+    for source, is_stored in ((product("s"), True), (X, False)):
+        biased = compute("b", lambda i, j, s=source: s[i, j] + Y[i, j])
+        active = compute("a", lambda i, j, b=biased: nf.relu(b[i, j]))
+        pooled = compute("z", lambda i, j, a=active: nf.max(a[i, j + window], axis=[window]), (8, 62))
+        found = reasons([pooled]).get("a[8, 64]")
+        assert found == ("it rides along in s, and z would compute it in windows" if is_stored else None)
+        total = compute("z", lambda i, a=active: nf.sum(a[i, K], axis=[K]), (8,))
+        assert "a[8, 64]" not in reasons([total])  # each element once
+
+
 def test_a_sum_takes_the_place_of_its_contraction():
     s, t = product("s"), product("t", Y)
     a = compute("a", lambda i, j: s[i, j] + t[i, j])
