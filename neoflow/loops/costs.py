@@ -50,9 +50,9 @@ steps they share less: then all of a short axis or none. Fitted to depthwise con
 LONG_WINDOW = 3
 """Points of a window from which neighbours share most of it: of 2 rows side by side were not surely faster."""
 SHARED_OUTPUTS = 16
-"""Outputs at most that slide over one read together, sums in lanes: of a window of 3 by 3 all, as gradients of depthwise
-weights go through memory once then in place of three times: 0.53 to 0.73 of the time with 16 samples, 0.6 to 1.1 with
-one (Zen 3, two threads); of windows of two channels, which share nothing, 1.2 to 2.2."""
+"""Outputs at most that slide over one read together, sums in lanes: of a window of 3 by 3 all, as gradients of
+depthwise weights go through memory once then in place of three times: 0.53 to 0.73 of the time with 16 samples, 0.6 to
+1.1 with one (Zen 3, two threads); of windows of two channels, which share nothing, 1.2 to 2.2."""
 FEW_IN_LANES = 256
 """Terms of sums in lanes up to which all read one side of them from registers: steps of small recurrent models for one
 sample took 0.87 to 0.97 of the time, sums of 512 and more, which come from farther, 1.0 to 1.1 (Zen 3)."""
@@ -71,8 +71,8 @@ TILE_ROWS, SPARE_REGISTERS = 14, 2
 """Rows of a register tile at most, and registers left for what is not an accumulator or a vector of the panel: 14 rows
 of 2 vectors and the 2 of the panel are 30 of 32."""
 FEWEST_SUMS = 6
-"""Vectors of sums that one window of rows has at least, to be a tile of its own: of 3 rows and 2 vectors tiles took 0.6 to
-0.7 of the time of 2 and 1 such windows, whose sums were in memory (Zen 3); of 3 rows and one vector 1.8."""
+"""Vectors of sums that one window of rows has at least, to be a tile of its own: of 3 rows and 2 vectors tiles took 0.6
+to 0.7 of the time of 2 and 1 such windows, whose sums were in memory (Zen 3); of 3 rows and one vector 1.8."""
 FEW_TILES, FEWER_ROWS, ROWLESS = 4, 4, 3.0
 """Row tiles a thread up to which their rows are chosen so that threads have as many; rows fewer than there is room for
 that this may take; and what a tile takes for each point of K beside its rows, in rows."""

@@ -466,10 +466,10 @@ def test_rows_along_a_long_k_are_read_in_place_by_few_panels():
 def test_a_tile_is_one_window_where_two_would_crowd_the_registers():
     """Gradients of weights of 3 x 3, sums over lines that the windows slide along: 6 rows of 2 vectors are 12 sums, and
     8 values that two points of K share; not where windows go two points at a time, nor with 32 registers."""
-    for kernel, stride, target, rows in ((3, 1, OLDER, 3), (3, 2, OLDER, 6), (3, 1, TARGET, 14), (1, 1, OLDER, 6)):
+    for kernel, step, target, rows in ((3, 1, OLDER, 3), (3, 2, OLDER, 6), (3, 1, TARGET, 14), (1, 1, OLDER, 6)):
         x, w = nf.placeholder((1, 64, 56, 56), name="x"), nf.placeholder((64, 64, kernel, kernel), name="w")
-        y = F.conv2d(x, w, stride=stride, padding=kernel // 2)
+        y = F.conv2d(x, w, stride=step, padding=kernel // 2)
         g = nf.placeholder(y.shape, name="g")
         (d,) = nf.vjp(y, [w], g)
         schedule, _ = contraction(d, [x, g], target)
-        assert schedule["tile_rows"] == rows, (kernel, stride, target.mcpu)
+        assert schedule["tile_rows"] == rows, (kernel, step, target.mcpu)
