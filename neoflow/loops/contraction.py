@@ -285,7 +285,8 @@ def _is_crowded(p: NestProblem, target: Target, k: Chosen, rows: int) -> bool:
     position, count = row_box(c.m, rows)
     windows = count * size(c.m[position + 1 :]) // window
     held = (windows * window + 1) * vectors + windows * (window + 1)
-    kept = {**k, "tile_rows": window, "unroll": costs.UNROLLED_K}
+    chosen = {name: k[name] for name in ("last_n", "last_k", "lanes", "vectors")}
+    kept = {**_tile_of(k), **chosen, "tile_rows": window, "unroll": costs.UNROLLED_K}
     return windows > 1 and held > target.registers and not operands.PACK.default(p, target, kept)
 
 
