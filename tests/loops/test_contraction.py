@@ -473,3 +473,14 @@ def test_a_tile_is_one_window_where_two_would_crowd_the_registers():
         (d,) = nf.vjp(y, [w], g)
         schedule, _ = contraction(d, [x, g], target)
         assert schedule["tile_rows"] == rows, (kernel, step, target.mcpu)
+
+
+def test_a_core_that_only_loads_beside_multiplying_fetches_panels_by_itself():
+    """Panels of a grouped convolution in place; rows of a long K in place it does not foresee."""
+    x, w, y = convolution(16, 128, 128, 56, groups=32)
+    for target, ahead in ((TARGET, 8), (OLDER, 1)):
+        schedule, _ = contraction(y, [x, w], target)
+        assert not schedule["pack_panels"] and schedule["prefetch"] == ahead, target.mcpu
+    x, w, y = convolution(1, 384, 48, 27, kernel=1)
+    schedule, _ = contraction(y, [x, w], OLDER)
+    assert schedule["side"] == "right" and not schedule["pack"] and schedule["prefetch"] == 8
