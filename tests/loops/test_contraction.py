@@ -481,6 +481,7 @@ def test_a_core_that_only_loads_beside_multiplying_fetches_panels_by_itself():
     for target, ahead in ((TARGET, 8), (OLDER, 1)):
         schedule, _ = contraction(y, [x, w], target)
         assert not schedule["pack_panels"] and schedule["prefetch"] == ahead, target.mcpu
-    x, w, y = convolution(1, 384, 48, 27, kernel=1)
-    schedule, _ = contraction(y, [x, w], OLDER)
-    assert schedule["side"] == "right" and not schedule["pack"] and schedule["prefetch"] == 8
+    for terms, ahead in ((384, 8), (16, 1)):
+        x, w = nf.placeholder((terms, 729), name="x"), nf.placeholder((terms, 16), name="w")
+        schedule, _ = contraction(nf.expr("y[i,j] = sum(x[k,i] * w[k,j])", x=x, w=w), [x, w], OLDER)
+        assert not schedule["pack"] and not schedule["pack_panels"] and schedule["prefetch"] == ahead, terms
