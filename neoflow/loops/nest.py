@@ -209,6 +209,12 @@ def is_data_dependent(read: Read) -> bool:
     return not all(is_index(i) for i in read.indices)
 
 
+def reduced(nest: Nest) -> Reduce:
+    """What a nest that reduces does."""
+    assert nest.reduction is not None
+    return nest.reduction
+
+
 def flat_address(shape: tuple[int, ...], indices: tuple[Expr, ...]) -> Expr:
     """Position in a dense row-major tensor."""
     terms: dict[Expr, int] = {}

@@ -19,12 +19,11 @@ from collections.abc import Sequence
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import ARG_REDUCERS, BLOCK
-from neoflow.expr.ir import Apply, Axis, Expr, Reduce, Select, postorder
-from neoflow.loops import costs
+from neoflow.expr.ir import Apply, Axis, Expr, Reduce
+from neoflow.loops import costs, windows
 from neoflow.loops.knob import FLAG, NUMBER, WORD, Chosen, Knob, Range, flags, one, up_to
-from neoflow.loops.nest import Nest, input_reads, is_data_dependent, replaced, stride
+from neoflow.loops.nest import Nest, input_reads, is_data_dependent, reduced, replaced, stride
 from neoflow.loops.problem import FUSE, Measures, NestProblem, lanes_along, nbytes, one_lane, usual_lanes
-from neoflow.loops.sides import overlap
 from neoflow.target import Target
 from neoflow.verdict import Verdict
 
@@ -49,11 +48,6 @@ def fits(p: NestProblem) -> Verdict:
     if p.nest.sums:
         return Verdict(False, "a reduction does not fit: sums ride along with tiles of a contraction alone")
     return Verdict(True, "the kernel reduces")
-
-
-def reduced(nest: Nest) -> Reduce:
-    assert nest.reduction is not None
-    return nest.reduction
 
 
 def written(nest: Nest) -> tuple[Expr, ...]:
@@ -160,7 +154,8 @@ def _unroll(p: NestProblem, _: Target, k: Chosen) -> Range:
 
 def _usual_unroll(p: NestProblem, target: Target, k: Chosen) -> int:
     """More of a wide row where a task would read only a piece of it, over and over; of terms as many as registers hold
-    for all outputs that slide over them, a little more where rows are a few vectors."""
+    for all outputs that slide over them, a little more where rows are a few vectors; fewer where each vector is put
+    together in registers that sums would take."""
     nest, whole = p.fused(k), blocks(p.fused(k), k)
     is_long = costs.points(reduced(nest).axes) >= costs.WIDE_SUM
     is_read = costs.operations((reduced(nest).body,)) <= costs.LONG
@@ -172,16 +167,14 @@ def _usual_unroll(p: NestProblem, target: Target, k: Chosen) -> int:
     most = min(costs.UNROLLED_VECTORS, whole)
     if _ends_in_vectors(nest, target, k):
         return 1
-    if k["lane"] == "reduced" and (side_by_side := _side_by_side(nest, target)) > 1:
+    if k["lane"] == "reduced" and (side_by_side := windows.side_by_side(nest, target)) > 1:
         free = target.registers - costs.SPARE_REGISTERS
-        is_short = whole <= costs.UNROLLED_VECTORS and not _is_gathered(nest)
+        is_short = whole <= costs.UNROLLED_VECTORS and not windows.is_gathered(nest, reduced(nest).axes[-1])
         most = min(most, round(free / side_by_side) if is_short else free // side_by_side)
+    is_gathered = k["lane"] == "output" and bool(nest.axes) and windows.is_gathered(nest, nest.axes[-1])
+    if is_gathered and reduced(nest).op == "sum" and target.registers < costs.GATHERED_REGISTERS:
+        most = min(most, costs.GATHERED_VECTORS)
     return max(1, most)
-
-
-def _side_by_side(nest: Nest, target: Target) -> int:
-    """Outputs whose windows slide over one read: all of a window, as what they read is then read once."""
-    return _sharing(nest, min(costs.SHARED_OUTPUTS, target.registers - costs.SPARE_REGISTERS))
 
 
 def _ends_in_vectors(nest: Nest, target: Target, k: Chosen) -> bool:
@@ -190,16 +183,10 @@ def _ends_in_vectors(nest: Nest, target: Target, k: Chosen) -> bool:
     lanes, terms = int(k["lanes"]), costs.points(reduced(nest).axes)
     if k["lane"] != "reduced" or costs.points(nest.axes) < costs.REDUCTION_TASKS * target.threads * lanes:
         return False
-    if lanes == 1 or _side_by_side(nest, target) > 1:
+    if lanes == 1 or windows.side_by_side(nest, target) > 1:
         return False
     is_shared = any(not r.free.intersection(nest.axes) for r in input_reads(reduced(nest).body))
     return terms <= lanes * costs.arithmetic(written(nest)) or (is_shared and terms <= costs.FEW_IN_LANES)
-
-
-def _is_gathered(nest: Nest) -> bool:
-    """Whether terms side by side do not lie side by side: each vector of them takes two loads and more."""
-    reduction = reduced(nest)
-    return any(abs(stride(r.indices[0], reduction.axes[-1]) or 0) > 1 for r in input_reads(reduction.body))
 
 
 def _rows(p: NestProblem, _: Target, k: Chosen) -> Range:
@@ -214,48 +201,6 @@ def _rows(p: NestProblem, _: Target, k: Chosen) -> Range:
     return up_to(most, f"{MOST_ACCUMULATORS} vectors of accumulators at most, and {nest.axes[-2].extent} rows")
 
 
-def _sharing(nest: Nest, most: int) -> int:
-    """The last outputs, so many at most, that all go through one read together while a window slides over another."""
-    reads, reduction, count = input_reads(reduced(nest).body), reduced(nest), 1
-    if any(is_data_dependent(r) for r in reads):
-        return 1
-    for axis in reversed(nest.axes):
-        moved = [r for r in reads if axis in r.free]
-        slide = all(any(overlap(r, axis, a) for a in reduction.axes) for r in moved)
-        if not slide or len(moved) == len(reads) or count * axis.extent > most:
-            break
-        count *= axis.extent
-    return count
-
-
-def _slides(nest: Nest, axis: Axis, windows: tuple[Axis, ...]) -> bool:
-    """Whether windows of three points and more go along an axis point by point: neighbours share most of what they
-    read, and nothing is read that moves otherwise."""
-    found = False
-    for read in input_reads(reduced(nest).body):
-        if is_data_dependent(read):
-            return False
-        over = [w for w in windows if axis in read.free and overlap(read, axis, w)]
-        if over:
-            step = abs(stride(read.indices[0], axis) or 0)
-            if not any(w.extent >= costs.LONG_WINDOW and abs(stride(read.indices[0], w) or 0) == step for w in over):
-                return False
-            found = True
-    return found
-
-
-def _is_shared(nest: Nest, target: Target) -> bool:
-    """Whether rows of a sum of a few terms are better side by side, for what they share, than one after the other:
-    under conditions where windows go point by point, or a row is half a vector."""
-    reduction, rows = reduced(nest), nest.axes[-2]
-    if reduction.op != "sum" or not any(isinstance(n, Select) for n in postorder(reduction.body)):
-        return reduction.op == "sum"
-    reads = [r for r in input_reads(reduction.body) if not is_data_dependent(r)]
-    overlaps = any(overlap(r, rows, a) for r in reads for a in reduction.axes if a.extent >= costs.LONG_WINDOW)
-    is_short = 2 * nest.axes[-1].extent <= target.lanes(reduction.body.dtype)
-    return _slides(nest, rows, reduction.axes) or (is_short and overlaps)
-
-
 def _usual_rows(p: NestProblem, target: Target, k: Chosen) -> int:
     """A short row leaves registers for its neighbours; the largest of a few terms has nothing to wait for. Terms that
     are a vector go to all outputs that read one side of them alike."""
@@ -263,11 +208,11 @@ def _usual_rows(p: NestProblem, target: Target, k: Chosen) -> int:
     if k["lane"] == "reduced" and nest.axes:
         if _ends_in_vectors(nest, target, k):
             return int(k["lanes"])
-        return min(_side_by_side(nest, target), MOST_ACCUMULATORS // int(k["unroll"]))
+        return min(windows.side_by_side(nest, target), MOST_ACCUMULATORS // int(k["unroll"]))
     if k["lane"] != "output" or len(nest.axes) < 2:
         return 1
     vectors = max(1, math.ceil(nest.axes[-1].extent / int(k["lanes"])))
-    if costs.points(reduced(nest).axes) <= costs.FEW_TERMS and not _is_shared(nest, target):
+    if costs.points(reduced(nest).axes) <= costs.FEW_TERMS and not windows.is_shared(nest, target):
         return 1
     extent, most = nest.axes[-2].extent, max(1, costs.SHORT_ROW_VECTORS // vectors)
     return min(math.ceil(extent / math.ceil(extent / most)), MOST_ACCUMULATORS // int(k["unroll"]))
@@ -408,10 +353,10 @@ def _steps(p: NestProblem, _: Target, k: Chosen) -> Range:
 def _usual_steps(p: NestProblem, target: Target, k: Chosen) -> int:
     """A few that share what windows of outputs side by side read; a short axis whole, so that guards are decided."""
     nest, allowed = p.fused(k), _steps(p, target, k).values
-    if len(allowed) == 1 or _sharing(nest, MOST_ACCUMULATORS) == 1:
+    if len(allowed) == 1 or windows.sharing(nest, MOST_ACCUMULATORS) == 1:
         return 1
     axis = reduced(nest).axes[-2]
-    if not _slides(nest, axis, nest.axes):
+    if not windows.slides(nest, axis, nest.axes):
         return axis.extent if axis.extent <= costs.SHORT_AXIS else 1
     if allowed[-1] == axis.extent:
         return axis.extent

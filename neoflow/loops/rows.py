@@ -27,6 +27,7 @@ from neoflow.loops.nest import (
     input_read,
     input_reads,
     is_data_dependent,
+    reduced,
     replaced,
     rounded,
     simplified,
@@ -280,11 +281,11 @@ def measures(p: RowProblem, _: Target, k: Chosen) -> Measures:
 def summed(p: RowProblem, k: Chosen) -> tuple[RowNest, ...]:
     """The nests that sum, where each reduced axis is the same for all and nothing is read but inputs; else none."""
     found = [n for n in nests(p, k) if n.problem.nest.reduction is not None]
-    extents = {tuple(a.extent for a in reduction.reduced(n.problem.nest).axes) for n in found}
+    extents = {tuple(a.extent for a in reduced(n.problem.nest).axes) for n in found}
     if len(extents) != 1 or () in extents:
         return ()
     for each in found:
-        body = reduction.reduced(each.problem.nest)
+        body = reduced(each.problem.nest)
         if body.op != "sum" or not each.problem.nest.axes or any(r.slot >= p.first for r in input_reads(body.body)):
             return ()
     return tuple(found)
@@ -300,7 +301,7 @@ def _across(p: RowProblem, target: Target, k: Chosen) -> Range:
     sums = summed(p, k)
     if not k["parallel"] or not sums or any(reduction.LANES[0] not in _lanes_of(n, target) for n in sums):
         return one(1, "what is reduced are no sums of inputs over the same axes, of rows that threads share")
-    axes = reduction.reduced(sums[0].problem.nest).axes
+    axes = reduced(sums[0].problem.nest).axes
     most = range(2, reduction.MOST_ACROSS + 1)
     counts = [n for n in most if n <= axes[-1].extent and reduction.parts_across(axes, n, target)]
     return Range((1, *counts), "a sum takes few additions in a row")

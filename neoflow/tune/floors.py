@@ -21,8 +21,9 @@ from neoflow.architectures import REGISTERS_A_THREAD
 from neoflow.expr import dtype as dt
 from neoflow.expr.count import count_definition
 from neoflow.expr.ir import Apply, Expr, postorder
-from neoflow.loops import TEMPLATES, Problem, Schedule, costs, reduction, rows, tile
+from neoflow.loops import TEMPLATES, Problem, Schedule, costs, rows, tile
 from neoflow.loops.gpu.estimate import estimate
+from neoflow.loops.nest import reduced
 from neoflow.loops.sides import size
 from neoflow.partition import Subgraph
 from neoflow.roofs import Roofs
@@ -119,7 +120,7 @@ def _again(p: Any, k: Schedule, target: Target, cut: tile.Pieces) -> float:
 
 def _reduction(p: Any, k: Schedule, target: Target) -> tuple[float, float]:
     nest = p.fused(k)
-    body = reduction.reduced(nest)
+    body = reduced(nest)
     points, terms, lanes = costs.points(nest.axes), costs.points(body.axes), int(k["lanes"])
     work = points * terms * _operations((body.body,)) / target.lanes("float32") / VECTORS_A_CYCLE
     if lanes == 1:  # the compiler may find lanes of its own

@@ -12,8 +12,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from neoflow.loops import Problem, Schedule, contraction, costs, reduction, rows, tile
+from neoflow.loops import Problem, Schedule, contraction, costs, rows, tile
 from neoflow.loops.gpu.estimate import estimate
+from neoflow.loops.nest import reduced
 from neoflow.target import Target
 from neoflow.tune.floors import CYCLES, floor_of
 
@@ -36,7 +37,7 @@ def _contraction(p: Any, k: Schedule, target: Target) -> float:
 
 
 def _reduction(p: Any, k: Schedule, target: Target) -> float:
-    body = reduction.reduced(p.fused(k))
+    body = reduced(p.fused(k))
     narrow = target.lanes("float32") / min(int(k["lanes"]), target.lanes("float32"))
     plain = PLAIN_SUM if contraction.fits(p).ok and costs.points(body.axes) > 1 else 1.0
     return CYCLES["reduction"](p, k, target)[0] * max(1.0, math.sqrt(narrow)) * plain

@@ -59,3 +59,11 @@ def test_sums_of_rows_of_their_own_end_in_vectors_only_where_much_follows():
     for root, rows in ((nf.sqrt(s + 1.0), 8), (s, 1)):
         (kernel,) = subgraphs([root], [x])
         assert default_schedule(kernel, OLDER)["tile_rows"] == rows
+
+
+def test_sums_of_windows_that_take_two_loads_a_vector_leave_registers_for_them():
+    x, w = nf.placeholder((1, 32, 112, 112), name="x"), nf.placeholder((32, 1, 3, 3), name="w")
+    for step, target, vectors in ((2, OLDER, 2), (1, OLDER, 4), (2, WIDE, 3)):
+        (kernel,) = subgraphs([F.depthwise_conv2d(x, w, stride=step, padding=1)], [x, w])
+        schedule = default_schedule(kernel, target)
+        assert (schedule["lane"], schedule["unroll"]) == ("output", vectors), (step, target.mcpu)

@@ -13,7 +13,8 @@ from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.frame import Buffers, points
 from neoflow.codegen.tir.phases import Phase, Phases, Scratch
 from neoflow.expr.ir import Axis
-from neoflow.loops.reduction import reduced, usual_parts
+from neoflow.loops.nest import reduced
+from neoflow.loops.reduction import usual_parts
 from neoflow.loops.rows import RowProblem, following, nests, summed, summing
 from neoflow.loops.schedule import Schedule
 

@@ -28,9 +28,9 @@ from neoflow.loops.gpu import blocks
 from neoflow.loops.gpu.limits import SPARE, STATIC_BYTES, held
 from neoflow.loops.gpu.occupancy import Block
 from neoflow.loops.knob import NUMBER, WORD, Chosen, Knob, Range, one
-from neoflow.loops.nest import Nest, input_reads, is_data_dependent
+from neoflow.loops.nest import Nest, input_reads, is_data_dependent, reduced
 from neoflow.loops.problem import FUSE, Measures, NestProblem, nbytes
-from neoflow.loops.reduction import LANES, lane_axis, lane_range, reduced, usual_lane, written
+from neoflow.loops.reduction import LANES, lane_axis, lane_range, usual_lane, written
 from neoflow.loops.schedule import KnobValue
 from neoflow.target import Target
 
