@@ -33,7 +33,7 @@ _CONTRACTION = tuple(
 )
 _MAP = (*(f"loops/{n}.py" for n in ("map", "residues", "cuts")), *(f"codegen/cpu/{n}.py" for n in ("map", "transpose")))
 _REDUCTION = (
-    *(f"loops/{n}.py" for n in ("reduction", "sides", "joined")),
+    *(f"loops/{n}.py" for n in ("reduction", "windows", "sides", "joined")),
     *(f"codegen/cpu/{n}.py" for n in ("reduction", "tiling", "parts")),
 )
 _GPU_TILED = (
@@ -43,7 +43,7 @@ _GPU_TILED = (
 )
 _GPU_TEAM = tuple(f"codegen/gpu/{n}.py" for n in ("teams", "terms"))
 _GPU_REDUCTION = (
-    *("loops/reduction.py", "loops/sides.py", "loops/gpu/reduction.py", "loops/gpu/blocks.py"),
+    *("loops/reduction.py", "loops/windows.py", "loops/sides.py", "loops/gpu/reduction.py", "loops/gpu/blocks.py"),
     "codegen/gpu/reduction.py",
 )
 
@@ -75,7 +75,7 @@ OWN: dict[str, tuple[str, ...]] = {
         *("codegen/gpu/scatter.py", "codegen/gpu/atomics.py"),
     ),
     "gpu_rows": (
-        *(f"loops/{n}.py" for n in ("rows", "map", "reduction", "sides")),
+        *(f"loops/{n}.py" for n in ("rows", "map", "reduction", "windows", "sides")),
         *("loops/gpu/rows.py", "loops/gpu/blocks.py"),
         *("codegen/gpu/rows.py", *_GPU_TEAM),
     ),
