@@ -206,9 +206,8 @@ def _usual_rows(p: NestProblem, target: Target, k: Chosen) -> int:
     are a vector go to all outputs that read one side of them alike."""
     nest = p.fused(k)
     if k["lane"] == "reduced" and nest.axes:
-        if _ends_in_vectors(nest, target, k):
-            return int(k["lanes"])
-        return min(windows.side_by_side(nest, target), MOST_ACCUMULATORS // int(k["unroll"]))
+        outputs = int(k["lanes"]) if _ends_in_vectors(nest, target, k) else windows.side_by_side(nest, target)
+        return min(outputs, MOST_ACCUMULATORS // int(k["unroll"]))
     if k["lane"] != "output" or len(nest.axes) < 2:
         return 1
     vectors = max(1, math.ceil(nest.axes[-1].extent / int(k["lanes"])))

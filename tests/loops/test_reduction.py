@@ -1,7 +1,7 @@
 """What the `reduction` template chooses without a search for sums in lanes; without a compiler."""
 
 import neoflow as nf
-from neoflow.loops import default_schedule
+from neoflow.loops import complete, default_schedule, legal, problem_of
 from neoflow.nn import functional as F
 from neoflow.target import Target
 from tests.loops.programs import subgraphs
@@ -50,6 +50,16 @@ def test_what_follows_a_short_sum_is_computed_in_vectors_of_outputs():
     assert rows(512, 256, lambda s: s + 1.0) == (8, 1)
     assert rows(512, 264, lambda s: s + 1.0) == (1, 4)  # a longer sum of which little follows
     assert rows(24, 128, nf.sigmoid) == (1, 4)  # fewer outputs than threads have tasks
+
+
+def test_outputs_side_by_side_are_no_more_than_accumulators_allow_whatever_else_is_chosen():
+    x, w = nf.placeholder((1, 128), name="x"), nf.placeholder((512, 128), name="w")
+    r = nf.axis(128, "r")
+    (kernel,) = subgraphs([nf.compute((1, 512), lambda i, j: nf.sum(x[i, r] * w[j, r], axis=[r]))], [x, w])
+    problem = problem_of(kernel)
+    for vectors in range(1, 17):
+        schedule = complete("reduction", problem, OLDER, {"unroll": vectors})
+        assert legal(problem, schedule, OLDER).ok and schedule["tile_rows"] == min(8, 32 // vectors)
 
 
 def test_sums_of_rows_of_their_own_end_in_vectors_only_where_much_follows():
