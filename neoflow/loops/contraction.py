@@ -20,7 +20,6 @@ import math
 from dataclasses import dataclass, replace
 
 from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Read
 from neoflow.loops import costs, operands, tasks
 from neoflow.loops.knob import FLAG, INDEX, NUMBER, WORD, Chosen, Knob, Range, completed, flags, up_to
 from neoflow.loops.nest import input_reads, is_data_dependent, stride
@@ -276,11 +275,12 @@ def _usual_rows(p: NestProblem, target: Target, k: Chosen) -> int:
 def _is_crowded(p: NestProblem, target: Target, k: Chosen, rows: int) -> bool:
     """Whether rows are a few windows that slide over K, in place: two points of K share what all but one of a window
     read, and stay in registers for it, with sums in memory where these are too few. One window leaves room."""
-    c, vectors = sides(p, k).c, int(k["vectors"])
-    if not c.m or not c.k or not isinstance(c.left, Read):
+    s, c, vectors = sides(p, k), sides(p, k).c, int(k["vectors"])
+    if not c.m or not c.k or s.left_read is None:
         return False
-    window, moved = c.m[-1].extent, stride(c.left.indices[0], c.m[-1])
-    if not moved or stride(c.left.indices[0], c.k[-1]) != moved or window * vectors < costs.FEWEST_SUMS:
+    address, window = s.left_read.indices[0], c.m[-1].extent
+    moved = stride(address, c.m[-1])
+    if not moved or stride(address, c.k[-1]) != moved or window * vectors < costs.FEWEST_SUMS:
         return False
     position, count = row_box(c.m, rows)
     windows = count * size(c.m[position + 1 :]) // window

@@ -323,7 +323,8 @@ def test_a_row_of_a_gpu_fits_its_shared_memory():
 
 @pytest.mark.parametrize(
     ("rows", "width", "sentence"),
-    [(1, 512, "threads share the 512 sums of first in each of 1 rows better by themselves"), (1, 128, None)],
+    [(1, n, f"threads share the {n} sums of first in each of 1 rows better by themselves") for n in (512, 192)]
+    + [(1, 128, None)],
 )
 def test_threads_share_what_a_vector_times_a_matrix_is(rows, width, sentence):
     """Two layers of one sample: a row kernel of both would be on one thread."""
