@@ -274,9 +274,10 @@ def _usual_rows(p: NestProblem, target: Target, k: Chosen) -> int:
 
 def _is_crowded(p: NestProblem, target: Target, k: Chosen, rows: int) -> bool:
     """Whether rows are a few windows that slide over K, in place: two points of K share what all but one of a window
-    read, and stay in registers for it, with sums in memory where these are too few. One window leaves room."""
+    read, and it stays in registers, where a multiply-add cannot spread it itself, with sums in memory if these are too
+    few. One window leaves room."""
     s, c, vectors = sides(p, k), sides(p, k).c, int(k["vectors"])
-    if not c.m or not c.k or s.left_read is None:
+    if target.spreads_operands or not c.m or not c.k or s.left_read is None:
         return False
     address, window = s.left_read.indices[0], c.m[-1].extent
     moved = stride(address, c.m[-1])

@@ -164,16 +164,16 @@ def _usual_unroll(p: NestProblem, target: Target, k: Chosen) -> int:
             is_wide = whole >= vectors * costs.REDUCTION_TASKS * target.threads
             if is_wide and 2 * vectors <= target.registers:
                 return vectors
-    most = min(costs.UNROLLED_VECTORS, whole)
     if _ends_in_vectors(nest, target, k):
         return 1
-    if k["lane"] == "reduced" and (side_by_side := windows.side_by_side(nest, target)) > 1:
-        free = target.registers - costs.SPARE_REGISTERS
-        is_short = whole <= costs.UNROLLED_VECTORS and not windows.is_gathered(nest, reduced(nest).axes[-1])
-        most = min(most, round(free / side_by_side) if is_short else free // side_by_side)
-    is_gathered = k["lane"] == "output" and bool(nest.axes) and windows.is_gathered(nest, nest.axes[-1])
-    if is_gathered and reduced(nest).op == "sum" and target.registers < costs.GATHERED_REGISTERS:
-        most = min(most, costs.GATHERED_VECTORS)
+    most = min(costs.UNROLLED_VECTORS, whole)
+    if k["lane"] == "reduced":
+        outputs, free = windows.side_by_side(nest, target), target.registers - costs.SPARE_REGISTERS
+        if outputs > 1:
+            is_short = whole <= costs.UNROLLED_VECTORS and not windows.is_gathered(nest, reduced(nest).axes[-1])
+            most = min(most, round(free / outputs) if is_short else free // outputs)
+    elif reduced(nest).op == "sum" and target.registers < costs.GATHERED_REGISTERS and nest.axes:
+        most = min(most, costs.GATHERED_VECTORS) if windows.is_gathered(nest, nest.axes[-1]) else most
     return max(1, most)
 
 

@@ -475,6 +475,15 @@ def test_a_tile_is_one_window_where_two_would_crowd_the_registers():
         assert schedule["tile_rows"] == rows, (kernel, step, target.mcpu)
 
 
+def test_but_not_where_multiply_adds_spread_what_windows_share():
+    """Of weights of 3 x 3 over 28 x 28: 9 rows of 3 vectors, and 12 values that no register needs to hold."""
+    x, w, y = convolution(1, 128, 128, 28)
+    g = nf.placeholder(y.shape, name="g")
+    (d,) = nf.vjp(y, [w], g)
+    schedule, _ = contraction(d, [x, g], EAGER)
+    assert not schedule["pack"] and (schedule["tile_rows"], schedule["vectors"]) == (9, 3)
+
+
 def test_a_core_that_only_loads_beside_multiplying_fetches_panels_by_itself():
     """Panels of a grouped convolution in place; rows of a long K in place it does not foresee."""
     x, w, y = convolution(16, 128, 128, 56, groups=32)

@@ -77,3 +77,10 @@ def test_sums_of_windows_that_take_two_loads_a_vector_leave_registers_for_them()
         (kernel,) = subgraphs([F.depthwise_conv2d(x, w, stride=step, padding=1)], [x, w])
         schedule = default_schedule(kernel, target)
         assert (schedule["lane"], schedule["unroll"]) == ("output", vectors), (step, target.mcpu)
+
+
+def test_a_sum_of_one_term_has_a_schedule():
+    x, r = nf.placeholder((), name="x"), nf.axis(1, "r")
+    for target in (OLDER, WIDE):
+        for kernel in subgraphs([nf.compute((), lambda: nf.sum(x[()] * 2.0, axis=[r]), name="s")], [x]):
+            assert default_schedule(kernel, target).template in ("reduction", "map")
