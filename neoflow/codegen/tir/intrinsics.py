@@ -3,8 +3,9 @@
 LLVM turns `exp`, `tanh`, `erf` ... into one libm call a lane, so a vector loop that holds one runs
 at scalar speed.  Here each is a short polynomial over `tirx` expressions of any lane count, with at
 most 4 units in the last place of error over all of float32, NaN, infinities and denormals
-included (`tests/codegen/test_intrinsics.py` measures it).  The coefficients are minimax fits of the
-function named beside them, found by Lawson's iteration in 40-digit arithmetic.
+included (`tests/codegen/test_intrinsics.py` measures it); `sigmoid` alone may be 0 where it is less
+than the least normal number.  The coefficients are minimax fits of the function named beside them,
+found by Lawson's iteration in 40-digit arithmetic.
 
 float64 has no polynomial here: it is the dtype of gradient checks, not of speed, and calls libm.
 """
@@ -21,6 +22,7 @@ from neoflow.codegen.tir.emit import bind, call, fma, lanes_of, splat, vector_ty
 
 # exp(r) = 1 + r + r^2 P(r)                      |r| <= log(2)/2
 _EXP = (0.00138131448, 0.00836941879, 0.041668456, 0.166665152, 0.49999994)
+_EXP_NEGATIVE = tuple(c if n % 2 else -c for n, c in enumerate((*_EXP, 1.0, 1.0), 1))  # of exp(-r)
 # log(1+m) = m - m^2/2 + m^3 P(m)                sqrt(1/2) <= 1+m <= sqrt(2)
 _LOG = (
     0.0674663857,
@@ -54,7 +56,9 @@ _COS = (2.43904487962774e-5, -1.38867637746099e-3, 4.16666233237390e-2, -4.99999
 
 _ROUND_BIAS = 12582912.0  # 1.5 * 2^23: adding it leaves the nearest integer in the low mantissa bits
 _ROUND_BITS = 0x4B400000  # the same number's bits
-_ONE_BITS = 0x3F800000  # those of 1
+_POWER_BIAS = _ROUND_BIAS + 127.0  # adding it to n leaves bits that, shifted by a mantissa's, are those of 2^n
+_LOG2_HIGH, _LOG2_LOW = 0.693359375, -2.12194440e-4  # their sum is log(2); products of the first and n are exact
+_SIGN_BIT = -(1 << 31)
 
 
 def _bits(x: tirx.Expr) -> tirx.Expr:
@@ -86,14 +90,17 @@ Names = Callable[[tirx.Expr], tirx.Expr]
 """Gives a value used twice a name, so that an expression stays a tree of linear size."""
 
 
+def _clamped(x: tirx.Expr, low: float, high: float, name: Names) -> tirx.Expr:
+    """No less than `low` and no more than `high`, written so that a NaN passes."""
+    x = name(tirx.Select(x > _const(x, high), _const(x, high), x))
+    return name(tirx.Select(x < _const(x, low), _const(x, low), x))
+
+
 def _exp(x: tirx.Expr, name: Names) -> tirx.Expr:
-    # Clamp where exp is 0 or inf already; written so that a NaN passes.
-    x = name(tirx.Select(x > _const(x, 89.0), _const(x, 89.0), x))
-    x = name(tirx.Select(x < _const(x, -104.5), _const(x, -104.5), x))
+    x = _clamped(x, -104.5, 89.0, name)  # where exp is 0 or inf already
     biased = name(fma(x, _const(x, math.log2(math.e)), _const(x, _ROUND_BIAS)))
     n = name(biased - _const(x, _ROUND_BIAS))
-    r = fma(n, _const(x, -0.693359375), x)  # log(2) = 0.693359375 - 2.12194440e-4
-    r = name(fma(n, _const(x, 2.12194440e-4), r))
+    r = name(fma(n, _const(x, -_LOG2_LOW), fma(n, _const(x, -_LOG2_HIGH), x)))
     value = _poly((*_EXP, 1.0, 1.0), r)
     scaled = dialect().scaled(value, n)
     if scaled is not None:
@@ -106,10 +113,20 @@ def _exp(x: tirx.Expr, name: Names) -> tirx.Expr:
     return value * first * second
 
 
+def _power(biased: tirx.Expr, name: Names) -> tirx.Expr:
+    """2^n of n + `_POWER_BIAS`, infinite for n = 128; -126 <= n."""
+    return name(_float(_bits(biased) << _iconst(biased, 23)))
+
+
 def _less_one(biased: tirx.Expr, rest: tirx.Expr, coefficients: tuple[float, ...], name: Names) -> tirx.Expr:
-    """2^n (1 + rest P(rest)) - 1, to the last digits of a small one; biased: n above the bias, |n| <= 64."""
-    power = name(_float((_bits(biased) << _iconst(rest, 23)) + _iconst(rest, _ONE_BITS)))
+    """2^n (1 + rest P(rest)) - 1, to the last digits of a small one; biased: n + `_POWER_BIAS`, |n| <= 64."""
+    power = _power(biased, name)
     return fma(rest * _poly(coefficients, rest), power, power - _const(rest, 1.0))
+
+
+def _signed(value: tirx.Expr, x: tirx.Expr) -> tirx.Expr:
+    """A value that has the sign of x already, but for a zero."""
+    return _float(_bits(value) | (_bits(x) & _iconst(x, _SIGN_BIT)))
 
 
 def _log(x: tirx.Expr, name: Names) -> tirx.Expr:
@@ -122,9 +139,9 @@ def _log(x: tirx.Expr, name: Names) -> tirx.Expr:
     e = tirx.Cast(vector_type("float32", lanes_of(x)), exponent)
     e = name(e - tirx.Select(tiny, _const(x, 23.0), _const(x, 0.0)))
     square = name(m * m)
-    tail = fma(e, _const(x, -2.12194440e-4), square * m * _poly(_LOG, m))
+    tail = fma(e, _const(x, _LOG2_LOW), square * m * _poly(_LOG, m))
     tail = fma(square, _const(x, -0.5), tail)
-    value = fma(e, _const(x, 0.693359375), m + tail)
+    value = fma(e, _const(x, _LOG2_HIGH), m + tail)
     value = tirx.Select(x < _const(x, math.inf), value, x)  # inf and NaN are their own logarithms
     value = tirx.Select(x > _const(x, 0.0), value, _const(x, math.nan))
     return tirx.Select(x == _const(x, 0.0), _const(x, -math.inf), value)
@@ -132,27 +149,29 @@ def _log(x: tirx.Expr, name: Names) -> tirx.Expr:
 
 def _tanh(x: tirx.Expr, name: Names) -> tirx.Expr:
     """e / (e + 2), e = exp(2x) - 1; 1 from 10 on."""
-    near = name(tirx.Select(x > _const(x, 10.0), _const(x, 10.0), x))
-    near = name(tirx.Select(near < _const(x, -10.0), _const(x, -10.0), near))
-    biased = name(fma(near, _const(x, 2.0 * math.log2(math.e)), _const(x, _ROUND_BIAS)))
-    rest = name(fma(biased - _const(x, _ROUND_BIAS), _const(x, -math.log(2) / 2), near))
+    near = _clamped(x, -10.0, 10.0, name)
+    biased = name(fma(near, _const(x, 2.0 * math.log2(math.e)), _const(x, _POWER_BIAS)))
+    rest = name(fma(biased - _const(x, _POWER_BIAS), _const(x, -math.log(2) / 2), near))
     e = name(_less_one(biased, rest, _TANH, name))
-    return call("llvm.copysign", e / (e + _const(x, 2.0)), x)  # tanh(-0) too
+    return _signed(e / (e + _const(x, 2.0)), x)  # tanh(-0) too
 
 
 def _sigmoid(x: tirx.Expr, name: Names) -> tirx.Expr:
-    # exp of a non-positive number: no overflow, and full accuracy at both ends
-    e = name(_exp(-call("llvm.fabs", x), name))
-    value = name(_const(x, 1.0) / (e + _const(x, 1.0)))
-    return tirx.Select(x < _const(x, 0.0), e * value, value)
+    """1 / (1 + e^-x), e^-x = 2^n e^-r: infinite for x < -88.4, and nothing beside 1 from 87 on."""
+    near = _clamped(x, -89.0, 87.0, name)
+    biased = name(fma(near, _const(x, -math.log2(math.e)), _const(x, _POWER_BIAS)))
+    n = name(biased - _const(x, _POWER_BIAS))
+    r = name(fma(n, _const(x, _LOG2_LOW), fma(n, _const(x, _LOG2_HIGH), near)))
+    e = name(fma(_poly(_EXP_NEGATIVE, r), _power(biased, name), _const(x, 1.0)))
+    return _const(x, 1.0) / e
 
 
 def _erf(x: tirx.Expr, name: Names) -> tirx.Expr:
     size = name(call("llvm.fabs", x))
     t = name(tirx.Select(size > _const(x, 4.0), _const(x, 4.0), size))
     y = name(-t * _poly(_ERF, t))
-    biased = name(y + _const(x, _ROUND_BIAS))
-    rest = name(y - (biased - _const(x, _ROUND_BIAS)))
+    biased = name(y + _const(x, _POWER_BIAS))
+    rest = name(y - (biased - _const(x, _POWER_BIAS)))
     return call("llvm.copysign", _less_one(biased, rest, _EXP2, name), x)
 
 
