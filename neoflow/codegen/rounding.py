@@ -70,8 +70,6 @@ from neoflow.expr.ir import (
 from neoflow.expr.tensor import Compute, Definition, Tensor, topological
 from neoflow.loops.sides import MOST_FACTORS
 
-VANISHING = 1 << 20
-"""Of the least a rounding of float32 loses, so many are the least normal number: what a function may lose beside."""
 MOST_TERMS = 16
 """Terms of what a selection is wrong by that are kept apart, so that sums of them stay contractions."""
 
@@ -292,8 +290,7 @@ class _Body:
             case Apply(fn="mul"):
                 return self._product(e, _factors(e))
             case Apply():
-                points = VANISHING if FUNCTIONS[e.fn].may_vanish and e.dtype != WIDE else 1
-                return Spread(self._function(e), FUNCTIONS[e.fn].error or 0, points=points)
+                return Spread(self._function(e), FUNCTIONS[e.fn].error or 0)
         raise TypeError(type(e).__name__)
 
     def _present(self, *terms: Expr | None) -> tuple[Expr, ...]:
@@ -324,7 +321,7 @@ class _Body:
             terms = self._present(self.error(e.cond), total(chosen))
         else:
             terms = self._present(self.error(e.cond), *chosen)
-        return Spread(terms, max(then.roundings, other.roundings), reach, max(then.points, other.points))
+        return Spread(terms, max(then.roundings, other.roundings), reach)
 
     def _product(self, e: Expr, factors: list[Expr]) -> Spread:
         sizes, errors = [self.magnitude(f) for f in factors], [self.error(f) for f in factors]
@@ -435,7 +432,7 @@ class _Body:
         parts = [mul(t, count) if isinstance(t, Const) else Reduce("sum", e.axes, t) for t in spread.terms]
         size = Reduce("sum", e.axes, self.magnitude(e.body))
         reach = None if spread.reach is None else Reduce("sum", e.axes, spread.reach)
-        how = Spread((), _steps(count) + spread.roundings, reach, count * spread.points)
+        how = Spread((), _steps(count) + spread.roundings, reach, count)
         return self._rounded(size, how, total(parts), computed_in(e.dtype), self.whole.has(e.body))
 
     def _multiplied(self, e: Reduce, count: int) -> Expr:

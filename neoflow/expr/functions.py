@@ -34,7 +34,6 @@ class Function:
     or a rule of their own (products, signs). monotone: it rises or falls all along. whole: "always" when it gives whole
     numbers, "of whole" when it does so for whole ones.
     one_lane: element types in which there is no vector code but a call of the C library, one lane at a time.
-    may_vanish: the vector code may give 0 for what is less than the least normal number.
     """
 
     name: str
@@ -50,7 +49,6 @@ class Function:
     error: int | None = None
     monotone: bool = False
     whole: str = ""
-    may_vanish: bool = False
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -132,7 +130,7 @@ FUNCTIONS: dict[str, Function] = {
         Function("log1p",    1, "real",    np.log1p,        10, 10, False, error=8, monotone=True),
         Function("expm1",    1, "real",    np.expm1,        10, 10, False, error=8, monotone=True),
         Function("tanh",     1, "real",    np.tanh,         10, 10, False, one_lane=SCALAR_64, error=8, monotone=True),
-        Function("sigmoid",  1, "real",    _sigmoid,        10, 10, False, error=8, monotone=True, may_vanish=True),
+        Function("sigmoid",  1, "real",    _sigmoid,        10, 10, False, error=8, monotone=True),
         Function("sqrt",     1, "real",    np.sqrt,         10,  1, False, error=2, monotone=True),
         Function("rsqrt",    1, "real",    _rsqrt,          10,  1, False, error=3, monotone=True),
         Function("erf",      1, "real",    _erf,            10, 10, False, one_lane=SCALAR_64, error=8, monotone=True),

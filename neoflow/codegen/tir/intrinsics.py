@@ -3,9 +3,8 @@
 LLVM turns `exp`, `tanh`, `erf` ... into one libm call a lane, so a vector loop that holds one runs
 at scalar speed.  Here each is a short polynomial over `tirx` expressions of any lane count, with at
 most 4 units in the last place of error over all of float32, NaN, infinities and denormals
-included (`tests/codegen/test_intrinsics.py` measures it); `sigmoid` alone may be 0 where it is less
-than the least normal number.  The coefficients are minimax fits of the function named beside them,
-found by Lawson's iteration in 40-digit arithmetic.
+included (`tests/codegen/test_intrinsics.py` measures it).  The coefficients are minimax fits of the
+function named beside them, found by Lawson's iteration in 40-digit arithmetic.
 
 float64 has no polynomial here: it is the dtype of gradient checks, not of speed, and calls libm.
 """
@@ -114,7 +113,7 @@ def _exp(x: tirx.Expr, name: Names) -> tirx.Expr:
 
 
 def _power(biased: tirx.Expr, name: Names) -> tirx.Expr:
-    """2^n of n + `_POWER_BIAS`, infinite for n = 128; -126 <= n."""
+    """2^n of n + `_POWER_BIAS`, -126 <= n <= 127."""
     return name(_float(_bits(biased) << _iconst(biased, 23)))
 
 
@@ -157,13 +156,14 @@ def _tanh(x: tirx.Expr, name: Names) -> tirx.Expr:
 
 
 def _sigmoid(x: tirx.Expr, name: Names) -> tirx.Expr:
-    """1 / (1 + e^-x), e^-x = 2^n e^-r: infinite for x < -88.4, and nothing beside 1 from 87 on."""
-    near = _clamped(x, -89.0, 87.0, name)
-    biased = name(fma(near, _const(x, -math.log2(math.e)), _const(x, _POWER_BIAS)))
-    n = name(biased - _const(x, _POWER_BIAS))
+    """s / (s + s e^-x), s e^-x = 2^(n - 24) e^-r: s = 2^-24 leaves room for e^104, whose inverse is the smallest number
+    that there is, and e^-70 is nothing beside 1."""
+    near = _clamped(x, -104.5, 70.0, name)
+    bias, scale = _const(x, _POWER_BIAS - 24.0), _const(x, 2.0**-24)
+    biased = name(fma(near, _const(x, -math.log2(math.e)), bias))
+    n = name(biased - bias)
     r = name(fma(n, _const(x, _LOG2_LOW), fma(n, _const(x, _LOG2_HIGH), near)))
-    e = name(fma(_poly(_EXP_NEGATIVE, r), _power(biased, name), _const(x, 1.0)))
-    return _const(x, 1.0) / e
+    return scale / name(fma(_poly(_EXP_NEGATIVE, r), _power(biased, name), scale))
 
 
 def _erf(x: tirx.Expr, name: Names) -> tirx.Expr:
