@@ -17,7 +17,7 @@ from collections.abc import Callable
 from tvm import tirx
 
 from neoflow.codegen.tir.dialect import dialect
-from neoflow.codegen.tir.emit import bind, call, fma, lanes_of, splat, vector_type
+from neoflow.codegen.tir.emit import bind, call, element_of, fma, lanes_of, splat, vector_type
 
 # exp(r) = 1 + r + r^2 P(r)                      |r| <= log(2)/2
 _EXP = (0.00138131448, 0.00836941879, 0.041668456, 0.166665152, 0.49999994)
@@ -56,7 +56,7 @@ _COS = (2.43904487962774e-5, -1.38867637746099e-3, 4.16666233237390e-2, -4.99999
 _ROUND_BIAS = 12582912.0  # 1.5 * 2^23: adding it leaves the nearest integer in the low mantissa bits
 _ROUND_BITS = 0x4B400000  # the same number's bits
 _POWER_BIAS = _ROUND_BIAS + 127.0  # adding it to n leaves bits that, shifted by a mantissa's, are those of 2^n
-_LOG2_HIGH, _LOG2_LOW = 0.693359375, -2.12194440e-4  # their sum is log(2); products of the first and n are exact
+LOG2_HIGH, LOG2_LOW = 0.693359375, -2.12194440e-4  # their sum is log(2); products of the first and n are exact
 _SIGN_BIT = -(1 << 31)
 
 
@@ -89,17 +89,23 @@ Names = Callable[[tirx.Expr], tirx.Expr]
 """Gives a value used twice a name, so that an expression stays a tree of linear size."""
 
 
-def _clamped(x: tirx.Expr, low: float, high: float, name: Names) -> tirx.Expr:
-    """No less than `low` and no more than `high`, written so that a NaN passes."""
-    x = name(tirx.Select(x > _const(x, high), _const(x, high), x))
-    return name(tirx.Select(x < _const(x, low), _const(x, low), x))
+def clamped(x: tirx.Expr, low: float, high: float, name: Names) -> tirx.Expr:
+    """No less than `low` and no more than `high`, of any float type, written so that a NaN passes."""
+    least, most = (splat(value, element_of(x), lanes_of(x)) for value in (low, high))
+    x = name(tirx.Select(x > most, most, x))
+    return name(tirx.Select(x < least, least, x))
+
+
+def _reduced(x: tirx.Expr, sign: float, bias: float, name: Names) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
+    """n + `bias`, n and r of sign x = n log(2) + sign r, n being whole and |r| <= log(2) / 2."""
+    biased = name(fma(x, _const(x, sign * math.log2(math.e)), _const(x, bias)))
+    n = name(biased - _const(x, bias))
+    return biased, n, name(fma(n, _const(x, -sign * LOG2_LOW), fma(n, _const(x, -sign * LOG2_HIGH), x)))
 
 
 def _exp(x: tirx.Expr, name: Names) -> tirx.Expr:
-    x = _clamped(x, -104.5, 89.0, name)  # where exp is 0 or inf already
-    biased = name(fma(x, _const(x, math.log2(math.e)), _const(x, _ROUND_BIAS)))
-    n = name(biased - _const(x, _ROUND_BIAS))
-    r = name(fma(n, _const(x, -_LOG2_LOW), fma(n, _const(x, -_LOG2_HIGH), x)))
+    x = clamped(x, -104.5, 89.0, name)  # where exp is 0 or inf already
+    biased, n, r = _reduced(x, 1.0, _ROUND_BIAS, name)
     value = _poly((*_EXP, 1.0, 1.0), r)
     scaled = dialect().scaled(value, n)
     if scaled is not None:
@@ -138,9 +144,9 @@ def _log(x: tirx.Expr, name: Names) -> tirx.Expr:
     e = tirx.Cast(vector_type("float32", lanes_of(x)), exponent)
     e = name(e - tirx.Select(tiny, _const(x, 23.0), _const(x, 0.0)))
     square = name(m * m)
-    tail = fma(e, _const(x, _LOG2_LOW), square * m * _poly(_LOG, m))
+    tail = fma(e, _const(x, LOG2_LOW), square * m * _poly(_LOG, m))
     tail = fma(square, _const(x, -0.5), tail)
-    value = fma(e, _const(x, _LOG2_HIGH), m + tail)
+    value = fma(e, _const(x, LOG2_HIGH), m + tail)
     value = tirx.Select(x < _const(x, math.inf), value, x)  # inf and NaN are their own logarithms
     value = tirx.Select(x > _const(x, 0.0), value, _const(x, math.nan))
     return tirx.Select(x == _const(x, 0.0), _const(x, -math.inf), value)
@@ -148,7 +154,7 @@ def _log(x: tirx.Expr, name: Names) -> tirx.Expr:
 
 def _tanh(x: tirx.Expr, name: Names) -> tirx.Expr:
     """e / (e + 2), e = exp(2x) - 1; 1 from 10 on."""
-    near = _clamped(x, -10.0, 10.0, name)
+    near = clamped(x, -10.0, 10.0, name)
     biased = name(fma(near, _const(x, 2.0 * math.log2(math.e)), _const(x, _POWER_BIAS)))
     rest = name(fma(biased - _const(x, _POWER_BIAS), _const(x, -math.log(2) / 2), near))
     e = name(_less_one(biased, rest, _TANH, name))
@@ -158,11 +164,9 @@ def _tanh(x: tirx.Expr, name: Names) -> tirx.Expr:
 def _sigmoid(x: tirx.Expr, name: Names) -> tirx.Expr:
     """s / (s + s e^-x), s e^-x = 2^(n - 24) e^-r: s = 2^-24 leaves room for e^104, whose inverse is the smallest number
     that there is, and e^-70 is nothing beside 1."""
-    near = _clamped(x, -104.5, 70.0, name)
-    bias, scale = _const(x, _POWER_BIAS - 24.0), _const(x, 2.0**-24)
-    biased = name(fma(near, _const(x, -math.log2(math.e)), bias))
-    n = name(biased - bias)
-    r = name(fma(n, _const(x, _LOG2_LOW), fma(n, _const(x, _LOG2_HIGH), near)))
+    near = clamped(x, -104.5, 70.0, name)
+    biased, _, r = _reduced(near, -1.0, _POWER_BIAS - 24.0, name)
+    scale = _const(x, 2.0**-24)
     return scale / name(fma(_poly(_EXP_NEGATIVE, r), _power(biased, name), scale))
 
 

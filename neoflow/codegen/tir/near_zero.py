@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from neoflow.codegen.tir.emit import Value, bind, call, element_of, fma, lanes_of, splat, vector_type
-
-Names = Callable[[Value], Value]
+from neoflow.codegen.tir.intrinsics import LOG2_HIGH, LOG2_LOW, Names, clamped
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class _Format:
 
 
 _FORMATS = {
-    "float32": _Format("int32", 23, 127, 0.693359375, -2.12194440e-4, 89.0, 8, 4),
+    "float32": _Format("int32", 23, 127, LOG2_HIGH, LOG2_LOW, 89.0, 8, 4),
     "float64": _Format("int64", 52, 1023, math.log(2.0), 2.3190468138462996e-17, 710.0, 15, 10),
 }
 
@@ -93,8 +92,7 @@ class _Lanes:
 
 def _expm1(x: Value, v: _Lanes) -> Value:
     form, name = v.form, v.name
-    y = name(tirx.Select(x > v.const(form.most), v.const(form.most), x))  # a NaN passes
-    y = name(tirx.Select(y < v.const(-40.0), v.const(-40.0), y))  # e^-40 is nothing beside 1
+    y = clamped(x, -40.0, form.most, name)  # e^-40 is nothing beside 1
     biased = name(fma(y, v.const(math.log2(math.e)), v.const(form.rounding)))
     n = name(biased - v.const(form.rounding))
     r = name(fma(n, v.const(-form.low), name(fma(n, v.const(-form.high), y))))
