@@ -6,7 +6,9 @@
 A group has `vectors` blocks, written out.  `inner` is the axis along which a transposed read is contiguous: run inside
 a block, each line of memory that is fetched is used up; and `turn` loads squares of lanes x lanes there and turns them
 in registers.  `chunks` of a row and `parts` of the inner axis differ by one step at most.  An axis may be written out
-(`unroll`): its points are outputs of their own, which share what they read and compute.
+(`unroll`): its points are outputs of their own, which share what they read and compute.  With `fetch` a row fetches
+what a later one reads: an expression may be so long that a core does not come to the next loads before it waits for
+these.
 """
 
 from __future__ import annotations
@@ -261,6 +263,33 @@ def _usual_stream(p: NestProblem, target: Target, k: Chosen) -> bool:
     return is_long and bool(_stream(p, target, k).values[-1])
 
 
+# --- what is fetched
+
+
+def further(nest: Nest) -> dict[int, int]:
+    """By the number of an input, how many elements further what is fetched lies: in a later row, of what is read side
+    by side along the lanes, and at each point something else."""
+    found: dict[int, int] = {}
+    for read in dict.fromkeys(r for e in written(nest) for r in input_reads(e)) if len(nest.axes) > 1 else ():
+        steps = [stride(read.indices[0], a) or 0 for a in nest.axes] if not is_data_dependent(read) else [0]
+        if min(steps) > 0 and steps[-1] == 1:
+            rows = math.ceil(costs.FETCHED_ROWS_BYTES / (steps[-2] * dt.itemsize(read.dtype)))
+            found[read.slot] = max(found.get(read.slot, 0), rows * steps[-2])
+    return found
+
+
+def _fetch(p: NestProblem, _: Target, k: Chosen) -> Range:
+    if int(k["inner"]) >= 0 or int(k["lanes"]) == 1:
+        return one(False, "rows are gone through one after the other, in vectors")
+    return flags(bool(further(_nest(p, k))), "no read goes along a row and on with the next one")
+
+
+def _usual_fetch(p: NestProblem, target: Target, k: Chosen) -> bool:
+    """Where operations keep a core from what comes next. In a row of a kernel it is the row that fetches."""
+    is_long = bool(k["parallel"]) and costs.of_data(written(_nest(p, k))) >= costs.HIDES_LOADS
+    return is_long and bool(_fetch(p, target, k).values[-1])
+
+
 def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:
     nest = _nest(p, k)
     points = costs.points(nest.axes)
@@ -296,4 +325,5 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
     Knob("parts", NUMBER, "tasks that share the inner axis", _parts, lambda _, __, ___: 1),
     Knob("vectors", NUMBER, "vectors of a row side by side", _vectors, lambda _, __, ___: 1),
     Knob("stream", FLAG, "what is written goes past the caches", _stream, _usual_stream),
+    Knob("fetch", FLAG, "what later rows read is fetched", _fetch, _usual_fetch),
 )

@@ -158,10 +158,11 @@ def _usual_unroll(p: NestProblem, target: Target, k: Chosen) -> int:
     together in registers that sums would take."""
     nest, whole = p.fused(k), blocks(p.fused(k), k)
     is_long = costs.points(reduced(nest).axes) >= costs.WIDE_SUM
-    is_read = costs.operations((reduced(nest).body,)) <= costs.LONG
+    is_read = costs.of_data((reduced(nest).body,)) <= costs.LONG
+    shares = costs.REDUCTION_TASKS * target.threads if target.threads > 1 else 1
     if k["lane"] == "output" and is_long and is_read:
         for vectors in costs.WIDE_VECTORS:
-            is_wide = whole >= vectors * costs.REDUCTION_TASKS * target.threads
+            is_wide = whole >= vectors * shares
             if is_wide and 2 * vectors <= target.registers:
                 return vectors
     if _ends_in_vectors(nest, target, k):
@@ -421,12 +422,16 @@ def _fetch(p: NestProblem, _: Target, k: Chosen) -> Range:
 
 def _usual_fetch(p: NestProblem, target: Target, k: Chosen) -> bool:
     """Of long sums of what lies in no core's own cache: pages are left too soon for a core to see where it goes on. In
-    a row it is the row that fetches."""
+    a row it is the row that fetches, but for sums down columns whose terms are a page apart."""
     nest = p.fused(k)
-    axes, read = reduced(nest).axes, nbytes(input_reads(reduced(nest).body))
+    axes, read, found = reduced(nest).axes, nbytes(input_reads(reduced(nest).body)), further(nest, k)
+    if target.threads == 1 and k["lane"] == "output" and costs.points(axes) >= costs.WIDE_SUM:
+        pages = costs.FETCHED_TERMS * costs.SET_BYTES // dt.itemsize(reduced(nest).body.dtype)
+        if any(apart >= pages for apart in found.values()):
+            return True
     is_long = p.apart is None if k["lane"] == "reduced" else bool(axes) and axes[-1].extent >= costs.LONG_SUM
     is_far = is_long and read > target.l2_bytes * target.threads
-    return is_far and bool(further(nest, k))
+    return is_far and bool(found)
 
 
 def terms_of(reduction: Reduce) -> list[Reduce]:

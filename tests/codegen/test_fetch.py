@@ -22,6 +22,18 @@ def test_columns(shape, dtype):
     assert check([y], [x, g], schedule, scale=4.0)["fetch"]
 
 
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("shape", [(9, 33), (5, 3, 77), (40, 128)])
+def test_gates(shape, cut):
+    """The gradient of what a cell cuts its gates out of: of the last rows too, behind which there is nothing."""
+    *rows, width = shape
+    z, c, g = (nf.placeholder((*rows, n), name=name) for n, name in ((2 * width, "z"), (width, "c"), (width, "g")))
+    y = nf.tanh(z[..., :width]) * nf.sigmoid(z[..., width:]) * c
+    (d,) = nf.vjp(y, [z], g)
+    schedule = complete("map", problem_of(subgraph_of([d], [z, c, g])), TARGET, {"cut": cut, "fetch": True})
+    assert check([d], [z, c, g], schedule)["fetch"]
+
+
 def test_columns_are_fetched_where_no_cache_has_them():
     def default(rows):
         x = nf.placeholder((rows, 1 << 14), name="x")

@@ -87,7 +87,7 @@ def test_forms_are_stored_and_read_what_lies_along_their_vectors():
     [
         (640, 2048, {"wide": 16, "two threads": 16, "narrow": 8}),
         (640, 800, {"wide": 16, "two threads": 8, "narrow": 8}),
-        (640, 200, {"wide": 4, "two threads": 4, "narrow": 8}),
+        (640, 200, {"wide": 8, "two threads": 4, "narrow": 8}),
         (64, 2048, {"wide": 16, "two threads": 16, "narrow": 8}),
         (63, 2048, {"wide": 4, "two threads": 4, "narrow": 4}),
     ],

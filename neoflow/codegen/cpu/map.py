@@ -14,7 +14,7 @@ from neoflow.codegen.tir.frame import Frame, Strip, nested
 from neoflow.codegen.tir.phases import TASKS_A_THREAD, Phase, Phases, phase_of, phase_over
 from neoflow.expr.ir import Axis, Expr, Read
 from neoflow.loops.cuts import cuts, piece
-from neoflow.loops.map import rows_of, turned_reads, written_out
+from neoflow.loops.map import further, rows_of, turned_reads, written_out
 from neoflow.loops.nest import stride
 from neoflow.loops.residues import Region, split
 from neoflow.loops.schedule import Schedule, schedule_of
@@ -91,7 +91,7 @@ def _phases(frame: Frame, region: Region, schedule: Schedule, is_rest: bool = Fa
         left = [a for a in nest.axes if a not in frame.outer]
         return (phase_of(left, frame.write, bool(schedule["parallel"])),)
     if is_rest:
-        few = {"inner": -1, "turn": False, "chunks": 1, "parts": 1, "vectors": 1, "stream": False}
+        few = {"inner": -1, "turn": False, "chunks": 1, "parts": 1, "vectors": 1, "stream": False, "fetch": False}
         schedule = schedule_of("map", {**dict(schedule.knobs), **few})
     if schedule["cut"]:
         most = max(1, nest.axes[-1].extent // int(schedule["lanes"]))
@@ -117,8 +117,9 @@ class _Parts:
 
 class _Lowering:
     def __init__(self, frame: Frame, schedule: Schedule):
-        axes = frame.nest.axes
-        self.frame, self.is_parallel = frame, bool(schedule["parallel"])
+        axes, fetched = frame.nest.axes, further(frame.nest) if schedule["fetch"] else {}
+        self.frame = replace(frame, further={**frame.further, **fetched})
+        self.is_parallel = bool(schedule["parallel"])
         self.lanes, self.vectors = int(schedule["lanes"]), int(schedule["vectors"])
         inner = int(schedule["inner"])
         self.inner = axes[inner] if inner >= 0 else None
