@@ -10,7 +10,6 @@ from neoflow.loops.map import further
 from tests.loops.programs import subgraphs
 from tests.loops.test_template import TWO
 
-
 GATES = "y[i, j] = tanh(x[i, j]) * sigmoid(z[i, j + 96]) + b[j]"
 
 
