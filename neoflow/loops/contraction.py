@@ -339,4 +339,5 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
     tasks.STORE,
     tasks.STREAM,
     tasks.FETCH,
+    tasks.NEXT_PANEL,
 )

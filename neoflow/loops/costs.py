@@ -230,6 +230,11 @@ FED_PANEL_BYTES = 1 << 16
 level-2 cache and loads do not spread operands. On Zen 3 14 gradients of weights in steps of ShuffleNet, MobileNet,
 ResNet-50 and CapsNet take 0.84 to 1.01 of the time of parts whose panel fits that cache, or of none, 0.91 on average;
 half of it 0.95, twice as much 0.97."""
+NEXT_LINES = 40
+"""Lines of the next panel that a row tile fetches at most, before its sums: twice as many as a core waits for at once.
+Grouped 1x1 convolutions and their gradients, 16 images of ShuffleNet, whose planes are 0.2 to 3 KiB, take 0.66 to 0.95
+of the time so, 0.84 on average, MobileNet's 0.94 to 1.0; of one image, of larger planes and 1.6 to 3.2 MB in all, 0.9
+to 1.1; with more lines 0.94 to 1.5 (Zen 3). Fitted."""
 SHORT_K, GROUPS_A_TASK = 64, 8
 """Points of K up to which a task owns more than one panel, and groups of panels that are left for each task that is
 wanted: 32 for each thread. Panels of 36 points of K were a third faster in groups."""

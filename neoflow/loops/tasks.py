@@ -262,6 +262,38 @@ def _usual_fetch(p: NestProblem, target: Target, k: Chosen) -> bool:
     return _touched(p, k, bool(k["stream"])) > target.l2_bytes * target.threads
 
 
+def lines_of_next_panel(p: NestProblem, k: Chosen) -> int:
+    """Of a panel that is read in place, the lines that each row tile of the one before it would fetch."""
+    s, cut = sides(p, k), pieces(p, k)
+    width = int(k["lanes"]) * int(k["vectors"])
+    lines = math.ceil(width * dt.itemsize(s.element) / costs.LINE_BYTES)
+    return lines * math.ceil(cut.k / min(int(k["tiles"]), cut.tiles))
+
+
+def _next_panel(p: NestProblem, _: Target, k: Chosen) -> Range:
+    s, width = sides(p, k), int(k["lanes"]) * int(k["vectors"])
+    if k["pack_panels"] or s.in_place(int(k["lanes"])) is None:
+        return one(False, "panels are packed")
+    if k["inner"] != "tiles" or min(int(k["tiles"]), pieces(p, k).tiles) == 1:
+        return one(False, "no row tiles go over a panel one after the other")
+    if int(k["splits"]) > 1 or int(k["passes"]) > 1:
+        return one(False, "panels are of parts of K")
+    is_in_line = len(s.c.n) == 1 or bool(k["in_lines"]) or s.c.n[-1].extent % width == 0
+    return flags(is_in_line, "the next panel begins elsewhere, where a line ends")
+
+
+def _usual_next_panel(p: NestProblem, target: Target, k: Chosen) -> bool:
+    """Where that comes from beyond the cores' own caches, or from beyond one's and points of K lie in the same page or
+    the next, and no point of K is fetched ahead: a core sees a panel only when its first row tile waits for it."""
+    s = sides(p, k)
+    read = s.in_place(int(k["lanes"]))
+    if read is None or target.spreads_operands or int(k["prefetch"]) > 1 or not _next_panel(p, target, k).values[-1]:
+        return False
+    is_near = pitch(read.indices[0], s.c.k[-1], s.element) <= costs.SET_BYTES
+    kept = target.l2_bytes * (1 if is_near else costs.SHARED_CACHES * target.threads)
+    return nbytes([read]) > kept and lines_of_next_panel(p, k) <= costs.NEXT_LINES
+
+
 PARALLEL: Knob[NestProblem] = Knob("parallel", FLAG, "threads share the tasks", _parallel, _is_worth_sharing)
 ORDER: Knob[NestProblem] = Knob(
     "order", WORD, "what a task packs", lambda _, __, ___: Range(ORDERS, "panels or tiles"), _usual_order, ORDERS
@@ -281,4 +313,7 @@ STORE: Knob[NestProblem] = Knob(
 STREAM: Knob[NestProblem] = Knob("stream", FLAG, "what is written goes past the caches", _stream, _usual_stream)
 FETCH: Knob[NestProblem] = Knob(
     "fetch", FLAG, "what a tile reads beside its sums, and writes, is fetched before them", _fetch, _usual_fetch
+)
+NEXT_PANEL: Knob[NestProblem] = Knob(
+    "next_panel", FLAG, "row tiles fetch what the next panel reads, each a part", _next_panel, _usual_next_panel
 )

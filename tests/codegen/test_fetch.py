@@ -67,3 +67,16 @@ def test_pieces_are_fetched_where_no_cache_has_them():
         return schedule["lane"] == "reduced" and schedule["fetch"]
 
     assert default(64, 512, 14) and not default(8, 16, 14) and not default(2, 1 << 14, 14)
+
+
+@pytest.mark.parametrize("order", ["panels", "tiles"])
+@pytest.mark.parametrize(("channels", "size", "window"), [(20, 14, 1), (7, 9, 1), (5, 10, 3)])
+def test_the_next_panel(channels, size, window, order):
+    """Of one axis of K and of three; behind the last panel of an image, and of the last image, there is another one's
+    or nothing."""
+    x, w = nf.placeholder((3, channels, size, size), name="x"), nf.placeholder((22, channels, window, window), name="w")
+    y = F.conv2d(x, w)
+    knobs = {"side": "left", "lanes": 8, "vectors": 2, "in_lines": True, "pack_panels": False, "tile_rows": 6}
+    knobs |= {"order": order, "tiles": 3, "splits": 1, "passes": 1, "inner": "tiles", "next_panel": True}
+    schedule = complete("contraction", problem_of(subgraph_of([y], [x, w])), TARGET, knobs)
+    assert check([y], [x, w], schedule, scale=4.0)["next_panel"]

@@ -7,8 +7,12 @@ import pytest
 import neoflow as nf
 from neoflow.loops import default_schedule, problem_of
 from neoflow.loops.map import further
+from neoflow.nn import functional as F
+from neoflow.target import Target
 from tests.loops.programs import subgraphs
 from tests.loops.test_template import TWO
+
+AVX2 = Target("cpu", "x86-64-v3", 2, 32, 1 << 20, 2)
 
 GATES = "y[i, j] = tanh(x[i, j]) * sigmoid(z[i, j + 96]) + b[j]"
 
@@ -40,3 +44,21 @@ def test_sums_down_columns_fetch_terms_that_lie_in_other_pages():
         return default_schedule(subgraph, replace(TWO, threads=1))["fetch"]
 
     assert found(2048) and not found(512)
+
+
+@pytest.mark.parametrize(
+    ("images", "channels", "size", "target", "wanted"),
+    [
+        (16, 80, 28, AVX2, True),  # 4 MB
+        (1, 80, 28, AVX2, False),  # a core's own cache has them
+        (1, 64, 112, AVX2, False),  # 3 MB, of which cores foresee long lines
+        (16, 64, 112, AVX2, True),
+        (16, 80, 28, TWO, False),  # points of K are fetched ahead
+    ],
+)
+def test_row_tiles_fetch_the_next_panel_where_planes_come_from_afar(images, channels, size, target, wanted):
+    x = nf.placeholder((images, channels, size, size), name="x")
+    w = nf.placeholder((40, channels, 1, 1), name="w")
+    (subgraph,) = subgraphs([F.conv2d(x, w)], [x, w])
+    schedule = default_schedule(subgraph, target)
+    assert not schedule["pack_panels"] and schedule["next_panel"] is wanted

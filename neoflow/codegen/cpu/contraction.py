@@ -57,7 +57,7 @@ class _Lowering:
         """written: the outputs over `lines`, which are the axes of N, some of them joined."""
         self.frame, self.c, self.element = frame, c, element
         self.parallel, self.unroll = bool(schedule["parallel"]), int(schedule["unroll"])
-        self.distance = int(schedule["prefetch"])
+        self.distance, self.fetches_next = int(schedule["prefetch"]), bool(schedule["next_panel"])
         self.by_panels, self.inner = schedule["order"] == "panels", schedule["inner"]
         self.tiling = tiling_of(c, schedule)
         self.row_tiles, self.panels, self.parts = self.tiling.row_tiles, self.tiling.panels, self.tiling.parts
@@ -146,9 +146,12 @@ class _Lowering:
                 right = self.right.begin(env, span, panel)
                 sums = (place * emit.integer(self.blocks.longest) + number) * emit.integer(self.passes.size)
                 added = {**self.added[0].at(number), **self.added[1].at(place)}
-                return self._tile({**env, **at, **added}, rows, panel, left, right, sums)
+                return fetched(panel, number) + self._tile({**env, **at, **added}, rows, panel, left, right, sums)
 
             return self.row_tiles.each(tiles.first + number, run)
+
+        def fetched(panel: Panel, number: Value) -> list:
+            return self.right.fetch_next(env, panel, number, self.blocks.longest) if self.fetches_next else []
 
         def each_panel(place: Value, body: Callable[[Panel], list]) -> list:
             return self.panels.each(panels.first + place, body)

@@ -8,6 +8,7 @@ All of an operand is packed before the tasks, which share it; or each piece by t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -126,6 +127,27 @@ class PanelOperand:
         places = [self.panels.place(statements, panel, emit.integer(b)) for b in begins]
         bases = [_base(statements, side, {**env, **place}, k_axes) for place in places]
         return lambda e, _: [emit.prefetch(source, _along(side, b, e, k_axes)) for b in bases]
+
+    def fetch_next(self, env: Env, panel: Panel, number: Value, count: int) -> list:
+        """Part `number` of `count` of what the panel behind this one reads in place: of each point of K the lines that
+        this one does not end in. Behind the last one of a line there is something else."""
+        if self.in_place is None or panel.valid < self.panels.width:
+            return []
+        out: list = []
+        source, side, k_axes = self.frame.inputs[self.in_place.slot], self.in_place, self.tiling.parts.k
+        base = _base(out, side, {**env, **self.panels.place(out, panel, emit.integer(0))}, k_axes)
+        each = math.ceil(self.all_k / count)
+        first = emit.bind(out, number * emit.integer(each), "first")
+        line, width = max(1, LINE_BYTES // self.item_bytes), self.panels.width
+
+        def point(n: Value) -> list:
+            body: list = []
+            at = emit.digits(body, first + n, [a.extent for a in k_axes])
+            address = _along(side, base, dict(zip(k_axes, at, strict=True)), k_axes)
+            ends = range(2 * width - 1, width - 1, -line)
+            return [*body, *(emit.prefetch(source, address + emit.integer(end)) for end in ends)]
+
+        return out + emit.loop(each, point, "next")
 
     def _begins_lines(self, side: Read) -> bool:
         """Whether every panel, read in place, begins with a line of memory."""
