@@ -290,10 +290,14 @@ SHORT = 4
 """Up to so many nodes, the expressions of the outputs are written out for every vector of a tile."""
 
 
+def _instructions(nodes: set[Expr]) -> int:
+    return sum(FUNCTIONS[n.fn].instructions if isinstance(n, Apply) else 1 for n in nodes)
+
+
 def operations(expressions: tuple[Expr, ...]) -> int:
     """Elementary operations of a point, roughly: instructions of its functions, and one for every other node."""
     nodes = {n for e in expressions for n in postorder(e)}
-    return sum(FUNCTIONS[n.fn].instructions if isinstance(n, Apply) else 1 for n in nodes)
+    return _instructions(nodes)
 
 
 def arithmetic(expressions: tuple[Expr, ...]) -> int:
@@ -304,7 +308,7 @@ def arithmetic(expressions: tuple[Expr, ...]) -> int:
         if node not in nodes:
             nodes.add(node)
             todo += [] if isinstance(node, Read) else node.children
-    return sum(FUNCTIONS[n.fn].instructions if isinstance(n, Apply) else 1 for n in nodes)
+    return _instructions(nodes)
 
 
 def of_data(expressions: tuple[Expr, ...]) -> int:
@@ -313,7 +317,7 @@ def of_data(expressions: tuple[Expr, ...]) -> int:
     for node in (n for e in expressions for n in postorder(e)):
         if isinstance(node, Read) or not nodes.isdisjoint(node.children):
             nodes.add(node)
-    return sum(FUNCTIONS[n.fn].instructions if isinstance(n, Apply) else 1 for n in nodes)
+    return _instructions(nodes)
 
 
 def points(axes: tuple[Axis, ...]) -> int:
