@@ -262,19 +262,23 @@ def _usual_fetch(p: NestProblem, target: Target, k: Chosen) -> bool:
     return _touched(p, k, bool(k["stream"])) > target.l2_bytes * target.threads
 
 
-def lines_of_next_panel(p: NestProblem, k: Chosen) -> int:
+def _tiles_over_panel(p: NestProblem, k: Chosen) -> int:
+    """Row tiles of a task that go over a panel one after the other."""
+    return min(int(k["tiles"]), pieces(p, k).tiles) if k["inner"] == "tiles" else 1
+
+
+def _lines_fetched(p: NestProblem, k: Chosen) -> int:
     """Of a panel that is read in place, the lines that each row tile of the one before it would fetch."""
-    s, cut = sides(p, k), pieces(p, k)
     width = int(k["lanes"]) * int(k["vectors"])
-    lines = math.ceil(width * dt.itemsize(s.element) / costs.LINE_BYTES)
-    return lines * math.ceil(cut.k / min(int(k["tiles"]), cut.tiles))
+    lines = math.ceil(width * dt.itemsize(sides(p, k).element) / costs.LINE_BYTES)
+    return lines * math.ceil(pieces(p, k).k / _tiles_over_panel(p, k))
 
 
 def _next_panel(p: NestProblem, _: Target, k: Chosen) -> Range:
     s, width = sides(p, k), int(k["lanes"]) * int(k["vectors"])
     if k["pack_panels"] or s.in_place(int(k["lanes"])) is None:
         return one(False, "panels are packed")
-    if k["inner"] != "tiles" or min(int(k["tiles"]), pieces(p, k).tiles) == 1:
+    if _tiles_over_panel(p, k) == 1:
         return one(False, "no row tiles go over a panel one after the other")
     if int(k["splits"]) > 1 or int(k["passes"]) > 1:
         return one(False, "panels are of parts of K")
@@ -291,7 +295,7 @@ def _usual_next_panel(p: NestProblem, target: Target, k: Chosen) -> bool:
         return False
     is_near = pitch(read.indices[0], s.c.k[-1], s.element) <= costs.SET_BYTES
     kept = target.l2_bytes * (1 if is_near else costs.SHARED_CACHES * target.threads)
-    return nbytes([read]) > kept and lines_of_next_panel(p, k) <= costs.NEXT_LINES
+    return nbytes([read]) > kept and _lines_fetched(p, k) <= costs.NEXT_LINES
 
 
 PARALLEL: Knob[NestProblem] = Knob("parallel", FLAG, "threads share the tasks", _parallel, _is_worth_sharing)
