@@ -5,12 +5,13 @@ it rounds. Which one is fastest is measured (`neoflow/tuning/choosing.py`); with
 written.
 
 form (a contraction as a correlation) · operand (what is read, channels last) · points (the matrices of minimal
-filtering) · winograd · im2col · cyclic (a contraction as a cyclic convolution) · fourier · table (the rows, and the
-rewrite)
+filtering) · transforms (small matrices written out) · winograd · im2col · cyclic (a contraction as a cyclic
+convolution) · fourier · strassen (as a product of matrices in halves) · table (the rows, and the rewrite)
 """
 
 from neoflow.graph.algorithms.cyclic import Cyclic, cyclic
 from neoflow.graph.algorithms.form import Correlation, Window, correlation
+from neoflow.graph.algorithms.strassen import Halved, halved
 from neoflow.graph.algorithms.table import (
     ALGORITHMS,
     BY_NAME,
@@ -28,10 +29,12 @@ __all__ = [
     "Algorithm",
     "Correlation",
     "Cyclic",
+    "Halved",
     "UseAlgorithm",
     "Window",
     "alternatives",
     "correlation",
     "cyclic",
+    "halved",
     "use",
 ]

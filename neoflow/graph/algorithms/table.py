@@ -9,9 +9,10 @@ from typing import Any, Generic, TypeVar
 
 from neoflow.expr import dtype as dt
 from neoflow.expr.tensor import Compute, Definition, Tensor
-from neoflow.graph.algorithms import fourier, im2col, winograd
+from neoflow.graph.algorithms import fourier, im2col, strassen, winograd
 from neoflow.graph.algorithms.cyclic import cyclic
 from neoflow.graph.algorithms.form import Correlation, correlation
+from neoflow.graph.algorithms.strassen import halved
 from neoflow.graph.canonical import MergeEqual
 from neoflow.graph.edit import Editor
 from neoflow.graph.engine import Pass, run
@@ -79,11 +80,12 @@ ALGORITHMS: tuple[Algorithm[Any], ...] = (
         lambda *_: Fraction(1),
     ),
     Algorithm("fourier", cyclic, fourier.pays, fourier.build, fourier.growth),
+    Algorithm("strassen", halved, strassen.pays, strassen.build, lambda *_: strassen.GROWTH),
 )
 """Those of a form with the fewest products first.
 
 winograd N: F(N x N, r x s) of r x s taps, F(N, r) of r in a row and, of the gradient of such a filter, F(r x s, N x N).
-fourier: of a cyclic convolution."""
+fourier: of a cyclic convolution. strassen: of large matrices in halves."""
 
 BY_NAME: Mapping[str, Algorithm[Any]] = {a.name: a for a in ALGORITHMS}
 

@@ -7,26 +7,25 @@
 With two windows along each of them, whose taps may differ: of 4 x 4 results with 3 x 3 taps 144 multiplications are
 left out at 36, of 4 results with 7 taps 28 at 10. Where the results are few and the taps many (the gradient of a
 filter), tiles go along the taps and their number is summed over with the channels; where both are many (9 x 9 taps),
-along both. The small matrices are no tensors: each point a has an expression of its own, with its nonzero terms alone,
-and `map` writes these out beside each other.
+along both.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import reduce
 
 from neoflow.expr import affine
 from neoflow.expr.close import define
-from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, Select, substitute
+from neoflow.expr.ir import Apply, Axis, Expr, Read, Reduce, substitute
 from neoflow.expr.tensor import Compute, Tensor
 from neoflow.graph.algorithms.form import Correlation, Window
 from neoflow.graph.algorithms.operand import Operand, operand
-from neoflow.graph.algorithms.points import Filtering, Matrix, filtering
+from neoflow.graph.algorithms.points import Filtering, filtering
+from neoflow.graph.algorithms.transforms import added, chosen, compute, rows, transformed
 from neoflow.verdict import Verdict
 
 FEW = 7
@@ -146,17 +145,17 @@ def build(t: Compute, inputs: Sequence[Tensor], form: Correlation, tile: int) ->
     by_result, by_tap = (tuple(p[n] for p in plan.outer) for n in (0, 1))
     image_axes = _some((*image.axes[: image.inner], *by_result, *by_tap, *image.axes[image.inner :]))
     taps_axes = _some((*taps.axes[: taps.inner], *by_tap, *taps.axes[taps.inner :]))
-    v = _transformed(
+    v = transformed(
         f"{t.name}_image", [c.filtering.data for c in cut], plan.points, image_axes, lambda at: _image(image, plan, at)
     )
-    u = _transformed(
+    u = transformed(
         f"{t.name}_taps", [c.filtering.taps for c in cut], plan.points, taps_axes, lambda at: _taps(taps, plan, at)
     )
     kept, columns = {*form.batch, *form.rows, *by_result}, frozenset(form.columns)
     order = (*(a for a in image_axes if a in kept), *(a for a in taps_axes if a in columns))
     summed = tuple(a for a in image_axes if a not in kept)
     product = Apply("mul", (Read(v, (*plan.points, *image_axes)), Read(u, (*plan.points, *taps_axes))))
-    m = _compute(f"{t.name}_products", (*plan.points, *order), Reduce("sum", summed, product))
+    m = compute(f"{t.name}_products", (*plan.points, *order), Reduce("sum", summed, product))
     return _results(t, form, plan, m, order)
 
 
@@ -168,18 +167,13 @@ def _at(axis: Axis) -> Expr:
     return axis if axis.extent > 1 else affine.integer(0)
 
 
-def _compute(name: str, axes: Sequence[Axis], body: Expr) -> Compute:
-    """The tensor over these axes, which may have any numbers."""
-    return define(tuple(a.extent for a in axes), tuple(axes), body, name)
-
-
 def _image(image: Operand, plan: _Plan, at: Sequence[int]) -> Expr:
     """The element of a tile of the image, under 0 where the tile goes beyond what any window reaches."""
     place: dict[Axis, Expr] = {}
     limits = []
     for tiling, (by_result, by_tap), n in zip(plan.tilings, plan.outer, at, strict=True):
-        start = _sum(_times(_at(by_result), tiling.results), _times(_at(by_tap), tiling.taps))
-        point = affine.simplify(_sum(start, affine.integer(n)))
+        start = added(_times(_at(by_result), tiling.results), _times(_at(by_tap), tiling.taps))
+        point = affine.simplify(added(start, affine.integer(n)))
         w = tiling.window
         place |= {w.out: point, w.tap: affine.integer(w.tap.extent - 1 if w.is_reversed else 0)}
         limits.append((point, w.reach))
@@ -192,7 +186,7 @@ def _taps(taps: Operand, plan: _Plan, at: Sequence[int]) -> Expr:
     limits = []
     for tiling, (_, by_tap), n in zip(plan.tilings, plan.outer, at, strict=True):
         w = tiling.window
-        tap = affine.simplify(_sum(_times(_at(by_tap), tiling.taps), affine.integer(n)))
+        tap = affine.simplify(added(_times(_at(by_tap), tiling.taps), affine.integer(n)))
         limits.append((tap, w.tap.extent))
         place[w.tap] = _difference(affine.integer(w.tap.extent - 1), tap) if w.is_reversed else tap
     return taps.at(place, limits)
@@ -210,8 +204,8 @@ def _results(t: Compute, form: Correlation, plan: _Plan, m: Compute, order: tupl
     def product(at: Sequence[int]) -> Expr:
         return Read(m, (*map(affine.integer, at), *order))
 
-    values = _rows([c.filtering.results for c in plan.tilings], product)
-    y = _compute(f"{t.name}_tiles", axes, _chosen(within, values))
+    values = rows([c.filtering.results for c in plan.tilings], product)
+    y = compute(f"{t.name}_tiles", axes, chosen(within, values))
     place: dict[Expr, Expr] = {}
     for c, (by_result, _), i in zip(plan.tilings, plan.outer, within, strict=True):
         size = affine.integer(c.results)
@@ -220,104 +214,9 @@ def _results(t: Compute, form: Correlation, plan: _Plan, m: Compute, order: tupl
     return define(t.shape, t.definition.axes, read, t.name)
 
 
-def _sum(a: Expr, b: Expr) -> Expr:
-    return Apply("add", (a, b))
-
-
 def _difference(a: Expr, b: Expr) -> Expr:
     return affine.simplify(Apply("sub", (a, b)))
 
 
 def _times(a: Expr, n: int) -> Expr:
     return Apply("mul", (a, affine.integer(n)))
-
-
-# --- transforms
-
-
-Point = tuple[int, ...]
-
-
-def _transformed(
-    name: str,
-    matrices: Sequence[Matrix],
-    points: Sequence[Axis],
-    axes: Sequence[Axis],
-    item: Callable[[Sequence[int]], Expr],
-) -> Compute:
-    """The tensor over `points` and `axes` that is each matrix applied along one index of `item`."""
-    return _compute(name, (*points, *axes), _chosen(points, _rows(matrices, item)))
-
-
-def _rows(matrices: Sequence[Matrix], item: Callable[[Sequence[int]], Expr]) -> Mapping[Point, Expr]:
-    """Each matrix applied along one index, the first one first; what two results share is one expression."""
-    values: dict[Point, Expr] = {
-        at: item(at) for at in itertools.product(*(range(len(matrix[0])) for matrix in matrices))
-    }
-    for d, matrix in enumerate(matrices):
-        lines: dict[tuple[Point, Point], dict[int, Expr]] = {}
-        for at, e in values.items():
-            lines.setdefault((at[:d], at[d + 1 :]), {})[at[d]] = e
-        values = {
-            (*before, n, *behind): e
-            for (before, behind), line in lines.items()
-            for n, e in enumerate(_applied(matrix, [line[n] for n in range(len(line))]))
-        }
-    return values
-
-
-def _applied(matrix: Matrix, line: Sequence[Expr]) -> list[Expr]:
-    """A matrix times a vector. Two rows of the same magnitudes share the sums of equal and of opposite terms."""
-    found: list[Expr | None] = [None] * len(matrix)
-    for n, row in enumerate(matrix):
-        if found[n] is not None:
-            continue
-        found[n] = _combined(row, line)
-        other = next((o for o in range(n + 1, len(matrix)) if _is_mirrored(row, matrix[o])), None)
-        if other is not None:
-            equal = [a if a == b else Fraction(0) for a, b in zip(row, matrix[other], strict=True)]
-            opposite = [a if a != b else Fraction(0) for a, b in zip(row, matrix[other], strict=True)]
-            even, odd = _combined(equal, line), _combined(opposite, line)
-            found[n], found[other] = Apply("add", (even, odd)), Apply("sub", (even, odd))
-    return [e for e in found if e is not None]
-
-
-def _is_mirrored(a: Sequence[Fraction], b: Sequence[Fraction]) -> bool:
-    """Whether two rows have equal and opposite terms, and both of them."""
-    pairs = [(x, y) for x, y in zip(a, b, strict=True) if x or y]
-    return all(abs(x) == abs(y) for x, y in pairs) and 0 < sum(x == y for x, y in pairs) < len(pairs)
-
-
-def _combined(row: Sequence[Fraction], line: Sequence[Expr]) -> Expr:
-    """The sum of the nonzero terms; what has the same factor is added first."""
-    by_size: dict[Fraction, list[tuple[Fraction, Expr]]] = {}
-    for c, e in zip(row, line, strict=True):
-        if c and not (isinstance(e, Const) and e.value == 0):
-            by_size.setdefault(abs(c), []).append((c, e))
-    if not by_size:
-        return Const(0, line[0].dtype)
-    return reduce(_sum, (_scaled(size, terms) for size, terms in sorted(by_size.items())))
-
-
-def _scaled(size: Fraction, terms: Sequence[tuple[Fraction, Expr]]) -> Expr:
-    """size * (the sum of terms, each with its sign)."""
-    first = next((n for n, (c, _) in enumerate(terms) if c > 0), 0)
-    sign = 1 if terms[first][0] > 0 else -1
-    total = terms[first][1]
-    for n, (c, e) in enumerate(terms):
-        if n != first:
-            total = Apply("add" if c * sign > 0 else "sub", (total, e))
-    factor = size * sign
-    return total if factor == 1 else Apply("mul", (total, Const(float(factor), total.dtype)))
-
-
-def _chosen(axes: Sequence[Axis], values: Mapping[Point, Expr]) -> Expr:
-    """select(a == 0, select(b == 0, ..., ...), select(a == 1, ...))"""
-    if not axes:
-        return values[()]
-    first, *rest = axes
-    inner = [_chosen(rest, {at[1:]: e for at, e in values.items() if at[0] == n}) for n in range(first.extent)]
-    result = inner[-1]
-    for n in reversed(range(first.extent - 1)):
-        result = Select(Apply("eq", (first, affine.integer(n))), inner[n], result)
-    return result

@@ -1,4 +1,4 @@
-"""Correlations and cyclic convolutions in many forms, of any sizes."""
+"""Correlations, cyclic convolutions and products of matrices in many forms, of any sizes."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ import neoflow as nf
 
 @dataclass(frozen=True)
 class Program:
-    """roots over inputs; found: how many of its contractions have windows, or go round in circles."""
+    """roots over inputs; found: how many of its contractions have windows, go round in circles, or can be halved."""
 
     roots: list
     inputs: list
@@ -122,8 +122,32 @@ def many_taps(draw):
     return Program([nf.nn.functional.conv2d(x, w)], [x, w], 1)
 
 
+def matrices(draw):
+    """A product with its gradients, either of both transposed, of a batch or not; a side may have any half."""
+    m, n, k = (2 * draw(sizes(1, 9)) for _ in range(3))
+    flips = draw(st.booleans()), draw(st.booleans())
+    batch = draw(st.sampled_from(((), (3,))))
+    x = nf.placeholder((*batch, *((k, m) if flips[0] else (m, k))), name="x")
+    w = nf.placeholder((*batch, *((n, k) if flips[1] else (k, n))), name="w")
+    left, right = "k, m" if flips[0] else "m, k", "n, k" if flips[1] else "k, n"
+    b = "b, " if batch else ""
+    y = nf.expr(f"y[{b}m, n] = sum(x[{b}{left}] * w[{b}{right}])", x=x, w=w)
+    g = nf.placeholder(y.shape, name="g")
+    return Program([y, *nf.vjp(y, [x, w], g)], [x, w, g], 3)
+
+
+def points(draw):
+    """A filter of one tap, with strides or without: rows have several axes, the first even one is halved."""
+    step = draw(sizes(1, 2))
+    high, wide = (step * n - draw(sizes(0, step - 1)) for n in (draw(sizes(1, 5)), 2 * draw(sizes(1, 3))))
+    x = nf.placeholder((draw(st.sampled_from((2, 3, 4))), 6, high, wide), name="x")
+    w = nf.placeholder((2 * draw(sizes(1, 4)), 6), name="w")
+    return Program([nf.expr(f"y[b, o, p, q] = sum(x[b, c, {step}*p, {step}*q] * w[o, c])", x=x, w=w)], [x, w], 1)
+
+
 CORRELATIONS = (convolution, capsules, lines, groups, any_taps, many_taps)
 CYCLIC = (circulant, tori, rings)
+MATRICES = (matrices, points)
 
 
 def sizes(low, high):

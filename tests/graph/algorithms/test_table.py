@@ -1,5 +1,7 @@
 """The law of every algorithm: the value stays, whatever the sizes; what none fits is told with the reason."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,11 +17,14 @@ from neoflow.graph.algorithms import (
     alternatives,
     correlation,
     cyclic,
+    halved,
+    strassen,
     use,
 )
-from tests.graph.algorithms.programs import CORRELATIONS, CYCLIC, arrays
+from tests.graph.algorithms.programs import CORRELATIONS, CYCLIC, MATRICES, arrays
 
-CASES = [(p, a.name) for a in ALGORITHMS for p in {correlation: CORRELATIONS, cyclic: CYCLIC}[a.form]]
+PROGRAMS = {correlation: CORRELATIONS, cyclic: CYCLIC, halved: MATRICES}
+CASES = [(p, a.name) for a in ALGORITHMS for p in PROGRAMS[a.form]]
 
 
 def values(graph, feeds):
@@ -29,6 +34,12 @@ def values(graph, feeds):
 def law(program, name, data, seed):
     case = program(data.draw)
     graph = optimize(make_graph(case.roots, case.inputs))
+    least = 0 if BY_NAME[name].form is halved else strassen.LEAST_SAVED  # of large ones the values would take long
+    with mock.patch.object(strassen, "LEAST_SAVED", least):
+        _law(graph, case, name, seed)
+
+
+def _law(graph, case, name, seed):
     fitting = alternatives(graph)
     assert len(fitting) == case.found
     chosen = {d: name for d, those in fitting.items() if BY_NAME[name] in those}
@@ -197,6 +208,61 @@ def test_one_transform_serves_a_gradient_and_the_value():
     after, _ = use(graph, dict.fromkeys(alternatives(graph), "fourier"))
     assert len(graph.nodes) == 3 and len(after.nodes) == 3 * 4 - 1
     assert len({c.digest for c in after.constants}) == len(after.constants)
+
+
+@pytest.mark.parametrize(
+    ("text", "image", "taps", "reason"),
+    [
+        ("y[m, n] = sum(x[m, k] * w[k, n])", (9, 8), (8, 4), "rows cannot be halved: 9"),
+        ("y[b, m, n] = sum(x[b, m, k] * w[n, k])", (3, 9, 8), (4, 8), "rows cannot be halved: 3 x 9"),
+        ("y[m, n] = sum(x[m, k] * w[k, n])", (8, 8), (8, 5), "columns cannot be halved: 5"),
+        ("y[m] = sum(x[m, k] * w[k])", (8, 8), (8,), "columns cannot be halved: there are none"),
+        ("y[m, n] = sum(x[k, m] * w[k, n])", (7, 8), (7, 4), "what is summed cannot be halved: 7"),
+        ("y[m, n] = sum(x[m, k, l] * w[k, n])", (8, 8, 2), (8, 4), "is summed over that one operand does not have"),
+        ("y[m, n] = sum(x[m + k, k] * w[k, n])", (15, 8), (8, 4), "is read at a sum of axes, or twice at one"),
+        ("y[m, n] = sum(x[m, k] * w[k, n] * w[k, n])", (8, 8), (8, 4), "it is no sum of products of two"),
+        ("y[m, n] = sum(x[m, k] * w[k, n])", (512, 512), (512, 512), "leaves out 7.1 products for each element that"),
+    ],
+)
+def test_what_has_no_halves_is_refused_with_the_reason(text, image, taps, reason):
+    x, w = pair(image, taps)
+    found = verdict("strassen", nf.expr(text, x=x, w=w), x, w)
+    assert not found.ok and reason in found.reason
+
+
+def test_large_products_are_halved():
+    x, w = pair((1024, 768), (768, 3072))
+    found = verdict("strassen", nf.expr("y[m, n] = sum(x[m, k] * w[k, n])", x=x, w=w), x, w)
+    assert found.ok and found.reason == "leaves out 15.4 products for each element that it moves"
+
+
+def test_seven_products_are_that_of_matrices_of_two_rows():
+    """Of any quarters, in exact numbers; and what is stated of their roundings."""
+    left, right, results = (np.array(m, int) for m in (strassen.LEFT, strassen.RIGHT, strassen.RESULTS))
+    product = np.einsum("cp,pa,pb->cab", results, left, right)
+    i, j, k = np.ogrid[:2, :2, :2]
+    expected = np.zeros((4, 4, 4), int)
+    expected[2 * i + j, 2 * i + k, 2 * k + j] = 1
+    np.testing.assert_array_equal(product, expected)
+    assert (abs(results) @ (abs(left).sum(1) * abs(right).sum(1))).max() == 2 * strassen.GROWTH
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("draw", ["standard_normal", "random"])
+def test_roundings_of_halves_are_within_the_stated_multiple(draw):
+    """Of the bound of a sum of n terms, each of which is rounded n times, in float32 against float64."""
+    x, w = pair((1024, 768), (768, 1000))
+    y = nf.expr("y[m, n] = sum(x[m, k] * w[k, n])", x=x, w=w)
+    graph = optimize(make_graph([y], [x, w]))
+    after, derivation = use(graph, {graph.nodes[-1].definition.digest: "strassen"})
+    rng = np.random.default_rng(0)
+    a, b = (getattr(rng, draw)(t.shape).astype("float32") for t in (x, w))
+    (found,) = nf.compile(list(after.outputs), [x, w])(a, b)
+    exact = a.astype("float64") @ b
+    bound = 768**2 * 2.0**-24 * abs(a).max() * abs(b).max()
+    assert derivation.steps and abs(found - exact).max() <= strassen.GROWTH * bound
+    error = np.sqrt(np.square(found - exact).mean() / np.square(exact).mean())
+    assert error < 2e-6
 
 
 @pytest.mark.slow
