@@ -55,7 +55,7 @@ def correlation(definition: Definition) -> Correlation | str:
     if isinstance(found, str):
         return found
     a, b = (_without_ones(read, definition.reduction_axes) for read in found)
-    if not (_is_linear(a) and _is_linear(b)):
+    if not (is_linear(a) and is_linear(b)):
         return "its operands are read at other than linear indices"
     axes, summed = ([x for x in those if x.extent > 1] for those in (definition.axes, definition.reduction_axes))
     for image, taps in ((a, b), (b, a)):
@@ -83,7 +83,7 @@ def _without_ones(read: Read, reduced: Sequence[Axis]) -> Read:
     return read.rebuild(tuple(affine.simplify(substitute(i, ones)) for i in read.indices)) if ones else read
 
 
-def _is_linear(read: Read) -> bool:
+def is_linear(read: Read) -> bool:
     """Whether every index is a sum of multiples of axes."""
     return all(i.dtype == dt.INDEX and all(isinstance(x, Axis) for x in affine.linear(i)[0]) for i in read.indices)
 

@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from neoflow.expr import affine
-from neoflow.expr.close import define
 from neoflow.expr.ir import Apply, Axis, Expr, Read, Reduce, substitute
 from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Compute, Definition, Tensor
-from neoflow.graph.algorithms.form import two_reads
+from neoflow.graph.algorithms.form import is_linear, two_reads
 from neoflow.graph.algorithms.points import Matrix
-from neoflow.graph.algorithms.transforms import Point, added, chosen, compute, rows, transformed
+from neoflow.graph.algorithms.transforms import Point, added, chosen, compute, rows, taken, transformed
 from neoflow.graph.work import size
 from neoflow.verdict import Verdict
 
@@ -69,6 +68,8 @@ def halved(definition: Definition) -> Halved | str:
         return found
     left, right = found
     for read in found:
+        if not is_linear(read):
+            return "its operands are read at other than linear indices"
         if len(read.free) < sum(len(i.free) for i in read.indices) or any(len(i.free) > 1 for i in read.indices):
             return "an operand is read at a sum of axes, or twice at one"
     if any(a not in left.free or a not in right.free for a in definition.reduction_axes):
@@ -125,7 +126,7 @@ def build(t: Compute, inputs: Sequence[Tensor], form: Halved) -> Tensor:
     kept = tuple(half.get(a, a) for a in t.definition.axes)
     summed = tuple(half.get(a, a) for a in t.definition.reduction_axes)
     products = compute(f"{t.name}_products", (product, *kept), Reduce("sum", summed, Apply("mul", factors)))
-    return _results(t, form, half, products)
+    return _results(t, form, half, products, kept)
 
 
 def _in(half: Mapping[Axis, Axis], axis: Axis, which: int) -> Expr:
@@ -133,17 +134,11 @@ def _in(half: Mapping[Axis, Axis], axis: Axis, which: int) -> Expr:
     return added(half[axis], affine.integer(which * half[axis].extent)) if which else half[axis]
 
 
-def _results(t: Compute, form: Halved, half: Mapping[Axis, Axis], products: Compute) -> Compute:
+def _results(t: Compute, form: Halved, half: Mapping[Axis, Axis], products: Compute, kept: tuple[Axis, ...]) -> Compute:
     """The quarters of the results, each where it belongs."""
-    which = {form.row: Axis((1 << 17), 2), form.column: Axis((1 << 17) + 1, 2)}
-    kept = tuple(half.get(a, a) for a in t.definition.axes)
+    which = {form.row: Axis(1 << 17, 2), form.column: Axis((1 << 17) + 1, 2)}
     values = rows([RESULTS], lambda at: Read(products, (affine.integer(at[0]), *kept)))
     quarters: dict[Point, Expr] = {divmod(n, 2): e for (n,), e in values.items()}
     axes = [b for a in t.definition.axes for b in ((which[a], half[a]) if a in which else (a,))]
     y = compute(f"{t.name}_quarters", axes, chosen(tuple(which.values()), quarters))
-    place: dict[Expr, Expr] = {}
-    for a, i in which.items():
-        extent = affine.integer(half[a].extent)
-        place |= {i: Apply("floordiv", (a, extent)), half[a]: Apply("mod", (a, extent))}
-    read = Read(y, tuple(affine.simplify(substitute(a, place)) for a in axes))
-    return define(t.shape, t.definition.axes, read, t.name)
+    return taken(t, y, axes, [(a, i, half[a]) for a, i in which.items()])

@@ -12,7 +12,7 @@ from functools import reduce
 
 from neoflow.expr import affine
 from neoflow.expr.close import define
-from neoflow.expr.ir import Apply, Axis, Const, Expr, Select
+from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Select, substitute
 from neoflow.expr.tensor import Compute
 from neoflow.graph.algorithms.points import Matrix
 
@@ -108,6 +108,16 @@ def chosen(axes: Sequence[Axis], values: Mapping[Point, Expr]) -> Expr:
     for n in reversed(range(first.extent - 1)):
         result = Select(Apply("eq", (first, affine.integer(n))), inner[n], result)
     return result
+
+
+def taken(t: Compute, y: Compute, axes: Sequence[Axis], parts: Sequence[tuple[Axis, Axis, Axis]]) -> Compute:
+    """The value of t, which lies in y over `axes`; parts: axes of t that are two there, and these, the outer first."""
+    place: dict[Expr, Expr] = {}
+    for a, outer, inner in parts:
+        extent = affine.integer(inner.extent)
+        place |= {outer: Apply("floordiv", (a, extent)), inner: Apply("mod", (a, extent))}
+    read = Read(y, tuple(affine.simplify(substitute(a, place)) for a in axes))
+    return define(t.shape, t.definition.axes, read, t.name)
 
 
 def added(a: Expr, b: Expr) -> Expr:

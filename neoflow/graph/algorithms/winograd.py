@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from neoflow.expr import affine
-from neoflow.expr.close import define
-from neoflow.expr.ir import Apply, Axis, Expr, Read, Reduce, substitute
+from neoflow.expr.ir import Apply, Axis, Expr, Read, Reduce
 from neoflow.expr.tensor import Compute, Tensor
 from neoflow.graph.algorithms.form import Correlation, Window
 from neoflow.graph.algorithms.operand import Operand, operand
 from neoflow.graph.algorithms.points import Filtering, filtering
-from neoflow.graph.algorithms.transforms import added, chosen, compute, rows, transformed
+from neoflow.graph.algorithms.transforms import added, chosen, compute, rows, taken, transformed
 from neoflow.verdict import Verdict
 
 FEW = 7
@@ -206,12 +205,10 @@ def _results(t: Compute, form: Correlation, plan: _Plan, m: Compute, order: tupl
 
     values = rows([c.filtering.results for c in plan.tilings], product)
     y = compute(f"{t.name}_tiles", axes, chosen(within, values))
-    place: dict[Expr, Expr] = {}
-    for c, (by_result, _), i in zip(plan.tilings, plan.outer, within, strict=True):
-        size = affine.integer(c.results)
-        place |= {by_result: Apply("floordiv", (c.window.out, size)), i: Apply("mod", (c.window.out, size))}
-    read = Read(y, tuple(affine.simplify(substitute(a, place)) for a in axes))
-    return define(t.shape, t.definition.axes, read, t.name)
+    parts = [
+        (c.window.out, by_result, i) for c, (by_result, _), i in zip(plan.tilings, plan.outer, within, strict=True)
+    ]
+    return taken(t, y, axes, parts)
 
 
 def _difference(a: Expr, b: Expr) -> Expr:

@@ -230,6 +230,13 @@ def test_what_has_no_halves_is_refused_with_the_reason(text, image, taps, reason
     assert not found.ok and reason in found.reason
 
 
+def test_rows_that_are_looked_up_are_not_halved():
+    x, w = pair((2000, 1024), (1024, 1024))
+    ids, k = nf.placeholder((2048,), "int32", name="ids"), nf.axis(1024)
+    y = nf.compute((2048, 1024), lambda m, n: nf.sum(x[ids[m], k] * w[k, n], axis=k))
+    assert "other than linear indices" in str(halved(y.definition))
+
+
 def test_large_products_are_halved():
     x, w = pair((1024, 768), (768, 3072))
     found = verdict("strassen", nf.expr("y[m, n] = sum(x[m, k] * w[k, n])", x=x, w=w), x, w)
