@@ -25,6 +25,9 @@ BUILDERS = 8
 """Workers of a GPU at most: each has a context of its own there, and one at a time is timed."""
 PATIENCE, EARNED = 5.0, 0.02
 """Seconds waited at most for cores that are apart, and those that each timing adds to what is left of them."""
+HELD = 256 << 20
+"""Bytes that a worker's heap keeps, as those of arrays that NumPy is done with: pages that are new each time take as
+long as what is computed in them. Larger arrays than this have pages of their own, which are given back."""
 
 
 class Here:
@@ -97,7 +100,10 @@ class Here:
 
 def environment(blas: int = 1) -> dict[str, str]:
     """Of workers: they import this very neoflow, and compute what is right with so many threads each: one beside
-    others that do so; more where kernels run elsewhere, whose products are a hundred times what a core does."""
+    others that do so; more where kernels run elsewhere, whose products are a hundred times what a core does. They keep
+    memory that NumPy frees, up to `HELD` bytes, unless the user's environment says otherwise."""
     here = str(Path(neoflow.__file__).parents[1])
     path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
-    return {"PYTHONPATH": path, **{f"{name}_NUM_THREADS": str(blas) for name in ("OPENBLAS", "OMP", "MKL")}}
+    threads = {f"{name}_NUM_THREADS": str(blas) for name in ("OPENBLAS", "OMP", "MKL")}
+    heap = {name: os.environ.get(name, str(HELD)) for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")}
+    return {"PYTHONPATH": path, **threads, **heap}
