@@ -18,8 +18,9 @@ from neoflow.devices import cpu
 from neoflow.machine import cpu_features
 
 T = TypeVar("T")
-PAUSE = 0.25
-"""Seconds between two looks at cores that are apart."""
+SOON, PAUSE = 0.02, 0.25
+"""Seconds between the first two looks at cores that are apart, and at most between later ones, each twice as long: on
+some machines they come back after a twentieth of a second, on others after several."""
 NEAR, DISTURBED = 200e-9, 2e-6
 """Seconds to another core and back: 50 to 60 ns within a chiplet of a Zen 4, 320 to 340 from one to another; from the
 second on something else had one of them meanwhile."""
@@ -64,9 +65,10 @@ class Cores:
 
     def wait(self) -> bool:
         """Whether cores are near, as soon as they are or patience is at its end."""
-        begun = time.perf_counter()
+        begun, pause = time.perf_counter(), SOON
         while not (found := self.look()) and time.perf_counter() - begun < self.patience:
-            time.sleep(PAUSE)
+            time.sleep(pause)
+            pause = min(PAUSE, 2 * pause)
         self._spend(begun)
         return found
 

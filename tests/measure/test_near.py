@@ -24,7 +24,7 @@ class Moving:
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch):
-    monkeypatch.setattr(near, "PAUSE", 0.0)
+    monkeypatch.setattr(near, "SOON", 0.0)
 
 
 def test_what_is_timed_while_cores_are_apart_is_timed_again():
@@ -78,6 +78,14 @@ def test_waiting_takes_patience():
     assert cores.wait() and 0 < cores.patience < 0.05
     cores = near.Cores(0.01, Moving(False))
     assert not cores.wait() and cores.patience <= 0
+
+
+def test_looks_are_soon_at_first_and_seldom_later(monkeypatch):
+    pauses = []
+    monkeypatch.setattr(near, "SOON", 0.02)
+    monkeypatch.setattr(near.time, "sleep", pauses.append)
+    assert near.Cores(9.0, Moving(*[False] * 6, True)).wait()
+    assert pauses == [0.02, 0.04, 0.08, 0.16, near.PAUSE, near.PAUSE]
 
 
 def test_one_core_is_near_itself(monkeypatch):
