@@ -15,6 +15,7 @@ from neoflow.models import find_model
 
 pytestmark = [pytest.mark.torch, pytest.mark.tvm]
 WITH_OPTIONS = (
+    "algorithms",
     "chunks",
     "foreign",
     "fusion",
