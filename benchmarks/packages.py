@@ -1,29 +1,37 @@
 """Packages of models: their sizes, and the time from the start of a process to its first result.
 
-    python -m benchmarks.packages [MODEL ...]
+    python -m benchmarks.packages [MODEL ...] [--runs 15] [--write]
 
 A process of its own each time, in an environment that has what a package needs and no more: no TVM, no compiler. Beside
-it stands what Python and NumPy alone take, which no package undercuts; both in turn, medians.
+it stands what Python and NumPy alone take, which no package undercuts; both in turn, medians. `--write` puts the table
+into benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
 import neoflow
+from benchmarks.results import write
+from neoflow.machine import processor
 from neoflow.report.packaged import build_package
 
 NEEDED = ("numpy", "numpy.libs", "ml_dtypes", "safetensors")
 """Packages that one is run with, beside neoflow."""
-RUNS = 15
+MODELS = ("capsnet", "mi_lstm_mnist", "shufflenet", "resnet18")
+WANTED = 0.15
+"""Seconds."""
+SHOWN, KIB = 3, 1024
 _RUN = """
 import numpy as np
 import neoflow as nf
@@ -55,18 +63,41 @@ def seconds(program: str, folder: Path) -> float:
     return taken
 
 
-def main(names: list[str]) -> None:
+def row(name: str, folder: Path, runs: int) -> str:
+    """A model's package: its size, its parts, and seconds to its first result."""
+    path = folder / f"{name}.nflib"
+    build_package(name, path)
+    sizes = {f.name: f.stat().st_size for f in path.rglob("*") if f.is_file()}
+    parts = sorted(sizes.items(), key=lambda part: -part[1])[:SHOWN]
+    program = _RUN.format(path=str(path))
+    seconds(program, folder)
+    pairs = [(seconds("import numpy", folder), seconds(program, folder)) for _ in range(runs)]
+    alone, whole = (median(column) for column in zip(*pairs, strict=True))
+    largest = ", ".join(f"{part} {size / KIB:.0f}" for part, size in parts)
+    found = "reached" if whole <= WANTED else "missed"
+    return f"| {name} | {sum(sizes.values()) / KIB:.0f} | {largest} | {whole:.3f} | {WANTED} | {found} | {alone:.3f} |"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", default=MODELS)
+    parser.add_argument("--runs", type=int, default=15, help="processes of each kind")
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args(arguments)
+    lines = [
+        "| model | KiB | its largest files | first result after, s | wanted | | Python and NumPy alone, s |",
+        "|---|--:|---|--:|--:|---|--:|",
+    ]
+    print("\n".join(lines))
     with tempfile.TemporaryDirectory() as there:
         folder = lean(Path(there))
-        for name in names or ["capsnet"]:
-            path = folder / f"{name}.nflib"
-            print(build_package(name, path))
-            program = _RUN.format(path=str(path))
-            seconds(program, folder)
-            pairs = [(seconds("import numpy", folder), seconds(program, folder)) for _ in range(RUNS)]
-            alone, whole = (median(column) for column in zip(*pairs, strict=True))
-            print(f"first result after {whole:.3f} s; Python and NumPy alone {alone:.3f} s", flush=True)
+        for name in options.models:
+            lines.append(row(name, folder, options.runs))
+            print(lines[-1], flush=True)
+    if options.write:
+        how = f"{processor()}; `python -m benchmarks.packages --write`"
+        write("packages", "Packages: sizes, and seconds from the start of a process to the first result", how, lines)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

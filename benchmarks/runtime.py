@@ -1,10 +1,11 @@
 """What a training step costs beside its kernels: the time of calling them, and memory, beside PyTorch eager.
 
-    python -m benchmarks.runtime [--only dispatch|memory] [--write]
+    python -m benchmarks.runtime [--only dispatch|memory|limited] [--write]
 
 A step is forward, gradients and SGD. Dispatch is a step in which every kernel is an empty one with as many arguments.
 Memory is counted twice: what the allocators gave, and how far the resident memory of a fresh process grows, each
-framework in its own. `--write` puts the tables into benchmarks/RESULTS.md.
+framework in its own. Limited is a step that must fit into half of PyTorch's peak: `memory=`, with what that costs in
+time, in turns with the step as it is. `--write` puts the tables into benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -20,19 +21,22 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import neoflow as nf
 from benchmarks.results import write
-from benchmarks.timing import aligned
+from benchmarks.timing import aligned, block
 from neoflow import codegen
 from neoflow.codegen.cpu.kernel import Lowered, assemble
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.phases import Phase, Phases
 from neoflow.devices import device, parameter_store
+from neoflow.errors import ConfigError
 from neoflow.expr import dtype as dt
+from neoflow.measure.near import Cores
 from neoflow.models import build_model, find_peer
 from neoflow.pipeline import Compiled
 from neoflow.report.compare import measure
@@ -44,9 +48,11 @@ from neoflow.train.step import RATE, train_step
 
 DISPATCHED = [("capsnet", 16), ("mi_lstm_mnist", 32), ("mi_lstm_ptb", 32), ("ptb_lstm", 20)]
 HELD = [("capsnet", 16), ("ptb_lstm", 20), ("ptb_lstm", 64)]
+LIMITED = [("resnet50", 16)]
 """Models and batches."""
-MICROSECONDS, WASTE, RATIO = 2.0, 1.10, 1.0
-"""Limits: a kernel's call; the arena over the largest live set; memory over PyTorch's."""
+MICROSECONDS, WASTE, RATIO, HALF, SLOWER = 2.0, 1.10, 1.0, 0.5, 1.25
+"""Limits: a kernel's call; the arena over the largest live set; memory over PyTorch's, and where it is limited; then
+the time over that of a step without a limit."""
 STEPS, ROUNDS = 5, 3
 """Steps in a fresh process, and how many processes."""
 MIB = 2**20
@@ -142,10 +148,10 @@ def forget_peak() -> None:
         file.write("5")
 
 
-def neoflow_memory(name: str, batch: int) -> dict[str, int]:
+def neoflow_memory(name: str, batch: int, limit: int | None = None) -> dict[str, int]:
     """Bytes: growth of resident memory from before the model is built to its peak; buffers by kind; the arena's
     largest live set; scratch, which kernels take from the runtime's pool (packed operands, partial sums) and the pool
-    keeps. Kernels come from the cache.
+    keeps. Kernels come from the cache. limit: bytes that the step must fit into.
     """
     x, w = nf.placeholder((8, 8), name="x"), nf.parameter((8, 8), name="w", init=1.0)
     loss = nf.mean(nf.expr("y[i,j] = sum(x[i,k] * w[k,j])", x=x, w=w))
@@ -153,7 +159,7 @@ def neoflow_memory(name: str, batch: int) -> dict[str, int]:
     forget_peak()
     before = resident("VmRSS")
     model = build_model(name, batch)
-    step, arrays = train_step(model), [aligned(a) for a in model.example()]
+    step, arrays = train_step(model, limit), [aligned(a) for a in model.example()]
     bound = allocated()
     for _ in range(STEPS):
         results = step(*arrays)
@@ -201,12 +207,12 @@ def torch_memory(name: str, batch: int) -> dict[str, int]:
     return {"grown": grown, "allocated": most + sum(a.nbytes for a in arrays)}
 
 
-MEMORY = {"neoflow": neoflow_memory, "torch": torch_memory}
+MEMORY: dict[str, Callable[..., dict[str, int]]] = {"neoflow": neoflow_memory, "torch": torch_memory}
 
 
-def in_processes(framework: str, name: str, batch: int) -> dict[str, float]:
-    """The median of each figure over fresh processes."""
-    command = [sys.executable, "-m", "benchmarks.runtime", "--child", framework, name, str(batch)]
+def in_processes(framework: str, name: str, *numbers: int) -> dict[str, float]:
+    """The median of each figure over fresh processes. numbers: the batch, and what else the framework's takes."""
+    command = [sys.executable, "-m", "benchmarks.runtime", "--child", framework, name, *map(str, numbers)]
     outputs = [subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout for _ in range(ROUNDS)]
     found = [json.loads(text.splitlines()[-1]) for text in outputs]
     return {key: statistics.median(f[key] for f in found) for key in found[0]}
@@ -253,9 +259,50 @@ def memory_tables() -> list[str]:
     return [*against, "", *parts]
 
 
+def limited_table() -> list[str]:
+    """A model under half of each of PyTorch's peaks: what it then has, and its time over that without a limit."""
+    lines = [
+        "| step | PyTorch MiB | limit MiB | neoflow MiB | ratio | wanted | | time, of without | wanted | |",
+        "|---|--:|--:|--:|--:|--:|---|--:|--:|---|",
+    ]
+    for name, batch in LIMITED:
+        compare_losses(name, batch)
+        theirs = in_processes("torch", name, batch)
+        for what, key in (("allocated", "allocated"), ("growth of resident memory", "grown")):
+            limit, title = int(HALF * theirs[key]), f"{name} b{batch}, {what}"
+            sizes = f"{theirs[key] / MIB:.0f} | {limit / MIB:.0f}"
+            try:
+                took = limited_time(name, batch, limit)
+            except ConfigError as error:
+                lines.append(f"| {title} | {sizes} | {error.message} | | {HALF} | missed | | {SLOWER} | |")
+                continue
+            ours = in_processes("neoflow", name, batch, limit)[key]
+            ratio = ours / theirs[key]
+            shown = f"{ours / MIB:.0f} | {ratio:.2f} | {HALF} | {mark(ratio, HALF)}"
+            lines.append(f"| {title} | {sizes} | {shown} | {took:.2f} | {SLOWER} | {mark(took, SLOWER)} |")
+    return lines
+
+
+def limited_time(name: str, batch: int, limit: int, rounds: int = ROUNDS) -> float:
+    """The time of a step that fits into so many bytes over that of the step as it is, in turns: the median."""
+    steps = []
+    for memory in (None, limit):
+        model = build_model(name, batch)
+        steps.append(partial(train_step(model, memory), *(aligned(a) for a in model.example())))
+    losses = [float(np.asarray(step()[0])) for step in steps]
+    if not abs(losses[1] - losses[0]) <= 1e-4 * abs(losses[0]):
+        raise SystemExit(f"{name}: the loss is {losses[1]} within {limit} bytes and {losses[0]} without a limit")
+    cores, times = Cores(), []
+    for _ in range(rounds):
+        whole, fitted = (cores.between(partial(block, step)) for step in steps)
+        times.append(fitted / whole)
+    return statistics.median(times)
+
+
 TABLES: dict[str, tuple[str, Callable[[], Sequence[str]]]] = {
     "dispatch": ("Dispatch: a training step with empty kernels", dispatch_table),
     "memory": ("Peak memory of a training step, against PyTorch {torch} eager", memory_tables),
+    "limited": ("A training step in half of PyTorch {torch} eager's peak memory", limited_table),
 }
 
 
@@ -263,11 +310,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=TABLES, help="one of the tables")
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        framework, name, batch = options.child
-        print(json.dumps(MEMORY[framework](name, int(batch))))
+        framework, name, *numbers = options.child
+        print(json.dumps(MEMORY[framework](name, *map(int, numbers))))
         return
     machine = examine()
     how = (

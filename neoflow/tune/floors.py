@@ -4,7 +4,8 @@ that was measured is not worth measuring.
     arithmetic    vector operations over the units of a core, or what its registers make of them: chains of dependent
                   operations, accumulators that do not fit and are stored and loaded again
     sharing       the busiest core has one task at least, and its part of all
-    traffic       every tensor once; and what does not fit a level-2 cache, each time that a task comes back to it
+    traffic       every tensor once; what does not fit a level-2 cache, each time that a task comes back to it; and
+                  partial sums, written and read once more
 
 All of it errs on the low side, since what is dropped here is never seen; `benchmarks/tuning.py` counts how often the
 best would have been. What is no more than likely (a small tile, a long way through memory) is for the model to learn.
@@ -102,7 +103,14 @@ def _contraction(p: Any, k: Schedule, target: Target) -> tuple[float, float]:
     loads = steps * ((cut.rows if lanes > 1 else 1) + vectors) / VECTORS_A_CYCLE
     chains = steps * costs.LATENCY / (1 + WINDOW / (cut.k * accumulators))
     stores = steps * max(0, accumulators + vectors - target.registers) / 2
-    return max(multiply, loads, chains, stores), _again(p, k, target, cut)
+    parts = _partial(k, cut.batch * cut.m * cut.n * dt.itemsize(tile.element_of(p)))
+    return max(multiply, loads, chains, stores), _again(p, k, target, cut) + parts
+
+
+def _partial(k: Schedule, nbytes: float) -> float:
+    """Of outputs of so many bytes, each written by every part of what is summed, and read to add these up."""
+    splits = int(k["splits"])
+    return 2.0 * splits * nbytes if splits > 1 else 0.0
 
 
 def _again(p: Any, k: Schedule, target: Target, cut: tile.Pieces) -> float:
@@ -123,12 +131,13 @@ def _reduction(p: Any, k: Schedule, target: Target) -> tuple[float, float]:
     body = reduced(nest)
     points, terms, lanes = costs.points(nest.axes), costs.points(body.axes), int(k["lanes"])
     work = points * terms * _operations((body.body,)) / target.lanes("float32") / VECTORS_A_CYCLE
+    parts = _partial(k, points * dt.itemsize(body.dtype))
     if lanes == 1:  # the compiler may find lanes of its own
-        return work, 0.0
+        return work, parts
     side_by_side = int(k["unroll"]) * int(k["tile_rows"])
     chained = points * terms / (lanes * side_by_side)
     length = terms / (lanes * int(k["unroll"])) if k["lane"] == "reduced" else terms
-    return max(work, chained * ADD_LATENCY / (1 + WINDOW / max(1.0, length * side_by_side))), 0.0
+    return max(work, chained * ADD_LATENCY / (1 + WINDOW / max(1.0, length * side_by_side))), parts
 
 
 def _map(p: Any, k: Schedule, target: Target) -> tuple[float, float]:

@@ -10,8 +10,9 @@ import pytest
 import neoflow as nf
 
 pytest.importorskip("torch")
-from benchmarks import foreign, grad_speed, gradients, kernels, runtime
-from neoflow.models import find_model
+from benchmarks import foreign, grad_speed, gradients, kernels, packages, runtime
+from neoflow.models import build_model, find_model
+from neoflow.train.step import train_step
 
 pytestmark = [pytest.mark.torch, pytest.mark.tvm]
 WITH_OPTIONS = (
@@ -27,6 +28,7 @@ WITH_OPTIONS = (
     "gradients",
     "models.__main__",
     "operators",
+    "packages",
     "recurrences.__main__",
     "runtime",
     "steps.__main__",
@@ -63,8 +65,26 @@ def test_the_empty_kernels():
     assert len(empty(np.ones((4, 5), np.float32), np.ones((512, 256), np.float32))) == 2
 
 
+def test_a_step_within_half_of_its_memory(monkeypatch):
+    """What fits is timed beside what has no limit; what does not fit says so in its row."""
+    monkeypatch.setattr(runtime, "block", lambda step: float(bool(step())))
+    whole = train_step(build_model("capsnet", 1)).compiled.plan.arena_bytes
+    assert runtime.limited_time("capsnet", 1, 10 * whole, rounds=1) == 1.0
+    monkeypatch.setattr(runtime, "LIMITED", [("capsnet", 1)])
+    monkeypatch.setattr(runtime, "in_processes", lambda *asked: {"allocated": 2048, "grown": 20 * whole})
+    _, _, refused, fitted = runtime.limited_table()
+    assert "the least that works is" in refused and refused.count("missed") == 1
+    assert fitted.endswith("| 1.00 | 1.25 | reached |")
+
+
+def test_a_package_and_its_first_result(tmp_path):
+    cells = packages.row("capsnet", packages.lean(tmp_path), runs=1).split(" | ")
+    assert cells[0] == "| capsnet" and float(cells[1]) > 1000 and ".safetensors" in cells[2]
+    assert 0 < float(cells[-1].rstrip(" |")) < float(cells[3]) < 60
+
+
 def test_the_models_have_their_names():
-    others = (*runtime.DISPATCHED, *runtime.HELD, *foreign.BETWEEN, *foreign.BUSY)
+    others = (*runtime.DISPATCHED, *runtime.HELD, *runtime.LIMITED, *foreign.BETWEEN, *foreign.BUSY)
     for name in {*gradients.MODELS, *(name for name, _ in others)}:
         path, _ = find_model(name)
         assert path.exists()

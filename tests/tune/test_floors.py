@@ -69,6 +69,21 @@ def test_what_does_not_fit_the_cache_is_read_again():
     assert cycles_of(small, **panels).nbytes == 4 * (64 * 128 + 128 * 64 + 64 * 64)
 
 
+@pytest.mark.parametrize("splits", [2, 5])
+def test_partial_sums_are_written_and_read_once_more(splits):
+    subgraph = only(product, (64, 4096), (4096, 32))
+    knobs = {"lanes": 16, "vectors": 2, "tile_rows": 8, "parallel": True, "order": "tiles"}
+    once = cycles_of(subgraph, splits=1, **knobs).nbytes
+    assert cycles_of(subgraph, splits=splits, **knobs).nbytes == once + 2 * splits * 4 * 64 * 32
+    rows = only(lambda x: nf.sum(x, axis=0), (4096, 48))
+    problem = problem_of(rows)
+    usual = {"fuse": problem.all_fused, "lane": "output", "lanes": 16, "across": 1, "steps": 1, "parallel": True}
+    one, several = (
+        floor_of(problem, complete("reduction", problem, TARGET, {**usual, "splits": n}), TARGET) for n in (1, splits)
+    )
+    assert several.nbytes == one.nbytes + 2 * splits * 4 * 48
+
+
 @pytest.mark.parametrize("target", [TARGET, GPU], ids=str)
 @settings(max_examples=25, deadline=None)
 @given(st.data())
