@@ -203,6 +203,25 @@ def test_convolutions_of_one_image_are_one_forward_and_backward(axis):
     assert is_contraction(convolution.definition) and is_contraction(d_w.definition), "as they are put together"
 
 
+def test_projections_to_queries_keys_and_values_are_one_forward_and_backward():
+    """Three linear maps of one input, each of which attention reads in another place."""
+    x = nf.placeholder((2, 64, 32), name="x")
+    weights = [nf.parameter((32, 32), name=f"w_{n}") for n in "qkv"]
+    q, k, v = (x @ w for w in weights)
+    scores = nf.nn.functional.softmax(nf.expr("s[b,i,j] = sum(q[b,i,e] * k[b,j,e])", q=q, k=k), axis=-1)
+    y = nf.expr("y[b,i,e] = sum(s[b,i,j] * v[b,j,e])", s=scores, v=v)
+    outputs = [y, *nf.grad(nf.mean(y * y), weights)]
+    plain = make_graph(outputs, [x])
+    graph = optimize(plain)
+    widths = [t.shape for t in contractions(graph) if is_contraction(t.definition)]
+    assert widths.count((3, 2, 64, 32)) == 1 and widths.count((3, 32, 32)) == 1, "all three and their gradients"
+    assert (2, 64, 32) in widths and (32, 32) not in widths
+    rng = np.random.default_rng(0)
+    feeds = {t: rng.standard_normal(t.shape).astype(np.float32) for t in (x, *weights)}
+    for a, b in zip(*(nf.evaluate(list(g.outputs), feeds, dtype="float64") for g in (plain, graph)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", ["capsconv", "capsconv8"])
 def test_eight_convolutions_are_as_many_kernels_as_one(name):
     model = build_model(name, 16)
