@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.tvm]
 WITH_OPTIONS = (
     "algorithms",
     "chunks",
+    "cold",
     "foreign",
     "fusion",
     "gallery.__main__",
