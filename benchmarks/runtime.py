@@ -260,7 +260,9 @@ def memory_tables() -> list[str]:
 
 
 def limited_table() -> list[str]:
-    """A model under half of each of PyTorch's peaks: what it then has, and its time over that without a limit."""
+    """A model under half of each of PyTorch's peaks: what it then has, and its time over that without a limit. Resident
+    memory has more than what a limit is of, code and tables: the limit is so much lower as the first process has more.
+    """
     lines = [
         "| step | PyTorch MiB | limit MiB | neoflow MiB | ratio | wanted | | time, of without | wanted | |",
         "|---|--:|--:|--:|--:|--:|---|--:|--:|---|",
@@ -273,12 +275,15 @@ def limited_table() -> list[str]:
             sizes = f"{theirs[key] / MIB:.0f} | {limit / MIB:.0f}"
             try:
                 took = limited_time(name, batch, limit)
+                if key == "grown" and (more := in_processes("neoflow", name, batch, limit)[key] - limit) > 0:
+                    limit -= int(more)
+                    took = limited_time(name, batch, limit)
             except ConfigError as error:
                 lines.append(f"| {title} | {sizes} | {error.message} | | {HALF} | missed | | {SLOWER} | |")
                 continue
             ours = in_processes("neoflow", name, batch, limit)[key]
-            ratio = ours / theirs[key]
-            shown = f"{ours / MIB:.0f} | {ratio:.2f} | {HALF} | {mark(ratio, HALF)}"
+            sizes, ratio = f"{theirs[key] / MIB:.0f} | {limit / MIB:.0f}", ours / theirs[key]
+            shown = f"{ours / MIB:.0f} | {ratio:.3f} | {HALF} | {mark(ratio, HALF)}"
             lines.append(f"| {title} | {sizes} | {shown} | {took:.2f} | {SLOWER} | {mark(took, SLOWER)} |")
     return lines
 
