@@ -64,9 +64,9 @@ def seconds(program: str, folder: Path) -> float:
 
 
 def row(name: str, folder: Path, runs: int) -> str:
-    """A model's package: its size, its parts, and seconds to its first result."""
+    """A model's package for one sample: its size, its parts, and seconds to its first result."""
     path = folder / f"{name}.nflib"
-    build_package(name, path)
+    build_package(name, path, 1)
     sizes = {f.name: f.stat().st_size for f in path.rglob("*") if f.is_file()}
     parts = sorted(sizes.items(), key=lambda part: -part[1])[:SHOWN]
     program = _RUN.format(path=str(path))
@@ -75,7 +75,9 @@ def row(name: str, folder: Path, runs: int) -> str:
     alone, whole = (median(column) for column in zip(*pairs, strict=True))
     largest = ", ".join(f"{part} {size / KIB:.0f}" for part, size in parts)
     found = "reached" if whole <= WANTED else "missed"
-    return f"| {name} | {sum(sizes.values()) / KIB:.0f} | {largest} | {whole:.3f} | {WANTED} | {found} | {alone:.3f} |"
+    return (
+        f"| {name} b1 | {sum(sizes.values()) / KIB:.0f} | {largest} | {whole:.3f} | {WANTED} | {found} | {alone:.3f} |"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -80,7 +80,7 @@ def test_a_step_within_half_of_its_memory(monkeypatch):
 
 def test_a_package_and_its_first_result(tmp_path):
     cells = packages.row("capsnet", packages.lean(tmp_path), runs=1).split(" | ")
-    assert cells[0] == "| capsnet" and float(cells[1]) > 1000 and ".safetensors" in cells[2]
+    assert cells[0] == "| capsnet b1" and float(cells[1]) > 1000 and ".safetensors" in cells[2]
     assert 0 < float(cells[-1].rstrip(" |")) < float(cells[3]) < 60
 
 
