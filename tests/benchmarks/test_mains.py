@@ -72,10 +72,14 @@ def test_a_step_within_half_of_its_memory(monkeypatch):
     whole = train_step(build_model("capsnet", 1)).compiled.plan.arena_bytes
     assert runtime.limited_time("capsnet", 1, 10 * whole, rounds=1) == 1.0
     monkeypatch.setattr(runtime, "LIMITED", [("capsnet", 1)])
-    monkeypatch.setattr(runtime, "in_processes", lambda *asked: {"allocated": 2048, "grown": 20 * whole})
+    grown = {"torch": 20 * whole, "neoflow": 11 * whole}
+    monkeypatch.setattr(runtime, "in_processes", lambda framework, *_: {"allocated": 2048, "grown": grown[framework]})
     _, _, refused, fitted = runtime.limited_table()
     assert "the least that works is" in refused and refused.count("missed") == 1
     assert fitted.endswith("| 1.00 | 1.25 | reached |")
+    sizes = [int(cell) for cell in fitted.split(" | ")[1:4]]
+    wanted = [round(n * whole / runtime.MIB) for n in (20, 8, 11)]
+    assert sizes == wanted, "a limit lower by what is too much, twice"
 
 
 def test_a_package_and_its_first_result(tmp_path):
