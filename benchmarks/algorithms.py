@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -141,7 +142,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         lines = table(chosen, options.rounds)
     print("\n".join(lines))
     if options.write:
-        how = f"{processor()}, {settings().threads} threads; `python -m benchmarks.algorithms --write`"
+        command = " ".join(["python -m benchmarks.algorithms", *sys.argv[1:]])
+        how = f"{processor()}, {settings().threads} threads; `{command}`"
         write("algorithms", "Algorithms of contractions beside direct sums", how, lines)
 
 

@@ -98,7 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 lines.append(line(alone(name, batch)))
                 print(lines[-1], flush=True)
     if options.write:
-        how = f"{processor()}, {settings().threads} threads; `python -m benchmarks.cold --write`"
+        command = " ".join(["python -m benchmarks.cold", *sys.argv[1:]])
+        how = f"{processor()}, {settings().threads} threads; `{command}`"
         write("cold", "Seconds to the end of the first training step, from an empty cache", how, lines)
 
 

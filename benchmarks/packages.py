@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             lines.append(row(name, folder, options.runs))
             print(lines[-1], flush=True)
     if options.write:
-        how = f"{processor()}; `python -m benchmarks.packages --write`"
+        how = f"{processor()}; `{' '.join(['python -m benchmarks.packages', *sys.argv[1:]])}`"
         write("packages", "Packages: sizes, and seconds from the start of a process to the first result", how, lines)
 
 

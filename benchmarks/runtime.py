@@ -274,7 +274,7 @@ def limited_table() -> list[str]:
             limit, title = int(HALF * theirs[key]), f"{name} b{batch}, {what}"
             sizes = f"{theirs[key] / MIB:.0f} | {limit / MIB:.0f}"
             try:
-                limited_time(name, batch, limit, rounds=1)
+                train_step(build_model(name, batch), limit)  # says so where it does not fit
                 for _ in range(TRIES if key == "grown" else 0):
                     limit -= max(0, int(in_processes("neoflow", name, batch, limit)[key] - HALF * theirs[key]))
                 took = limited_time(name, batch, limit)
