@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,15 +20,13 @@ from statistics import geometric_mean, median
 
 import numpy as np
 
-from benchmarks.results import write
+from benchmarks.results import called, write
 from benchmarks.rows.cases import Row, rows
 from benchmarks.rows.ours import program
 from benchmarks.timing import aligned, block
-from neoflow.config import load as settings
 from neoflow.expr.interp import evaluate
 from neoflow.graph import make_graph, optimize
 from neoflow.graph.algorithms import BY_NAME, DIRECT
-from neoflow.machine import processor
 from neoflow.measure.near import Cores
 from neoflow.pipeline import bind, compile_program
 from neoflow.tuning.choosing import candidates
@@ -142,9 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         lines = table(chosen, options.rounds)
     print("\n".join(lines))
     if options.write:
-        command = " ".join(["python -m benchmarks.algorithms", *sys.argv[1:]])
-        how = f"{processor()}, {settings().threads} threads; `{command}`"
-        write("algorithms", "Algorithms of contractions beside direct sums", how, lines)
+        write("algorithms", "Algorithms of contractions beside direct sums", called("algorithms"), lines)
 
 
 if __name__ == "__main__":

@@ -20,10 +20,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from benchmarks.models.cells import BATCHES
-from benchmarks.results import write
+from benchmarks.results import called, write
 from benchmarks.steps.contenders import ROOT
-from neoflow.config import load as settings
-from neoflow.machine import processor
 from neoflow.models import build_model
 from neoflow.train.step import train_step
 
@@ -98,9 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 lines.append(line(alone(name, batch)))
                 print(lines[-1], flush=True)
     if options.write:
-        command = " ".join(["python -m benchmarks.cold", *sys.argv[1:]])
-        how = f"{processor()}, {settings().threads} threads; `{command}`"
-        write("cold", "Seconds to the end of the first training step, from an empty cache", how, lines)
+        write("cold", "Seconds to the end of the first training step, from an empty cache", called("cold"), lines)
 
 
 if __name__ == "__main__":

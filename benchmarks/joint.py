@@ -19,12 +19,10 @@ from functools import partial
 import numpy as np
 
 import neoflow as nf
-from benchmarks.results import write
+from benchmarks.results import called, write
 from neoflow import tuning
-from neoflow.config import load as settings
 from neoflow.devices import device, resolve_target
 from neoflow.graph import canonicalize, make_graph
-from neoflow.machine import processor
 from neoflow.nn import functional as F
 from neoflow.pipeline import bind, compile_program
 from neoflow.rewriting import in_turns
@@ -106,8 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     lines = table(options.seconds, options.turns, options.small)
     print("\n".join(lines))
     if options.write:
-        how = f"{processor()}, {settings().threads} threads; `python -m benchmarks.joint --write`"
-        write("joint", "Rules and layouts of an attention, searched together", how, lines)
+        write("joint", "Rules and layouts of an attention, searched together", called("joint"), lines)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,7 @@ from statistics import median
 import numpy as np
 
 import neoflow
-from benchmarks.results import write
-from neoflow.machine import processor
+from benchmarks.results import called, write
 from neoflow.report.packaged import build_package
 
 NEEDED = ("numpy", "numpy.libs", "ml_dtypes", "safetensors")
@@ -97,8 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             lines.append(row(name, folder, options.runs))
             print(lines[-1], flush=True)
     if options.write:
-        how = f"{processor()}; `{' '.join(['python -m benchmarks.packages', *sys.argv[1:]])}`"
-        write("packages", "Packages: sizes, and seconds from the start of a process to the first result", how, lines)
+        title = "Packages: sizes, and seconds from the start of a process to the first result"
+        write("packages", title, called("packages"), lines)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,14 @@ from __future__ import annotations
 import datetime
 import json
 import statistics
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
+
+from neoflow.config import load as settings
+from neoflow.machine import processor
 
 T = TypeVar("T")
 PATH = Path(__file__).parent / "RESULTS.md"
@@ -22,6 +26,12 @@ def write(section: str, title: str, how: str, lines: Sequence[str]) -> None:
     head = before.rstrip("\n") + "\n\n"
     text = f"## {title}\n\n{datetime.date.today().isoformat()}, {how}.\n\n" + "\n".join(lines) + "\n"
     PATH.write_text(head + start + text + end + (f"\n{after.lstrip()}" if after.strip() else ""))
+
+
+def called(name: str) -> str:
+    """How a benchmark was measured, in words: the machine, its threads, the command as it was given."""
+    command = " ".join([f"python -m benchmarks.{name}", *sys.argv[1:]])
+    return f"{processor()}, {settings().threads} threads; `{command}`"
 
 
 def append(path: Path, row: Any) -> None:
