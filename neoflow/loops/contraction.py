@@ -287,7 +287,7 @@ def _is_crowded(p: NestProblem, target: Target, k: Chosen, rows: int) -> bool:
     windows = count * size(c.m[position + 1 :]) // window
     held = (windows * window + 1) * vectors + windows * (window + 1)
     chosen = {name: k[name] for name in ("last_n", "last_k", "lanes", "vectors")}
-    kept = {**_tile_of(k), **chosen, "tile_rows": window, "unroll": costs.UNROLLED_K}
+    kept = {**_tile_of(k), **chosen, "tile_rows": window, "unroll": _usual_unroll(p, target, k)}
     return windows > 1 and held > target.registers and not operands.PACK.default(p, target, kept)
 
 
@@ -303,8 +303,22 @@ def _fair_rows(m: int, most: int, target: Target) -> int:
     return min(range(most, max(1, most - costs.FEWER_ROWS) - 1, -1), key=load)
 
 
-def _unroll(_: NestProblem, __: Target, ___: Chosen) -> Range:
-    return Range(UNROLLS, "more points of K written out only make the code longer")
+def _last_points(p: NestProblem, k: Chosen) -> int:
+    """Of the innermost axis of K."""
+    return sides(p, k).c.k[-1].extent
+
+
+def _unroll(p: NestProblem, _: Target, k: Chosen) -> Range:
+    """One by one, or so many at a time; of a short axis all."""
+    extent = _last_points(p, k)
+    most = next((n for n in UNROLLS if n >= extent), UNROLLS[-1])
+    return Range(UNROLLS[: UNROLLS.index(most) + 1], f"of {extent} points of K; more written out only make code longer")
+
+
+def _usual_unroll(p: NestProblem, target: Target, k: Chosen) -> int:
+    """All of a few."""
+    extent = _last_points(p, k)
+    return int(_unroll(p, target, k).values[-1]) if extent <= costs.UNROLLED_K else 1
 
 
 LANES: Knob[NestProblem] = Knob("lanes", NUMBER, "points of N in a vector", _lanes, _usual_lanes)
@@ -319,7 +333,7 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
     LANES,
     Knob("vectors", NUMBER, "vectors of a row of the register tile", _vectors, _usual_vectors),
     Knob("tile_rows", NUMBER, "rows of the register tile at most", _rows, _usual_rows),
-    Knob("unroll", NUMBER, "points of the innermost K written out", _unroll, lambda _, __, ___: costs.UNROLLED_K),
+    Knob("unroll", NUMBER, "points of the innermost K written out", _unroll, _usual_unroll),
     operands.PACK,
     operands.RUN,
     operands.TURN_ROWS,

@@ -37,7 +37,8 @@ class Nest:
 
     outputs: a formula for each output of the subgraph. sums: of each sum that rides along, what it adds at a point, and
     the address of what that is added to. totals: the outputs that follow from these sums, which they read as
-    `Read(Slot(value number, ()), ())`, at those addresses.
+    `Read(Slot(value number, ()), ())`, at those addresses. others: what else is reduced at each point, over the axes of
+    the reduction, by what the outputs read of it.
     """
 
     axes: tuple[Axis, ...]
@@ -46,6 +47,12 @@ class Nest:
     outputs: tuple[Formula, ...]
     sums: tuple[Formula, ...] = ()
     totals: tuple[Formula, ...] = ()
+    others: tuple[tuple[Read, Reduce], ...] = ()
+
+    @property
+    def bodies(self) -> tuple[Expr, ...]:
+        """What is reduced, of every reduction."""
+        return () if self.reduction is None else (self.reduction.body, *(r.body for _, r in self.others))
 
     @property
     def formulas(self) -> tuple[Formula, ...]:
@@ -54,8 +61,7 @@ class Nest:
     @property
     def expressions(self) -> tuple[Expr, ...]:
         """Every expression of the kernel."""
-        body = (self.reduction.body,) if self.reduction is not None else ()
-        return body + tuple(e for _, address, value in self.formulas for e in (address, value))
+        return self.bodies + tuple(e for _, address, value in self.formulas for e in (address, value))
 
     def fused(self, apart: frozenset[Boundary] = frozenset()) -> Nest:
         """The same kernel over fewer, longer axes; axes stay apart at the boundaries of `apart`.
@@ -110,16 +116,20 @@ class Nest:
         def of(formulas: tuple[Formula, ...]) -> tuple[Formula, ...]:
             return tuple((n, replaced(a, mapping), replaced(v, mapping)) for n, a, v in formulas)
 
-        reduction = self.reduction
-        if reduction is not None:
-            reduction = Reduce(reduction.op, reduction.axes, replaced(reduction.body, mapping))
+        def reduced_so(r: Reduce) -> Reduce:
+            return Reduce(r.op, r.axes, replaced(r.body, mapping))
+
+        reduction = reduced_so(self.reduction) if self.reduction is not None else None
+        others = tuple((anchor, reduced_so(r)) for anchor, r in self.others)
         made = of(self.outputs), of(self.sums), of(self.totals)
-        return replace(self, outputs=made[0], reduction=reduction, sums=made[1], totals=made[2])
+        return replace(self, outputs=made[0], reduction=reduction, sums=made[1], totals=made[2], others=others)
 
 
 def _with_reduction_axes(nest: Nest, axes: tuple[Axis, ...]) -> Nest:
     assert nest.reduction is not None
-    return replace(nest, reduction=Reduce(nest.reduction.op, axes, nest.reduction.body))
+    reduction = Reduce(nest.reduction.op, axes, nest.reduction.body)
+    others = tuple((anchor, Reduce(r.op, axes, r.body)) for anchor, r in nest.others)
+    return replace(nest, reduction=reduction, others=others)
 
 
 def fresh(nest: Nest, extent: int, first: int = FIRST_FUSED) -> Axis:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.functions import ARG_REDUCERS, BLOCK
-from neoflow.expr.ir import Apply, Axis, Expr, Reduce
+from neoflow.expr.ir import Apply, Axis, Expr, Read, Reduce
 from neoflow.loops import costs, windows
 from neoflow.loops.knob import FLAG, NUMBER, WORD, Chosen, Knob, Range, flags, one, up_to
 from neoflow.loops.nest import Nest, input_reads, is_data_dependent, reduced, replaced, stride
@@ -55,6 +55,11 @@ def written(nest: Nest) -> tuple[Expr, ...]:
     return tuple(value for _, _, value in nest.outputs)
 
 
+def _reads(nest: Nest) -> dict[Read, None]:
+    """What is read by all that is reduced."""
+    return dict.fromkeys(r for body in nest.bodies for r in input_reads(body))
+
+
 def ascending(nest: Nest) -> Nest:
     """A sum whose largest read goes up in memory from term to term: an axis along which it goes down is turned round.
 
@@ -67,7 +72,7 @@ def ascending(nest: Nest) -> Nest:
         return nest
     mapping: dict[Expr, Expr] = {}
     for axis in reduction.axes:
-        moved = [r for r in input_reads(reduction.body) if axis in r.free and not is_data_dependent(r)]
+        moved = [r for r in _reads(nest) if axis in r.free and not is_data_dependent(r)]
         largest = max(moved, key=lambda r: nbytes([r]), default=None)
         if largest is not None and (stride(largest.indices[0], axis) or 0) < 0:
             mapping[axis] = Apply("sub", (affine.integer(axis.extent - 1), axis))
@@ -94,7 +99,7 @@ def usual_lane(p: NestProblem, target: Target, k: Chosen) -> str:
         return str(allowed[0])
     reduction = reduced(nest)
     score = {"output": 0.0, "reduced": 0.0}
-    for read in input_reads(reduction.body):
+    for read in _reads(nest):
         if is_data_dependent(read):
             continue
         weight = math.log2(1 + math.prod(a.extent for a in read.free))
@@ -121,7 +126,7 @@ def lane_axis(nest: Nest, k: Chosen) -> Axis | None:
 
 def _vectorised(nest: Nest, k: Chosen) -> tuple[Expr, ...]:
     """What is computed in vectors."""
-    return nest.expressions if k["lane"] == "output" else (reduced(nest).body,)
+    return nest.expressions if k["lane"] == "output" else nest.bodies
 
 
 def _lanes(p: NestProblem, target: Target, k: Chosen) -> Range:
@@ -148,7 +153,8 @@ def blocks(nest: Nest, k: Chosen) -> int:
 
 
 def _unroll(p: NestProblem, _: Target, k: Chosen) -> Range:
-    most = min(MOST_UNROLLED, blocks(p.fused(k), k))
+    nest = p.fused(k)
+    most = min(MOST_UNROLLED, MOST_ACCUMULATORS // len(nest.bodies), blocks(nest, k))
     return up_to(most, f"the axis of the lanes has {most} vectors that may be reduced side by side")
 
 
@@ -158,18 +164,19 @@ def _usual_unroll(p: NestProblem, target: Target, k: Chosen) -> int:
     together in registers that sums would take."""
     nest, whole = p.fused(k), blocks(p.fused(k), k)
     is_long = costs.points(reduced(nest).axes) >= costs.WIDE_SUM
-    is_read = costs.of_data((reduced(nest).body,)) <= costs.LONG
+    is_read = costs.of_data(nest.bodies) <= costs.LONG
     shares = costs.REDUCTION_TASKS * target.threads if target.threads > 1 else 1
     if k["lane"] == "output" and is_long and is_read:
         for vectors in costs.WIDE_VECTORS:
             is_wide = whole >= vectors * shares
             if is_wide and 2 * vectors <= target.registers:
-                return vectors
+                return min(vectors, MOST_ACCUMULATORS // len(nest.bodies))
     if _ends_in_vectors(nest, target, k):
         return 1
     most = min(costs.UNROLLED_VECTORS, whole)
     if k["lane"] == "reduced":
         outputs, free = windows.side_by_side(nest, target), target.registers - costs.SPARE_REGISTERS
+        most = min(most, max(1, free // len(nest.bodies)))
         if outputs > 1:
             is_short = whole <= costs.UNROLLED_VECTORS and not windows.is_gathered(nest, reduced(nest).axes[-1])
             most = min(most, round(free / outputs) if is_short else free // outputs)
@@ -186,7 +193,7 @@ def _ends_in_vectors(nest: Nest, target: Target, k: Chosen) -> bool:
         return False
     if lanes == 1 or windows.side_by_side(nest, target) > 1:
         return False
-    is_shared = any(not r.free.intersection(nest.axes) for r in input_reads(reduced(nest).body))
+    is_shared = any(not r.free.intersection(nest.axes) for r in _reads(nest))
     return terms <= lanes * costs.arithmetic(written(nest)) or (is_shared and terms <= costs.FEW_IN_LANES)
 
 
@@ -194,11 +201,11 @@ def _rows(p: NestProblem, _: Target, k: Chosen) -> Range:
     nest = p.fused(k)
     if k["lane"] == "reduced" and nest.axes:
         points = costs.points(nest.axes)
-        most = min(points, MOST_ACCUMULATORS // int(k["unroll"]))
+        most = min(points, _most_beside(nest, k))
         return up_to(most, f"{MOST_ACCUMULATORS} vectors of accumulators at most, and {points} outputs")
     if k["lane"] != "output" or len(nest.axes) < 2:
         return one(1, "there is no axis for rows of outputs side by side")
-    most = min(nest.axes[-2].extent, MOST_ACCUMULATORS // int(k["unroll"]))
+    most = min(nest.axes[-2].extent, _most_beside(nest, k))
     return up_to(most, f"{MOST_ACCUMULATORS} vectors of accumulators at most, and {nest.axes[-2].extent} rows")
 
 
@@ -208,14 +215,19 @@ def _usual_rows(p: NestProblem, target: Target, k: Chosen) -> int:
     nest = p.fused(k)
     if k["lane"] == "reduced" and nest.axes:
         outputs = int(k["lanes"]) if _ends_in_vectors(nest, target, k) else windows.side_by_side(nest, target)
-        return min(outputs, MOST_ACCUMULATORS // int(k["unroll"]))
+        return min(outputs, _most_beside(nest, k))
     if k["lane"] != "output" or len(nest.axes) < 2:
         return 1
     vectors = max(1, math.ceil(nest.axes[-1].extent / int(k["lanes"])))
     if costs.points(reduced(nest).axes) <= costs.FEW_TERMS and not windows.is_shared(nest, target):
         return 1
     extent, most = nest.axes[-2].extent, max(1, costs.SHORT_ROW_VECTORS // vectors)
-    return min(math.ceil(extent / math.ceil(extent / most)), MOST_ACCUMULATORS // int(k["unroll"]))
+    return min(math.ceil(extent / math.ceil(extent / most)), _most_beside(nest, k))
+
+
+def _most_beside(nest: Nest, k: Chosen) -> int:
+    """Outputs, or rows of outputs, whose accumulators of all reductions are not too many."""
+    return max(1, MOST_ACCUMULATORS // (int(k["unroll"]) * len(nest.bodies)))
 
 
 # --- tasks
@@ -227,7 +239,7 @@ def _parallel(_: NestProblem, target: Target, __: Chosen) -> Range:
 
 def _is_worth_sharing(p: NestProblem, target: Target, k: Chosen) -> bool:
     nest = p.fused(k)
-    work = costs.points(nest.axes) * costs.points(reduced(nest).axes) * costs.operations((reduced(nest).body,))
+    work = costs.points(nest.axes) * costs.points(reduced(nest).axes) * costs.operations(nest.bodies)
     return target.threads > 1 and work >= costs.PARALLEL_WORK
 
 
@@ -390,7 +402,7 @@ def further(nest: Nest, k: Chosen) -> dict[int, int]:
     if k["terms"] or int(k["across"]) > 1 or not axes or axis is None or int(k["lanes"]) == 1:
         return {}
     found: dict[int, int] = {}
-    reads = dict.fromkeys(input_reads(reduced(nest).body))
+    reads = _reads(nest)
     for read in reads:
         is_alone = all(r is read or r.slot != read.slot for r in reads) and not is_data_dependent(read)
         step = stride(read.indices[0], axes[-1]) if is_alone and stride(read.indices[0], axis) == 1 else None
@@ -403,7 +415,7 @@ def _pieces_ahead(nest: Nest) -> dict[int, int]:
     """The same of terms that lie in pieces far apart, as a channel of the planes of a batch: the piece after this one,
     which a core does not foresee."""
     axes, found = reduced(nest).axes, dict[int, int]()
-    for read in input_reads(reduced(nest).body):
+    for read in _reads(nest):
         if is_data_dependent(read) or read.slot in found or not axes or stride(read.indices[0], axes[-1]) != 1:
             continue
         steps = [stride(read.indices[0], a) or 0 for a in axes]
@@ -424,7 +436,7 @@ def _usual_fetch(p: NestProblem, target: Target, k: Chosen) -> bool:
     """Of long sums of what lies in no core's own cache: pages are left too soon for a core to see where it goes on. In
     a row it is the row that fetches, but for sums down columns whose terms are a page apart."""
     nest = p.fused(k)
-    axes, read, found = reduced(nest).axes, nbytes(input_reads(reduced(nest).body)), further(nest, k)
+    axes, read, found = reduced(nest).axes, nbytes(_reads(nest)), further(nest, k)
     if target.threads == 1 and k["lane"] == "output" and costs.points(axes) >= costs.WIDE_SUM:
         pages = costs.FETCHED_TERMS * costs.SET_BYTES // dt.itemsize(reduced(nest).body.dtype)
         if any(apart >= pages for apart in found.values()):
@@ -444,8 +456,8 @@ def terms_of(reduction: Reduce) -> list[Reduce]:
 def _totals(nest: Nest) -> tuple[int, int, int, int, int]:
     """Points, terms of each, operations, bytes read and written: what no knob but `fuse` changes."""
     points, terms, outputs = costs.points(nest.axes), costs.points(reduced(nest).axes), written(nest)
-    work = points * (terms * costs.operations((reduced(nest).body,)) + costs.operations(outputs))
-    read = nbytes(r for e in (reduced(nest).body, *outputs) for r in input_reads(e))
+    work = points * (terms * costs.operations(nest.bodies) + costs.operations(outputs))
+    read = nbytes(r for e in (*nest.bodies, *outputs) for r in input_reads(e))
     return points, terms, work, read, points * sum(dt.itemsize(e.dtype) for e in outputs)
 
 

@@ -7,6 +7,12 @@ where they are read.  Each stored nest is one over the axes inside the row, with
 
 Where all that is reduced is summed over the same axes, from inputs, parts of these may be tasks instead, which add a
 few terms at once to the sums of all rows (`across`); a second pass adds the parts and does the rest, row by row.
+
+Reductions over the same axes that share what they read, none of another's result, may have one loop (`together`):
+
+    s = sum[k](x[k]); t = sum[k](x[k] * y[k])    ->    for k: s += x[k], t += x[k] * y[k]
+
+A few rows may go through each nest before the next one (`beside`): what one waits for, others do meanwhile.
 """
 
 from __future__ import annotations
@@ -17,9 +23,10 @@ from functools import cached_property
 from typing import TypeVar
 
 from neoflow.expr import dtype as dt
+from neoflow.expr.functions import ARG_REDUCERS
 from neoflow.expr.ir import Axis, Const, Expr, Read, Reduce, Slot, rewrite
 from neoflow.loops import costs, reduction
-from neoflow.loops.knob import FLAG, MASK, NUMBER, Chosen, Knob, Range, completed, flags, one
+from neoflow.loops.knob import FLAG, MASK, NUMBER, Chosen, Knob, Range, completed, flags, one, up_to
 from neoflow.loops.nest import (
     Nest,
     flat,
@@ -40,17 +47,28 @@ from neoflow.target import Target
 from neoflow.verdict import Verdict
 
 T = TypeVar("T")
+MOST_BESIDE = 4
+"""Rows that may go side by side: each is its own copy of all loops."""
 
 
 @dataclass(frozen=True)
 class RowNest:
-    """A stored nest: its value number, and its problem over the axes inside a row; row axes are free in it."""
+    """A stored nest: its value number, and its problem over the axes inside a row; row axes are free in it.
+
+    others: nests whose reductions have their loop here; the problem is that of all of them.
+    """
 
     number: int
     problem: NestProblem
     is_output: bool
     size: int
     dtype: str
+    others: tuple[RowNest, ...] = ()
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The value numbers of all that is stored by it, in the order of its problem's outputs."""
+        return (self.number, *(other.number for other in self.others))
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +100,10 @@ class RowProblem:
     def nests(self, mask: int) -> tuple[RowNest, ...]:
         """The nests that are stored, in order, when those of `mask` are."""
         return self.memo.once(mask, lambda: _nests(self, mask))
+
+    def joined(self, mask: int) -> tuple[RowNest, ...]:
+        """The same, with one loop for reductions that may have one."""
+        return self.memo.once(("joined", mask), lambda: _joined(self, self.nests(mask)))
 
     @cached_property
     def reused(self) -> int:
@@ -145,6 +167,75 @@ def _nests(p: RowProblem, mask: int) -> tuple[RowNest, ...]:
     return tuple(nests)
 
 
+def _joined(p: RowProblem, stored: tuple[RowNest, ...]) -> tuple[RowNest, ...]:
+    """Each reduction in the loop of the first one that it may go with; it is then computed where that one is."""
+    found: list[RowNest] = []
+    for nest in stored:
+        here = {n: at for at, other in enumerate(found) for n in other.numbers}
+        needed = max((here[n] for n in _read_by(nest) if n in here), default=-1)
+        places = (n for n in range(needed + 1, len(found)) if _go_together(p, found[n], nest))
+        at = next(places, None)
+        if at is None:
+            found.append(nest)
+        else:
+            found[at] = _with(found[at], nest)
+    return tuple(found)
+
+
+def _read_by(nest: RowNest) -> set[int]:
+    return {r.slot for e in nest.problem.nest.expressions for r in input_reads(e)}
+
+
+def _go_together(p: RowProblem, first: RowNest, other: RowNest) -> bool:
+    """Whether the reduction of `other` may be in the loop of `first`, before which all that it needs is known: over as
+    many points, of what is read there already. What is stored sooner may be in the place of no input, see
+    `partition.overwrite`: others might read it still."""
+    a, b = first.problem.nest, other.problem.nest
+    if a.reduction is None or b.reduction is None or a.reduction.op in ARG_REDUCERS:
+        return False
+    alike = (a.reduction.op, a.reduction.dtype, _extents(a)) == (b.reduction.op, b.reduction.dtype, _extents(b))
+    if not alike or (other.is_output and _is_like_an_input(p, other)):
+        return False
+    return not set(input_reads(_over_axes_of(a, b).body)).isdisjoint(r for body in a.bodies for r in input_reads(body))
+
+
+def _extents(nest: Nest) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return tuple(a.extent for a in nest.axes), tuple(a.extent for a in reduced(nest).axes)
+
+
+def _is_like_an_input(p: RowProblem, nest: RowNest) -> bool:
+    """Whether an input has the elements of an output, and their type."""
+    definition = p.definitions[nest.number - p.first].definition
+    sizes = {
+        (math.prod(r.source.shape), r.dtype)
+        for each in p.definitions
+        for r in each.definition.reads
+        if each.inputs[r.slot] < p.first
+    }
+    return (math.prod(definition.shape), nest.dtype) in sizes
+
+
+def _onto(a: Nest, b: Nest) -> dict[Expr, Expr]:
+    """The axes of b as those of a."""
+    own, theirs = (*b.axes, *reduced(b).axes), (*a.axes, *reduced(a).axes)
+    return {x: y for x, y in zip(own, theirs, strict=True) if x is not y}
+
+
+def _over_axes_of(a: Nest, b: Nest) -> Reduce:
+    """What b reduces, at the points of a and over what that reduces over."""
+    return Reduce(reduced(b).op, reduced(a).axes, replaced(reduced(b).body, _onto(a, b)))
+
+
+def _with(first: RowNest, other: RowNest) -> RowNest:
+    """A nest with one more reduction in its loop."""
+    a, b = first.problem.nest, other.problem.nest
+    assert b.anchor is not None
+    moved = tuple((n, replaced(address, _onto(a, b)), value) for n, address, value in b.outputs)
+    nest = replace(a, outputs=a.outputs + moved, others=(*a.others, (b.anchor, _over_axes_of(a, b))))
+    problem = NestProblem(nest, apart=first.problem.apart, reductions=first.problem.reductions)
+    return replace(first, problem=problem, others=(*first.others, other))
+
+
 def _local_read(p: RowProblem, source: int, read: Read) -> Read:
     """A read of a stored nest: of its output, or of the row's local buffer; see `input_read`."""
     shape, indices = read.source.shape, read.indices
@@ -175,9 +266,14 @@ def nests(p: RowProblem, k: Chosen) -> tuple[RowNest, ...]:
     return p.nests(int(k["stored"]))
 
 
+def loops(p: RowProblem, k: Chosen) -> tuple[RowNest, ...]:
+    """The same as they are computed: where the knob `together` says so, in one loop what may be."""
+    return p.joined(int(k["stored"])) if k["together"] else nests(p, k)
+
+
 def problems(p: RowProblem, k: Chosen) -> tuple[NestProblem, ...]:
     """What is scheduled inside."""
-    return tuple(s.problem for s in nests(p, k))
+    return tuple(s.problem for s in loops(p, k))
 
 
 def alone(target: Target) -> Target:
@@ -186,12 +282,12 @@ def alone(target: Target) -> Target:
 
 
 def following(p: RowProblem, k: Chosen) -> tuple[dict[int, int], ...]:
-    """For each nest, of which inputs a row fetches what the next one reads there, and how many elements further that
+    """For each nest, of which inputs a row fetches what the next task reads there, and how many elements further that
     lies: where the knob `fetch` says so."""
-    stored = nests(p, k)
+    stored = loops(p, k)
     found: tuple[dict[int, int], ...] = tuple({} for _ in stored)
     for number, (nest, read) in _fetched(p, stored).items() if k["fetch"] else ():
-        found[nest][number] = _distance(read.indices[0], p.axes)
+        found[nest][number] = int(k["beside"]) * _distance(read.indices[0], p.axes)
     return found
 
 
@@ -232,12 +328,12 @@ def _distance(address: Expr, axes: tuple[Axis, ...]) -> int:
 
 
 def _fetch(p: RowProblem, _: Target, k: Chosen) -> Range:
-    return flags(bool(_fetched(p, nests(p, k))), "no nest goes once through all that a row has of an input")
+    return flags(bool(_fetched(p, loops(p, k))), "no nest goes once through all that a row has of an input")
 
 
 def _usual_fetch(p: RowProblem, target: Target, k: Chosen) -> bool:
     """Where a cache keeps it until then, beside what the row itself goes through."""
-    found = _fetched(p, nests(p, k))
+    found = _fetched(p, loops(p, k))
     each = nbytes(read for _, read in found.values()) / costs.points(p.axes)
     return bool(found) and each <= costs.FETCHED_CACHE_SHARE * target.l2_bytes
 
@@ -322,10 +418,35 @@ def _usual_across(p: RowProblem, target: Target, k: Chosen) -> int:
     return reduction.usual_across(allowed, nests_, target) if are_along else 1
 
 
+def _together(p: RowProblem, _: Target, k: Chosen) -> Range:
+    mask = int(k["stored"])
+    if int(k["across"]) > 1:
+        return one(False, "parts of the terms of all sums are added in one loop")
+    return flags(len(p.joined(mask)) < len(p.nests(mask)), "no reductions share axes and what they read")
+
+
+def _beside(p: RowProblem, _: Target, k: Chosen) -> Range:
+    if int(k["across"]) > 1:
+        return one(1, "sums of all rows are added up before")
+    kept = sum(s.size * dt.itemsize(s.dtype) for s in nests(p, k) if not s.is_output)
+    most = min(MOST_BESIDE, costs.points(p.axes), costs.NEAR_BYTES // max(1, kept))
+    return up_to(
+        max(1, most), f"{kept} bytes lie between the nests of a row, {MOST_BESIDE} rows at most go side by side"
+    )
+
+
 STORED: Knob[RowProblem] = Knob("stored", MASK, "nests stored that need not be", _stored, lambda p, _, __: p.reused)
 KNOBS: tuple[Knob[RowProblem], ...] = (
     STORED,
     Knob("parallel", FLAG, "threads share the rows", _parallel, _is_worth_sharing),
     Knob("across", NUMBER, "terms added at once to the sums of all rows", _across, _usual_across),
+    Knob(
+        "together",
+        FLAG,
+        "reductions that read the same have one loop",
+        _together,
+        lambda p, t, k: True in _together(p, t, k),
+    ),
+    Knob("beside", NUMBER, "rows that go through each nest side by side", _beside, lambda _, __, ___: 1),
     Knob("fetch", FLAG, "a row fetches what the next one reads", _fetch, _usual_fetch),
 )

@@ -13,7 +13,7 @@ import neoflow as nf
 from neoflow import codegen
 from neoflow.devices import device
 from neoflow.errors import ScheduleError
-from neoflow.loops import default_schedule, problem_of
+from neoflow.loops import complete, default_schedule, legal, problem_of
 from neoflow.loops.nest import nest_of
 from neoflow.loops.tile import sided
 from neoflow.runtime.device.cpu import empty
@@ -319,6 +319,25 @@ def test_contraction_schedules(knobs):
         schedule = k.scheduled(k.subgraph_of([y], inputs), **knobs, parallel=True)
         if schedule.template == "contraction":
             k.check(y, inputs, schedule, scale=8.0)
+
+
+@pytest.mark.parametrize("unroll", [1, 2, 4, 8])
+@pytest.mark.parametrize("depth", [3, 8, 9, 31, 1000])
+def test_points_of_k_are_written_out(unroll, depth):
+    """Also those that are left over, and those of blocks of a long sum."""
+    x, w = nf.placeholder((13, depth), name="x"), nf.placeholder((depth, 21), name="w")
+    y = nf.expr("y[i,j] = sum(x[i,k] * w[k,j])", x=x, w=w)
+    subgraph = k.subgraph_of([y], [x, w])
+    problem = problem_of(subgraph)
+    schedule = complete("contraction", problem, k.TARGET, {"unroll": unroll})
+    if unroll >= 2 * depth:
+        assert "only make code longer" in legal(problem, schedule, k.TARGET).reason
+        return
+    k.check(y, [x, w], schedule, scale=8.0)
+    if depth > 2 * unroll:
+        text = codegen.lower(subgraph, schedule, k.TARGET, "k").text()
+        usual = codegen.lower(subgraph, complete("contraction", problem, k.TARGET, {"unroll": 1}), k.TARGET, "k").text()
+        assert (len(text) > len(usual)) is (unroll > 1)
 
 
 @pytest.mark.parametrize("pack", [False, True])

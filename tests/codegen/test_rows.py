@@ -7,7 +7,7 @@ import neoflow as nf
 from neoflow import codegen
 from neoflow.expr.tensor import Parameter
 from neoflow.graph import make_graph, optimize
-from neoflow.loops import default_schedule
+from neoflow.loops import complete, default_schedule, problem_of, space
 from neoflow.nn import functional as F
 from neoflow.partition import choose, partition
 from neoflow.runtime.device.cpu import empty
@@ -20,10 +20,10 @@ pytestmark = pytest.mark.tvm
 RNG = np.random.default_rng(0)
 
 
-def run(subgraph, arrays, threads=2):
-    """One subgraph compiled and called."""
+def run(subgraph, arrays, threads=2, **knobs):
+    """One subgraph compiled, by its default schedule but for some knobs, and called."""
     target = cpu_target(threads)
-    schedule = default_schedule(subgraph, target)
+    schedule = complete("rows", problem_of(subgraph), target, knobs) if knobs else default_schedule(subgraph, target)
     [kernel] = loaded([codegen.lower(subgraph, schedule, target, "k")], target)
     held = []
     for array in arrays:
@@ -34,7 +34,7 @@ def run(subgraph, arrays, threads=2):
     return results
 
 
-def agree(subgraph, rng, threads=2, tolerance=2e-5):
+def agree(subgraph, rng, threads=2, tolerance=2e-5, **knobs):
     arrays = [
         rng.standard_normal(v.shape).astype(v.dtype)
         if v.dtype.startswith("float")
@@ -43,7 +43,7 @@ def agree(subgraph, rng, threads=2, tolerance=2e-5):
     ]
     inputs, outputs = subgraph.tensors()
     wanted = nf.evaluate(list(outputs), dict(zip(inputs, arrays, strict=True)), dtype="float64")
-    for found, exact in zip(run(subgraph, arrays, threads), wanted, strict=True):
+    for found, exact in zip(run(subgraph, arrays, threads, **knobs), wanted, strict=True):
         np.testing.assert_allclose(found, exact, rtol=tolerance, atol=tolerance * max(1, np.abs(exact).max()))
 
 
@@ -67,6 +67,80 @@ def test_layer_norm(width):
     (subgraph,) = subgraphs([F.layer_norm(x, gamma, beta)], [x, gamma, beta])
     assert subgraph.rows == 2
     agree(subgraph, RNG, tolerance=1e-4)
+
+
+SHAPES = {"in lanes": (60, 301), "of two axes": (30, 9, 37), "outputs in lanes": (30, 5, 7, 33), "short": (50, 3)}
+
+
+def sums_beside(case, count, dtype="float32"):
+    """Sums over the same axes that read the same x, with something computed between them."""
+    shape = SHAPES[case]
+    axes = {"in lanes": 1, "of two axes": (1, 2), "outputs in lanes": (1, 2), "short": 1}[case]
+    x, *others = (nf.placeholder(shape, dtype, name=n) for n in "xabcdef"[: 1 + count])
+    y = x
+    for n, other in enumerate(others):
+        one = nf.sum(x * other, axis=axes, keepdims=True)
+        y = y * (nf.tanh(one) if n % 2 else one * 0.25) + other
+    (subgraph,) = subgraphs([y], [x, *others])
+    assert subgraph.rows
+    return subgraph
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("count", [2, 5])
+@pytest.mark.parametrize("case", SHAPES)
+def test_sums_of_the_same_have_one_loop(case, count, threads):
+    subgraph = sums_beside(case, count)
+    assert default_schedule(subgraph, cpu_target(threads))["together"]
+    agree(subgraph, RNG, threads, tolerance=1e-4)
+    agree(subgraph, RNG, threads, tolerance=1e-4, together=False)
+
+
+@pytest.mark.parametrize("operation", [nf.max, nf.min])
+def test_extremes_of_the_same_have_one_loop(operation):
+    x, y = nf.placeholder((40, 77), name="x"), nf.placeholder((40, 77), name="y")
+    (subgraph,) = subgraphs([x * operation(x, axis=1, keepdims=True) + operation(x * y, axis=1, keepdims=True)], [x, y])
+    schedule = default_schedule(subgraph, cpu_target(2))
+    assert subgraph.rows and schedule["together"]
+    agree(subgraph, RNG)
+    held = RNG.standard_normal((40, 77)).astype("float32")
+    held[3, 70] = np.nan
+    found, *_ = run(subgraph, [held, np.ones_like(held)])
+    extreme = getattr(held, operation.__name__)(axis=1, keepdims=True)
+    np.testing.assert_array_equal(found, held * extreme + extreme)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_schedule_of_one_loop(seed):
+    """Lanes, unrolled vectors, rows and steps of all sums together, drawn."""
+    rng, target = np.random.default_rng(seed), cpu_target(2)
+    subgraph = sums_beside([*SHAPES][seed % len(SHAPES)], 2 + seed % 2, ["float32", "float64"][seed // 4 % 2])
+    drawn = space(problem_of(subgraph), target)
+    schedules = [s for s in (drawn.sample(rng) for _ in range(60)) if s["together"]][:4]
+    assert schedules
+    kernels = loaded([codegen.lower(subgraph, s, target, f"k{n}") for n, s in enumerate(schedules)], target)
+    inputs, outputs = subgraph.tensors()
+    arrays = [rng.standard_normal(v.shape).astype(v.dtype) for v in subgraph.inputs]
+    (wanted,) = nf.evaluate(list(outputs), dict(zip(inputs, arrays, strict=True)), dtype="float64")
+    for kernel in kernels:
+        result = empty(wanted.shape, subgraph.inputs[0].dtype)
+        kernel(*arrays, result)
+        np.testing.assert_allclose(result, wanted, rtol=2e-4, atol=2e-4 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("beside", [2, 3, 4])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_side_by_side(beside, threads):
+    """Also those that are left: 70 is no multiple of 3 or 4, and 2 are fewer than 3."""
+    for rows in (70, 2):
+        if beside > rows:
+            continue
+        x, g = nf.placeholder((rows, 37), name="x"), nf.placeholder((rows, 37), name="g")
+        y = F.softmax(x)
+        (subgraph,) = subgraphs([y, *nf.vjp(y, [x], g)], [x, g])
+        agree(subgraph, RNG, threads, beside=beside)
+    several = sums_beside("of two axes", 2)
+    agree(several, RNG, threads, tolerance=1e-4, beside=beside)
 
 
 def test_rows_of_several_dimensions_inside():

@@ -494,3 +494,12 @@ def test_a_core_that_only_loads_beside_multiplying_fetches_panels_by_itself():
         x, w = nf.placeholder((terms, 729), name="x"), nf.placeholder((terms, 16), name="w")
         schedule, _ = contraction(nf.expr("y[i,j] = sum(x[k,i] * w[k,j])", x=x, w=w), [x, w], OLDER)
         assert not schedule["pack"] and not schedule["pack_panels"] and schedule["prefetch"] == ahead, terms
+
+
+def test_points_of_k_are_written_out_where_they_are_few():
+    def product(depth):
+        x, w = nf.placeholder((64, depth), name="x"), nf.placeholder((depth, 64), name="w")
+        schedule, _ = contraction(nf.expr("y[i,j] = sum(x[i,k] * w[k,j])", x=x, w=w), [x, w])
+        return schedule["unroll"]
+
+    assert [product(depth) for depth in (3, 4, 5, 64)] == [4, 4, 1, 1]

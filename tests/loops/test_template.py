@@ -30,7 +30,7 @@ from neoflow.loops import (
 )
 from neoflow.loops.knob import INDEX, MASK, NUMBER, WORD
 from neoflow.loops.nest import input_reads
-from neoflow.loops.rows import following, nests
+from neoflow.loops.rows import following, loops
 from neoflow.loops.template import templates_of, usual_template
 from neoflow.nn import functional as F
 from neoflow.target import Target
@@ -267,13 +267,27 @@ def test_what_the_next_row_reads_is_fetched_where_it_is_read_last():
     found = following(problem_of(subgraph), schedule)
     readers = [
         {r.slot for e in n.problem.nest.expressions for r in input_reads(e)}
-        for n in nests(problem_of(subgraph), schedule)
+        for n in loops(problem_of(subgraph), schedule)
     ]
     for number in range(len(subgraph.inputs)):
         last = max(n for n, slots in enumerate(readers) if number in slots)
         assert [n for n, by in enumerate(found) if number in by] == [last] and found[last][number] == 40
+    beside = following(problem_of(subgraph), changed(schedule, beside=3))
+    assert [{n: 3 * far for n, far in by.items()} for by in found] == [*beside]
     assert following(problem_of(subgraph), changed(schedule, fetch=False)) == ({},) * len(found)
     assert not default_schedule(subgraph, replace(TWO, l2_bytes=1024))["fetch"]
+
+
+def test_few_rows_go_side_by_side():
+    problem, usual = problem_of(softmax()), default_schedule(softmax(), TWO)
+    assert usual["beside"] == 1 and legal(problem, changed(usual, beside=4), TWO).ok
+    assert "4 rows at most go side by side" in legal(problem, changed(usual, beside=5), TWO).reason
+    x = nf.placeholder((64, 3000), name="x")
+    (wide,) = subgraphs([F.softmax(x)], [x])
+    allowed = next(k for k in TEMPLATES["rows"].knobs if k.name == "beside").range(
+        problem_of(wide), TWO, default_schedule(wide, TWO)
+    )
+    assert max(allowed.values) == (1 << 15) // (4 * 3000 + 8) == 2  # a row, its maximum and its sum
 
 
 def test_what_a_row_kernel_stores_is_a_knob():

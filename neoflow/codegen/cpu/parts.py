@@ -114,8 +114,8 @@ class Parts:
     def added(self, env: Env, span: Span, acc: emit.Registers, body: SumBody, unroll: int) -> list:
         """`body(accumulators, env, k)` at every point k of the span, in blocks of them.
 
-        Innermost axes up to `unroll` long are written out. No accumulator of a block but the ones that it adds to keeps
-        its register.
+        `unroll` points of the innermost axis are written out. No accumulator of a block but the ones that it adds to
+        keeps its register.
         """
 
         def leaf(to: emit.Registers, at: list[Value]) -> list:

@@ -12,10 +12,11 @@ from tvm import tirx
 from neoflow.codegen.cpu.tiling import Rows, RowTiles
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.blocks import Loop, in_blocks, merged, under
+from neoflow.codegen.tir.evaluate import Evaluator
 from neoflow.codegen.tir.frame import Frame, Strip, nested
 from neoflow.codegen.tir.phases import Phase, Phases, Scratch, phase_of, phase_over
 from neoflow.codegen.tir.reducers import Reducer, State
-from neoflow.expr.ir import Axis
+from neoflow.expr.ir import Axis, Expr
 from neoflow.loops.reduction import ascending, further, terms_of
 from neoflow.loops.schedule import Schedule
 from neoflow.loops.sides import row_box
@@ -24,8 +25,10 @@ Value = emit.Value
 Env = dict[Axis, Value]
 PlacesBody = Callable[[Env, list[Env], bool], list]
 StepBody = Callable[[State, Env], list]
+Results = Sequence[list[Value]]
+"""Of each reduction the values of its state."""
 Leaf = Callable[[State, list[Value]], list]
-Finish = Callable[[Env, Value, list[Value], "Value | None"], list]
+Finish = Callable[[Env, Value, Results, "Value | None"], list]
 
 
 def lower_reduction(frame: Frame, schedule: Schedule) -> Phases:
@@ -91,8 +94,10 @@ class Lowering:
         self.lanes, self.unroll = int(schedule["lanes"]), int(schedule["unroll"])
         self.rows, self.steps = int(schedule["tile_rows"]), int(schedule["steps"])
         self.parallel, self.along_output = bool(schedule["parallel"]), schedule["lane"] == "output"
-        self.reducer = Reducer(reduction)
-        self.written = [Reducer(term) for term in terms_of(reduction)] if schedule["terms"] else []
+        reductions = (reduction, *(other for _, other in frame.nest.others))
+        self.reducer, *_ = self.reducers = [*map(Reducer, reductions)]
+        terms = zip(*map(terms_of, reductions), strict=True) if schedule["terms"] else ()
+        self.written = [[*map(Reducer, each)] for each in terms]
         candidates = self.outputs if self.along_output else self.reduced
         self.lane_axis = candidates[-1] if candidates else Axis(-3, 1)  # all reduced axes may have length 1
         self.strip = Strip(self.lane_axis, self.lanes)
@@ -115,7 +120,7 @@ class Lowering:
 
     def phases(self) -> Phases:
         split_axis = Axis(-2, self.splits, "part")
-        finish = self._store_partial if self.splits > 1 else self._finish
+        finish = self._store_parts if self.splits > 1 else self._finish
         body = self._outputs_in_tasks(
             [split_axis], lambda env, places, masked: self._reduce(env, places, masked, finish, split_axis)
         )
@@ -259,22 +264,23 @@ class Lowering:
 
     def _reduce_output_lanes(self, env: Env, places: list[Env], masked: bool, finish: Finish, part: Value) -> list:
         mask = self.strip.tail_mask() if masked else None
-        state = self.reducer.state(len(places), self.lanes)
+        count = len(places)
+        state = self.reducer.state(len(self.reducers) * count, self.lanes)
 
-        def term(reducer: Reducer, to: State, inner: Env) -> list:
+        def term(reducers: list[Reducer], to: State, inner: Env) -> list:
             out: list = []
             for n, place in enumerate(places):
                 ev = self.frame.evaluator({**inner, **place}, self.lane_axis, self.lanes, mask=mask)
-                out += reducer.accumulate(to, n, ev)
+                out += _accumulate(reducers, to, range(n, len(reducers) * count, count), ev)
             return out
 
         body = state.allocate()
         if self.written:
-            body += [s for reducer in self.written for s in term(reducer, state, env)]
+            body += [s for reducers in self.written for s in term(reducers, state, env)]
         else:
-            body += self._over(self.reduced, env, part, state, lambda to, inner: term(self.reducer, to, inner))
+            body += self._over(self.reduced, env, part, state, lambda to, inner: term(self.reducers, to, inner))
         for n, place in enumerate(places):
-            body += finish(place, part, state.values(n), mask)
+            body += finish(place, part, [state.values(m) for m in range(n, state.count, count)], mask)
         return body
 
     def _over(
@@ -303,10 +309,12 @@ class Lowering:
         return in_blocks(loops, acc, lambda own, at: leaf(replace(state, pieces=(own,)), at), terms=terms)
 
     def _reduce_reduced_lanes(self, env: Env, places: list[Env], finish: Finish, part: Value) -> list:
-        state = self.reducer.state(self.unroll * len(places), self.lanes)
+        count = self.unroll * len(places)
+        state = self.reducer.state(len(self.reducers) * count, self.lanes)
         body = state.allocate() + self._over_vectors(env, places, part, state)
         for n, place in enumerate(places):
-            folded = self.reducer.fold(state, body, range(n * self.unroll, (n + 1) * self.unroll))
+            firsts = range(n * self.unroll, state.count, count)
+            folded = [self.reducer.fold(state, body, range(first, first + self.unroll)) for first in firsts]
             body += finish(place, part, folded, None)
         return body
 
@@ -353,7 +361,8 @@ class Lowering:
                 at = {**env, **place, **other, self.lane_axis: base + emit.integer(n * self.lanes)}
                 frame = self.frame if number == 0 else self.alike  # which all read nearly the same
                 ev = frame.evaluator(at, self.lane_axis, self.lanes, mask=mask)
-                out += self.reducer.accumulate(to, number * self.unroll + n, ev, mask)
+                numbers = range(number * self.unroll + n, to.count, len(places) * self.unroll)
+                out += _accumulate(self.reducers, to, numbers, ev, mask)
             return out
 
         def from_start(i: Value, step: int, first: Value) -> Value:
@@ -388,17 +397,23 @@ class Lowering:
             body += emit.when(last, vectors(state, at, 1, self.strip.tail_mask()))
         return body
 
-    def _finish(self, env: Env, part: Value, values: list[Value], mask: Value | None) -> list:
-        result = self.reducer.result(values)
+    def _finish(self, env: Env, part: Value, results: Results, mask: Value | None) -> list:
+        result, *others = (r.result(values) for r, values in zip(self.reducers, results, strict=True))
+        anchors = (anchor for anchor, _ in self.frame.nest.others)
+        known: dict[Expr, Value] = dict(zip(anchors, others, strict=True))
         if self.along_output:
-            return self.frame.write(env, self.lane_axis, self.lanes, result, mask)
-        return self.frame.write(env, result=result)
+            return self.frame.write(env, self.lane_axis, self.lanes, result, mask, known)
+        return self.frame.write(env, result=result, known=known)
 
     def _linear(self, env: Env) -> Value:
         flat = emit.integer(0)
         for a in (*self.around, *self.outputs):
             flat = flat * emit.integer(a.extent) + env[a]
         return flat
+
+    def _store_parts(self, env: Env, part: Value, results: Results, mask: Value | None) -> list:
+        (values,) = results  # a nest with other reductions is for one thread
+        return self._store_partial(env, part, values, mask)
 
     def _store_partial(self, env: Env, part: Value, values: list[Value], mask: Value | None) -> list:
         base = part * emit.integer(self._size) + self._linear(env)
@@ -432,3 +447,14 @@ class Lowering:
             result = self.reducer.result(state.values(0))
             body += self.frame.write(at, lane_axis, lanes, result, mask)
         return body
+
+
+def _accumulate(
+    reducers: Sequence[Reducer], state: State, numbers: Sequence[int], ev: Evaluator, mask: Value | None = None
+) -> list:
+    """What all reductions take at a point, each into an accumulator of its own; what is read is read once."""
+    out: list = []
+    for reducer, n in zip(reducers, numbers, strict=True):
+        out += reducer.accumulate(state, n, ev, mask)
+        ev.statements.clear()
+    return out

@@ -50,8 +50,8 @@ def in_blocks(
 ) -> list:
     """`leaf` under the loops, the first one outermost, adding to `acc`.
 
-    unroll: an innermost loop not longer is written out. terms: how many the leaf adds to an accumulator. before: what
-    is done before the accumulators of a block are cleared; after: before they are read.
+    unroll: steps of the innermost loop that are written out. terms: how many the leaf adds to an accumulator. before:
+    what is done before the accumulators of a block are cleared; after: before they are read.
     """
     limit = max(1, BLOCK // terms)
     if math.prod(loop.most for loop in loops) <= limit:
@@ -119,10 +119,24 @@ def _ceil(length: int | Value, step: int) -> int | Value:
 
 
 def under(loops: Sequence[Loop], body: Callable[[list[Value]], list], unroll: int = 1) -> list:
-    """`body` of where each loop is, under the loops; an innermost one not longer than `unroll` is written out."""
+    """`body` of where each loop is, under the loops; `unroll` steps of the innermost one are written out, or all of it
+    where it is not longer.
+
+        for i in 9: body(i)    ->    for i in 4: body(2 i); body(2 i + 1)
+                                     body(8)
+    """
     if not loops:
         return body([])
     first, *rest = loops
-    if not rest and isinstance(first.length, int) and first.length <= unroll:
-        return [s for n in range(first.length) for s in body([emit.integer(n)])]
+    if not rest and isinstance(first.length, int):
+        turns, left = divmod(first.length, unroll)
+        if turns <= 1:
+            return _written_out(body, emit.integer(0), first.length)
+        done = emit.integer(turns * unroll)
+        inside = emit.loop(turns, lambda i: _written_out(body, i * emit.integer(unroll), unroll), "k")
+        return [*inside, *_written_out(body, done, left)]
     return emit.loop(first.length, lambda i: under(rest, lambda at: body([i, *at]), unroll), "k")
+
+
+def _written_out(body: Callable[[list[Value]], list], first: Value, steps: int) -> list:
+    return [s for n in range(steps) for s in body([first + emit.integer(n)])]

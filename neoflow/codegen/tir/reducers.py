@@ -37,6 +37,11 @@ class State:
     pieces: tuple[emit.Registers, ...]
     neutral: tuple[Value, ...]
 
+    @property
+    def count(self) -> int:
+        """Accumulators of each component."""
+        return self.pieces[0].count
+
     def allocate(self) -> list:
         out: list = []
         for piece, value in zip(self.pieces, self.neutral, strict=True):
