@@ -114,10 +114,8 @@ def _panel_parts(p: NestProblem, k: Chosen, nbytes: int) -> int:
 
 
 def _passes(p: NestProblem, _: Target, k: Chosen) -> Range:
-    if int(k["splits"]) > 1:
-        return one(1, "K is in parts already, a task each")
-    extent = min(MOST_PASSES, sides(p, k).c.k[0].extent)
-    return up_to(extent, f"the first axis of K has {sides(p, k).c.k[0].extent} points, and passes are few")
+    extent = math.ceil(sides(p, k).c.k[0].extent / int(k["splits"]))
+    return up_to(min(MOST_PASSES, extent), f"a part of the first axis of K has {extent} points, and passes are few")
 
 
 def _usual_passes(p: NestProblem, target: Target, k: Chosen) -> int:
@@ -126,7 +124,7 @@ def _usual_passes(p: NestProblem, target: Target, k: Chosen) -> int:
     most = int(_passes(p, target, k).values[-1])
     if p.nest.sums:
         return min(_near_parts(p, target, k), most)
-    if not operands.goes_in_passes(p, target, k):
+    if int(k["splits"]) > 1 or not operands.goes_in_passes(p, target, k):
         return 1
     passes = min(_panel_parts(p, k, costs.NEAR_BYTES), most)
     return passes if _near_tiles(p, target, k, passes) > 1 else 1

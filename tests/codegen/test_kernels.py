@@ -321,6 +321,21 @@ def test_contraction_schedules(knobs):
             k.check(y, inputs, schedule, scale=8.0)
 
 
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("order", ["panels", "tiles"])
+@pytest.mark.parametrize(("splits", "passes"), [(1, 3), (2, 2), (3, 4), (4, 5), (37, 1)])
+def test_parts_of_k_are_gone_through_in_passes(splits, passes, order, pack):
+    """A few of them as tasks, each in passes; the last one may have fewer: of 37 in four, three of ten and one of 7."""
+    x, w = nf.placeholder((3, 25, 37, 2), name="x"), nf.placeholder((37, 2, 40), name="w")
+    y = nf.tanh(nf.expr("y[b,i,j] = sum(x[b,i,k,l] * w[k,l,j])", x=x, w=w))
+    subgraph = k.subgraph_of([y], [x, w])
+    problem = problem_of(subgraph)
+    for fuse in (0, problem.all_fused):
+        given = {"fuse": fuse, "parallel": True, "pack": pack, "order": order, "splits": splits, "passes": passes}
+        schedule = complete("contraction", problem, k.TARGET, given)
+        k.check(y, [x, w], schedule, scale=8.0)
+
+
 @pytest.mark.parametrize("unroll", [1, 2, 4, 8])
 @pytest.mark.parametrize("depth", [3, 8, 9, 31, 1000])
 def test_points_of_k_are_written_out(unroll, depth):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import neoflow as nf
-from neoflow.loops import default_schedule, problem_of
+from neoflow.loops import complete, default_schedule, legal, problem_of
 from neoflow.loops.nest import stride
 from neoflow.loops.sides import row_box
 from neoflow.loops.tile import even, sides
@@ -503,3 +503,13 @@ def test_points_of_k_are_written_out_where_they_are_few():
         return schedule["unroll"]
 
     assert [product(depth) for depth in (3, 4, 5, 64)] == [4, 4, 1, 1]
+
+
+def test_parts_that_are_tasks_may_be_in_passes():
+    x, w = nf.placeholder((64, 1000), name="x"), nf.placeholder((1000, 64), name="w")
+    (subgraph,) = subgraphs([nf.expr("y[i,j] = sum(x[i,k] * w[k,j])", x=x, w=w)], [x, w])
+    problem = problem_of(subgraph)
+    both = complete("contraction", problem, TARGET, {"splits": 2, "passes": 8})
+    assert legal(problem, both, TARGET).ok and complete("contraction", problem, TARGET, {"splits": 2})["passes"] == 1
+    parts = complete("contraction", problem, TARGET, {"splits": 250, "passes": 5})
+    assert "a part of the first axis of K has 4 points" in legal(problem, parts, TARGET).reason

@@ -121,19 +121,14 @@ class _Lowering:
             outer, other, axes = other, outer, self.c.n
         steps = [(max(stride(address, a) or 0 for a in axes), 1, outer)]
         steps += [(stride(address, a) or 0, 0, a) for a in self.c.batch]
-        parts = [] if self.passes.count > 1 else [self.parts.axis]
-        return [*parts, *(a for _, _, a in sorted(steps, key=lambda s: (-s[0], s[1]))), other]
+        return [self.tiling.splits, *(a for _, _, a in sorted(steps, key=lambda s: (-s[0], s[1]))), other]
 
     def _task(self, env: Env) -> list:
         """A block of row tiles times a group of panels, in passes over K."""
         out: list = []
         tiles, panels = self.blocks.at(out, env), self.groups.at(out, env)
 
-        def one_pass(number: Value) -> list:
-            at = {**env, self.parts.axis: number} if self.passes.count > 1 else env
-            return self._pass(at, self.parts.part(at), tiles, panels)
-
-        return out + emit.loop(self.passes.count, one_pass, "pass")
+        return out + self.passes.each(env, lambda at: self._pass(at, self.parts.part(at), tiles, panels))
 
     def _pass(self, env: Env, span: Span, tiles: Some, panels: Some) -> list:
         """What the task packs of a block of K, and its tiles."""

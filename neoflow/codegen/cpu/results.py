@@ -21,7 +21,7 @@ Value = emit.Value
 
 
 class Results:
-    """The sums of a contraction, [part][batch][M][N padded to a vector] where they are partial."""
+    """The sums of a contraction, [split][batch][M][N padded to a vector] where they are partial."""
 
     def __init__(self, frame: Frame, tiling: Tiling, element: str, way: str):
         """way: "registers", the outputs are written out for every vector of a tile, which is a vector of each output;
@@ -30,8 +30,8 @@ class Results:
         self.tiling, self.panels, self.element = tiling, tiling.panels, element
         self.frame = replace(frame, begins=0)  # chunks of panels
         self.row_axes = (*tiling.batch, *tiling.row_tiles.whole.m)
-        self.is_partial = tiling.parts.count > 1 and not tiling.in_passes
-        sums = tiling.parts.count * size(self.row_axes) * self.panels.padded
+        self.is_partial = tiling.splits.extent > 1
+        sums = tiling.splits.extent * size(self.row_axes) * self.panels.padded
         self.partial = emit.buffer(sums, element, "partial", 64)
         self.row = emit.buffer(self.panels.padded, element, "row", 64)
 
@@ -101,15 +101,15 @@ class Results:
 
     # --- partial sums
 
-    def _partial_row(self, env: Env, part: Value) -> Value:
+    def _partial_row(self, env: Env, split: Value) -> Value:
         """Where a row of partial sums starts."""
-        return flat_number(part, self.row_axes, env) * emit.integer(self.panels.padded)
+        return flat_number(split, self.row_axes, env) * emit.integer(self.panels.padded)
 
     def _store_partial(self, env: Env, rows: Rows, panel: Panel, acc: emit.Registers) -> list:
         out: list = []
-        part = env.get(self.tiling.parts.axis, emit.integer(0))
+        split = env[self.tiling.splits]
         for r, row in enumerate(rows.written_out(env)):
-            base = self._partial_row(row, part) + self.panels.padded_start(panel)
+            base = self._partial_row(row, split) + self.panels.padded_start(panel)
             for v in range(panel.vectors):
                 index = emit.ramp(base + emit.integer(v * acc.lanes), 1, acc.lanes)
                 out.append(emit.store(self.partial, index, acc.get(r * panel.vectors + v)))
@@ -117,16 +117,16 @@ class Results:
 
     def combine(self, env: Env) -> list:
         """The second pass over one row: the partial sums added in order, then the outputs."""
-        lanes, parts = self.panels.lanes, self.tiling.parts.count
+        lanes, splits = self.panels.lanes, self.tiling.splits.extent
 
         def add(v: Value) -> list:
             acc = emit.Registers(1, self.element, lanes)
 
-            def one(to: emit.Registers, part: list[Value]) -> list:
-                index = emit.ramp(self._partial_row(env, part[0]) + v * emit.integer(lanes), 1, lanes)
+            def one(to: emit.Registers, split: list[Value]) -> list:
+                index = emit.ramp(self._partial_row(env, split[0]) + v * emit.integer(lanes), 1, lanes)
                 return [to.put(0, to.get(0) + emit.load(self.partial, index))]
 
-            out = [*cleared(acc), *in_blocks(Loop.of([parts]), acc, one)]
+            out = [*cleared(acc), *in_blocks(Loop.of([splits]), acc, one)]
             return [*out, emit.store(self.row, emit.ramp(v * emit.integer(lanes), 1, lanes), acc.get(0))]
 
         def write(panel: Panel) -> list:

@@ -28,24 +28,41 @@ Value = emit.Value
 def tiling_of(c: Contraction, schedule: Schedule) -> Tiling:
     """The contraction cut by the knobs lanes, vectors, rows, splits and passes."""
     lanes, vectors, limit = int(schedule["lanes"]), int(schedule["vectors"]), int(schedule["tile_rows"])
-    rows, passes = Rows(c.m, *row_box(c.m, limit)), int(schedule["passes"])
-    part = math.ceil(c.k[0].extent / max(int(schedule["splits"]), passes))
+    rows = Rows(c.m, *row_box(c.m, limit))
+    split = math.ceil(c.k[0].extent / int(schedule["splits"]))
+    part = math.ceil(split / int(schedule["passes"]))
     stretch = c.n[-1].extent if schedule["in_lines"] else size(c.n)
-    return Tiling(c.batch, RowTiles(rows), Panels(c.n, vectors, lanes, stretch), Parts(c.k, part), passes > 1)
+    panels, parts = Panels(c.n, vectors, lanes, stretch), Parts(c.k, part)
+    return Tiling(c.batch, RowTiles(rows), panels, parts, math.ceil(split / part))
 
 
 @dataclass(frozen=True)
 class Tiling:
     """A contraction in pieces: each point of the batch has all of the row tiles, panels and parts.
 
-    in_passes: a task goes through all parts, one after the other; else each is a task.
+    passes: parts that a task goes through, one after the other; each so many are a split.
     """
 
     batch: tuple[Axis, ...]
     row_tiles: RowTiles
     panels: Panels
     parts: Parts
-    in_passes: bool = False
+    passes: int = 1
+
+    @property
+    def splits(self) -> Axis:
+        """So many parts each, as a dimension of tasks; the last one may have fewer."""
+        return Axis(-15, math.ceil(self.parts.count / self.passes), "split")
+
+    def part(self, split: Value, number: Value) -> Value:
+        """The part that is the so-manieth of a split."""
+        return split * emit.integer(self.passes) + number
+
+    def passes_of(self, split: Value) -> int | Value:
+        """Parts of a split."""
+        if self.parts.count % self.passes == 0:
+            return self.passes
+        return tirx.Min(emit.integer(self.passes), emit.integer(self.parts.count) - split * emit.integer(self.passes))
 
     def along(self, n: tuple[Axis, ...]) -> Tiling:
         """The same pieces of the same points of N over other axes."""
