@@ -52,7 +52,7 @@ OWN: dict[str, tuple[str, ...]] = {
     "reduction": _REDUCTION,
     "map": _MAP,
     "scatter": ("loops/scatter.py", "codegen/cpu/scatter.py"),
-    "rows": ("loops/rows.py", "codegen/cpu/rows.py", *_MAP, *_REDUCTION),
+    "rows": ("loops/rows.py", "loops/row_nests.py", "codegen/cpu/rows.py", *_MAP, *_REDUCTION),
     "gpu_contraction": (*_GPU_TILED, "loops/gpu/contraction.py", "codegen/gpu/contraction.py"),
     "gpu_tensor_core": (
         *_GPU_TILED,
@@ -75,7 +75,7 @@ OWN: dict[str, tuple[str, ...]] = {
         *("codegen/gpu/scatter.py", "codegen/gpu/atomics.py"),
     ),
     "gpu_rows": (
-        *(f"loops/{n}.py" for n in ("rows", "map", "reduction", "windows", "sides")),
+        *(f"loops/{n}.py" for n in ("rows", "row_nests", "map", "reduction", "windows", "sides")),
         *("loops/gpu/rows.py", "loops/gpu/blocks.py"),
         *("codegen/gpu/rows.py", *_GPU_TEAM),
     ),

@@ -38,7 +38,7 @@ class Nest:
     outputs: a formula for each output of the subgraph. sums: of each sum that rides along, what it adds at a point, and
     the address of what that is added to. totals: the outputs that follow from these sums, which they read as
     `Read(Slot(value number, ()), ())`, at those addresses. others: what else is reduced at each point, over the axes of
-    the reduction, by what the outputs read of it.
+    the reduction, by what the outputs read of it. terms: what is stored at each point of these axes, in their loop.
     """
 
     axes: tuple[Axis, ...]
@@ -48,6 +48,7 @@ class Nest:
     sums: tuple[Formula, ...] = ()
     totals: tuple[Formula, ...] = ()
     others: tuple[tuple[Read, Reduce], ...] = ()
+    terms: tuple[Formula, ...] = ()
 
     @property
     def bodies(self) -> tuple[Expr, ...]:
@@ -56,7 +57,12 @@ class Nest:
 
     @property
     def formulas(self) -> tuple[Formula, ...]:
-        return self.outputs + self.sums + self.totals
+        return self.outputs + self.sums + self.totals + self.terms
+
+    @property
+    def in_loop(self) -> tuple[Expr, ...]:
+        """What is computed at each point of the axes that are reduced."""
+        return self.bodies + tuple(e for _, address, value in self.terms for e in (address, value))
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
@@ -122,7 +128,8 @@ class Nest:
         reduction = reduced_so(self.reduction) if self.reduction is not None else None
         others = tuple((anchor, reduced_so(r)) for anchor, r in self.others)
         made = of(self.outputs), of(self.sums), of(self.totals)
-        return replace(self, outputs=made[0], reduction=reduction, sums=made[1], totals=made[2], others=others)
+        found = replace(self, outputs=made[0], reduction=reduction, sums=made[1], totals=made[2])
+        return replace(found, others=others, terms=of(self.terms))
 
 
 def _with_reduction_axes(nest: Nest, axes: tuple[Axis, ...]) -> Nest:

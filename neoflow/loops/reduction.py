@@ -57,7 +57,7 @@ def written(nest: Nest) -> tuple[Expr, ...]:
 
 def _reads(nest: Nest) -> dict[Read, None]:
     """What is read by all that is reduced."""
-    return dict.fromkeys(r for body in nest.bodies for r in input_reads(body))
+    return dict.fromkeys(r for e in nest.in_loop for r in input_reads(e))
 
 
 def ascending(nest: Nest) -> Nest:
@@ -126,7 +126,7 @@ def lane_axis(nest: Nest, k: Chosen) -> Axis | None:
 
 def _vectorised(nest: Nest, k: Chosen) -> tuple[Expr, ...]:
     """What is computed in vectors."""
-    return nest.expressions if k["lane"] == "output" else nest.bodies
+    return nest.expressions if k["lane"] == "output" else nest.in_loop
 
 
 def _lanes(p: NestProblem, target: Target, k: Chosen) -> Range:
@@ -164,7 +164,7 @@ def _usual_unroll(p: NestProblem, target: Target, k: Chosen) -> int:
     together in registers that sums would take."""
     nest, whole = p.fused(k), blocks(p.fused(k), k)
     is_long = costs.points(reduced(nest).axes) >= costs.WIDE_SUM
-    is_read = costs.of_data(nest.bodies) <= costs.LONG
+    is_read = costs.of_data(nest.in_loop) <= costs.LONG
     shares = costs.REDUCTION_TASKS * target.threads if target.threads > 1 else 1
     if k["lane"] == "output" and is_long and is_read:
         for vectors in costs.WIDE_VECTORS:
@@ -173,10 +173,10 @@ def _usual_unroll(p: NestProblem, target: Target, k: Chosen) -> int:
                 return min(vectors, MOST_ACCUMULATORS // len(nest.bodies))
     if _ends_in_vectors(nest, target, k):
         return 1
-    most = min(costs.UNROLLED_VECTORS, whole)
+    free = target.registers - costs.SPARE_REGISTERS
+    most = min(costs.UNROLLED_VECTORS, whole, free // len(nest.bodies))
     if k["lane"] == "reduced":
-        outputs, free = windows.side_by_side(nest, target), target.registers - costs.SPARE_REGISTERS
-        most = min(most, max(1, free // len(nest.bodies)))
+        outputs = windows.side_by_side(nest, target)
         if outputs > 1:
             is_short = whole <= costs.UNROLLED_VECTORS and not windows.is_gathered(nest, reduced(nest).axes[-1])
             most = min(most, round(free / outputs) if is_short else free // outputs)
@@ -239,7 +239,7 @@ def _parallel(_: NestProblem, target: Target, __: Chosen) -> Range:
 
 def _is_worth_sharing(p: NestProblem, target: Target, k: Chosen) -> bool:
     nest = p.fused(k)
-    work = costs.points(nest.axes) * costs.points(reduced(nest).axes) * costs.operations(nest.bodies)
+    work = costs.points(nest.axes) * costs.points(reduced(nest).axes) * costs.operations(nest.in_loop)
     return target.threads > 1 and work >= costs.PARALLEL_WORK
 
 
@@ -376,8 +376,9 @@ def _usual_steps(p: NestProblem, target: Target, k: Chosen) -> int:
 
 
 def _terms(p: NestProblem, _: Target, k: Chosen) -> Range:
-    reduction = reduced(p.fused(k))
-    if k["lane"] != "output" or k["splits"] != 1 or int(k["across"]) > 1 or not reduction.axes:
+    nest = p.fused(k)
+    reduction = reduced(nest)
+    if nest.terms or k["lane"] != "output" or k["splits"] != 1 or int(k["across"]) > 1 or not reduction.axes:
         return one(False, "terms of outputs side by side are written out, all of them")
     if reduction.op in ARG_REDUCERS:
         return one(False, "an extreme's position is counted in a loop")
@@ -456,9 +457,10 @@ def terms_of(reduction: Reduce) -> list[Reduce]:
 def _totals(nest: Nest) -> tuple[int, int, int, int, int]:
     """Points, terms of each, operations, bytes read and written: what no knob but `fuse` changes."""
     points, terms, outputs = costs.points(nest.axes), costs.points(reduced(nest).axes), written(nest)
-    work = points * (terms * costs.operations(nest.bodies) + costs.operations(outputs))
-    read = nbytes(r for e in (*nest.bodies, *outputs) for r in input_reads(e))
-    return points, terms, work, read, points * sum(dt.itemsize(e.dtype) for e in outputs)
+    work = points * (terms * costs.operations(nest.in_loop) + costs.operations(outputs))
+    read = nbytes(r for e in (*nest.in_loop, *outputs) for r in input_reads(e))
+    stored, along = (sum(dt.itemsize(e.dtype) for e in each) for each in (outputs, [e for *_, e in nest.terms]))
+    return points, terms, work, read, points * (stored + terms * along)
 
 
 def measures(p: NestProblem, _: Target, k: Chosen) -> Measures:

@@ -8,9 +8,7 @@ where they are read.  Each stored nest is one over the axes inside the row, with
 Where all that is reduced is summed over the same axes, from inputs, parts of these may be tasks instead, which add a
 few terms at once to the sums of all rows (`across`); a second pass adds the parts and does the rest, row by row.
 
-Reductions over the same axes that share what they read, none of another's result, may have one loop (`together`):
-
-    s = sum[k](x[k]); t = sum[k](x[k] * y[k])    ->    for k: s += x[k], t += x[k] * y[k]
+Nests that go through the same points may have one loop (`together`), see `row_nests`.
 
 A few rows may go through each nest before the next one (`beside`): what one waits for, others do meanwhile.
 """
@@ -23,7 +21,6 @@ from functools import cached_property
 from typing import TypeVar
 
 from neoflow.expr import dtype as dt
-from neoflow.expr.functions import ARG_REDUCERS
 from neoflow.expr.ir import Axis, Const, Expr, Read, Reduce, Slot, rewrite
 from neoflow.loops import costs, reduction
 from neoflow.loops.knob import FLAG, MASK, NUMBER, Chosen, Knob, Range, completed, flags, one, up_to
@@ -41,6 +38,7 @@ from neoflow.loops.nest import (
     stride,
 )
 from neoflow.loops.problem import Measures, Memo, NestProblem, nbytes
+from neoflow.loops.row_nests import RowNest, joined
 from neoflow.loops.schedule import KnobValue, Schedule
 from neoflow.partition.subgraph import Node, Subgraph
 from neoflow.target import Target
@@ -49,26 +47,6 @@ from neoflow.verdict import Verdict
 T = TypeVar("T")
 MOST_BESIDE = 4
 """Rows that may go side by side: each is its own copy of all loops."""
-
-
-@dataclass(frozen=True)
-class RowNest:
-    """A stored nest: its value number, and its problem over the axes inside a row; row axes are free in it.
-
-    others: nests whose reductions have their loop here; the problem is that of all of them.
-    """
-
-    number: int
-    problem: NestProblem
-    is_output: bool
-    size: int
-    dtype: str
-    others: tuple[RowNest, ...] = ()
-
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """The value numbers of all that is stored by it, in the order of its problem's outputs."""
-        return (self.number, *(other.number for other in self.others))
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +81,7 @@ class RowProblem:
 
     def joined(self, mask: int) -> tuple[RowNest, ...]:
         """The same, with one loop for reductions that may have one."""
-        return self.memo.once(("joined", mask), lambda: _joined(self, self.nests(mask)))
+        return self.memo.once(("joined", mask), lambda: joined(self.nests(mask)))
 
     @cached_property
     def reused(self) -> int:
@@ -132,6 +110,12 @@ def _nests(p: RowProblem, mask: int) -> tuple[RowNest, ...]:
     stored = p.required | {number for n, number in enumerate(p.optional) if mask >> n & 1}
     bodies: dict[int, Expr] = {}
     nests: list[RowNest] = []
+    read = {
+        (math.prod(r.source.shape), r.dtype)
+        for each in p.definitions
+        for r in each.definition.reads
+        if each.inputs[r.slot] < p.first
+    }
     for number, computed in enumerate(p.definitions, p.first):
         definition = computed.definition
 
@@ -163,77 +147,10 @@ def _nests(p: RowProblem, mask: int) -> tuple[RowNest, ...]:
         size, dtype = math.prod(shape[rows:]), definition.body.dtype
         is_read = any(number in s.inputs for s in p.definitions)
         apart = math.prod(shape) * dt.itemsize(dtype) if is_output and not is_read else 0
-        nests.append(RowNest(number, NestProblem(nest, apart=apart, reductions=reductions), is_output, size, dtype))
+        problem = NestProblem(nest, apart=apart, reductions=reductions)
+        is_late = is_output and (math.prod(shape), dtype) in read
+        nests.append(RowNest(number, problem, is_output, size, dtype, is_late))
     return tuple(nests)
-
-
-def _joined(p: RowProblem, stored: tuple[RowNest, ...]) -> tuple[RowNest, ...]:
-    """Each reduction in the loop of the first one that it may go with; it is then computed where that one is."""
-    found: list[RowNest] = []
-    for nest in stored:
-        here = {n: at for at, other in enumerate(found) for n in other.numbers}
-        needed = max((here[n] for n in _read_by(nest) if n in here), default=-1)
-        places = (n for n in range(needed + 1, len(found)) if _go_together(p, found[n], nest))
-        at = next(places, None)
-        if at is None:
-            found.append(nest)
-        else:
-            found[at] = _with(found[at], nest)
-    return tuple(found)
-
-
-def _read_by(nest: RowNest) -> set[int]:
-    return {r.slot for e in nest.problem.nest.expressions for r in input_reads(e)}
-
-
-def _go_together(p: RowProblem, first: RowNest, other: RowNest) -> bool:
-    """Whether the reduction of `other` may be in the loop of `first`, before which all that it needs is known: over as
-    many points, of what is read there already. What is stored sooner may be in the place of no input, see
-    `partition.overwrite`: others might read it still."""
-    a, b = first.problem.nest, other.problem.nest
-    if a.reduction is None or b.reduction is None or a.reduction.op in ARG_REDUCERS:
-        return False
-    alike = (a.reduction.op, a.reduction.dtype, _extents(a)) == (b.reduction.op, b.reduction.dtype, _extents(b))
-    if not alike or (other.is_output and _is_like_an_input(p, other)):
-        return False
-    return not set(input_reads(_over_axes_of(a, b).body)).isdisjoint(r for body in a.bodies for r in input_reads(body))
-
-
-def _extents(nest: Nest) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return tuple(a.extent for a in nest.axes), tuple(a.extent for a in reduced(nest).axes)
-
-
-def _is_like_an_input(p: RowProblem, nest: RowNest) -> bool:
-    """Whether an input has the elements of an output, and their type."""
-    definition = p.definitions[nest.number - p.first].definition
-    sizes = {
-        (math.prod(r.source.shape), r.dtype)
-        for each in p.definitions
-        for r in each.definition.reads
-        if each.inputs[r.slot] < p.first
-    }
-    return (math.prod(definition.shape), nest.dtype) in sizes
-
-
-def _onto(a: Nest, b: Nest) -> dict[Expr, Expr]:
-    """The axes of b as those of a."""
-    own, theirs = (*b.axes, *reduced(b).axes), (*a.axes, *reduced(a).axes)
-    return {x: y for x, y in zip(own, theirs, strict=True) if x is not y}
-
-
-def _over_axes_of(a: Nest, b: Nest) -> Reduce:
-    """What b reduces, at the points of a and over what that reduces over."""
-    return Reduce(reduced(b).op, reduced(a).axes, replaced(reduced(b).body, _onto(a, b)))
-
-
-def _with(first: RowNest, other: RowNest) -> RowNest:
-    """A nest with one more reduction in its loop."""
-    a, b = first.problem.nest, other.problem.nest
-    assert b.anchor is not None
-    moved = tuple((n, replaced(address, _onto(a, b)), value) for n, address, value in b.outputs)
-    nest = replace(a, outputs=a.outputs + moved, others=(*a.others, (b.anchor, _over_axes_of(a, b))))
-    problem = NestProblem(nest, apart=first.problem.apart, reductions=first.problem.reductions)
-    return replace(first, problem=problem, others=(*first.others, other))
 
 
 def _local_read(p: RowProblem, source: int, read: Read) -> Read:
@@ -422,7 +339,7 @@ def _together(p: RowProblem, _: Target, k: Chosen) -> Range:
     mask = int(k["stored"])
     if int(k["across"]) > 1:
         return one(False, "parts of the terms of all sums are added in one loop")
-    return flags(len(p.joined(mask)) < len(p.nests(mask)), "no reductions share axes and what they read")
+    return flags(len(p.joined(mask)) < len(p.nests(mask)), "no nests share points and what they read")
 
 
 def _beside(p: RowProblem, _: Target, k: Chosen) -> Range:
@@ -443,7 +360,7 @@ KNOBS: tuple[Knob[RowProblem], ...] = (
     Knob(
         "together",
         FLAG,
-        "reductions that read the same have one loop",
+        "nests that go through the same points have one loop",
         _together,
         lambda p, t, k: True in _together(p, t, k),
     ),

@@ -130,7 +130,7 @@ def _reduction(p: Any, k: Schedule, target: Target) -> tuple[float, float]:
     nest = p.fused(k)
     body = reduced(nest)
     points, terms, lanes = costs.points(nest.axes), costs.points(body.axes), int(k["lanes"])
-    work = points * terms * _operations(nest.bodies) / target.lanes("float32") / VECTORS_A_CYCLE
+    work = points * terms * _operations(nest.in_loop) / target.lanes("float32") / VECTORS_A_CYCLE
     parts = _partial(k, points * dt.itemsize(body.dtype))
     if lanes == 1:  # the compiler may find lanes of its own
         return work, parts

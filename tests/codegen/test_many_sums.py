@@ -11,7 +11,9 @@ import neoflow as nf
 from neoflow import codegen
 from neoflow.devices import resolve_target
 from neoflow.graph import make_graph
-from neoflow.loops import default_schedule, legal, problem_of
+from neoflow.loops import complete, default_schedule, legal, problem_of
+from neoflow.loops.row_nests import MOST_TOGETHER
+from neoflow.loops.rows import loops
 from neoflow.loops.schedule import schedule_of
 from neoflow.partition import partition
 
@@ -30,16 +32,28 @@ def kernel(count):
     return call.subgraph
 
 
+def apart(subgraph, target):
+    """Its default, with a loop for each sum."""
+    return complete("rows", problem_of(subgraph), target, {"together": False})
+
+
 @pytest.mark.parametrize(("count", "is_written"), [(4, True), (40, False)])
 def test_terms_of_many_sums_are_not_written_out(count, is_written):
-    schedule = default_schedule(kernel(count), resolve_target("cpu"))
+    schedule = apart(kernel(count), resolve_target("cpu"))
     assert schedule.template == "rows" and {bool(s["terms"]) for s in schedule.inner} == {is_written}
+
+
+def test_few_sums_have_one_loop():
+    """As many as registers hold."""
+    problem, target = problem_of(kernel(40)), resolve_target("cpu")
+    schedule = default_schedule(kernel(40), target)
+    assert [len(n.problem.nest.bodies) for n in loops(problem, schedule)] == [MOST_TOGETHER] * 5
 
 
 @pytest.mark.tvm
 def test_few_values_of_a_kernel_have_one_name():
     subgraph, target = kernel(40), resolve_target("cpu")
-    usual = default_schedule(subgraph, target)
+    usual = apart(subgraph, target)
     inner = tuple(schedule_of(s.template, {**dict(s.knobs), "terms": True}) for s in usual.inner)
     written = replace(usual, inner=inner)
     assert legal(problem_of(subgraph), written, target).ok

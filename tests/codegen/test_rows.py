@@ -96,6 +96,37 @@ def test_sums_of_the_same_have_one_loop(case, count, threads):
     agree(subgraph, RNG, threads, tolerance=1e-4, together=False)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
+@pytest.mark.parametrize("shape", [(50, 3), (50, 37), (50, 1000), (20, 5, 33)])
+def test_what_is_stored_in_the_loop_that_sums_it_up(shape, dtype):
+    x, y = nf.placeholder(shape, dtype, name="x"), nf.placeholder(shape, dtype, name="y")
+    axes = tuple(range(1, len(shape)))
+    kept = nf.maximum(x, y * 2)
+    total, squares = nf.sum(kept, axis=axes), nf.sum(kept * kept, axis=axes)
+    found = subgraphs([kept, total, squares], [x, y])
+    for subgraph in found:
+        if subgraph.rows:
+            agree(subgraph, RNG, tolerance=2e-3 if dtype == "float16" else 2e-5)
+            agree(subgraph, RNG, tolerance=2e-3 if dtype == "float16" else 2e-5, together=False)
+    assert any(s.rows and default_schedule(s, cpu_target(2))["together"] for s in found) or shape[-1] == 3
+
+
+def test_what_is_stored_may_take_the_place_of_what_is_read():
+    x, y = nf.placeholder((50, 37), name="x"), nf.placeholder((50, 37), name="y")
+    kept = nf.maximum(x, 0.0) * y
+    total = nf.sum(kept * y, axis=1, keepdims=True)
+    (subgraph,) = subgraphs([kept, nf.tanh(total)], [x, y])
+    assert default_schedule(subgraph, cpu_target(2))["together"]
+    target = cpu_target(2)
+    [kernel] = loaded([codegen.lower(subgraph, default_schedule(subgraph, target), target, "k")], target)
+    a, b = (RNG.standard_normal((50, 37)).astype("float32") for _ in range(2))
+    held, other, out = empty((50, 37), "float32"), empty((50, 37), "float32"), empty((50, 1), "float32")
+    held[...], other[...] = a, b
+    kernel(held, other, held, out)
+    np.testing.assert_allclose(held, np.maximum(a, 0) * b, rtol=1e-6)
+    np.testing.assert_allclose(out[:, 0], np.tanh((np.maximum(a, 0) * b * b).sum(1)), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("operation", [nf.max, nf.min])
 def test_extremes_of_the_same_have_one_loop(operation):
     x, y = nf.placeholder((40, 77), name="x"), nf.placeholder((40, 77), name="y")

@@ -93,7 +93,7 @@ def test_what_stays_apart(case):
     assert sum(n.problem.nest.reduction is not None for n in nests(problem, schedule)) >= 2
     assert not schedule["together"] and max(sizes(subgraph, schedule)) == 1
     refused = legal(problem, changed(schedule, together=True), TWO)
-    assert "no reductions share axes and what they read" in refused.reason
+    assert "no nests share points and what they read" in refused.reason
 
 
 def test_an_output_with_the_elements_of_an_input_is_not_stored_sooner():
@@ -109,6 +109,49 @@ def test_an_output_with_the_elements_of_an_input_is_not_stored_sooner():
     assert not default_schedule(alike, TWO)["together"]
     other = kernel(nf.placeholder((1, 1), name="weight"))
     assert default_schedule(other, TWO)["together"]
+
+
+def stored_then_summed(case="plain"):
+    """A row that is stored, and what it sums up to, twice."""
+    x, y = nf.placeholder((40, 300), name="x"), nf.placeholder((40, 300), name="y")
+    match case:
+        case "plain":
+            kept = nf.maximum(x, 0.0) * y
+        case "against memory":
+            kept = nf.maximum(x, 0.0) * y[:, ::-1]
+        case _:
+            kept = nf.compute((40, 300), lambda i, k: nf.select(k < 77, x[i, k], y[i, k]), name="kept")
+    total, squares = nf.sum(kept, axis=1, keepdims=True), nf.sum(kept * kept, axis=1, keepdims=True)
+    return row_kernel([kept, nf.tanh(total), nf.tanh(squares)], [x, y])
+
+
+def test_what_is_summed_up_is_stored_in_the_loop_that_sums_it_up():
+    subgraph = stored_then_summed()
+    schedule = default_schedule(subgraph, TWO)
+    first, *rest = loops(problem_of(subgraph), schedule)
+    assert len(first.problem.nest.bodies) == 2 and first.along == (3,) and len(rest) == 2
+    (number, address, value) = first.problem.nest.terms[0]
+    assert number == 3 and {r.slot for r in input_reads(value)} == {0, 1}
+    assert all(r.slot != 3 for body in first.problem.nest.bodies for r in input_reads(body))
+    assert address.free >= set(first.problem.nest.reduction.axes)
+    apart = loops(problem_of(subgraph), changed(schedule, together=False))
+    assert [n.problem.nest.reduction is None for n in apart] == [True, False, False, True, True]
+
+
+@pytest.mark.parametrize("case", ["against memory", "under a condition"])
+def test_what_needs_more_of_a_map_is_stored_before(case):
+    subgraph = stored_then_summed(case)
+    first, *_ = loops(problem_of(subgraph), default_schedule(subgraph, TWO))
+    assert first.problem.nest.reduction is None
+
+
+def test_what_is_read_elsewhere_is_stored_before():
+    """Windows of a row, and the row itself as another sum's other side, are not where the loop is."""
+    x = nf.placeholder((40, 300), name="x")
+    kept = nf.tanh(x)
+    apart = nf.sum(kept[:, :299] * kept[:, 1:], axis=1, keepdims=True)
+    subgraph = row_kernel([kept, apart], [x])
+    assert not default_schedule(subgraph, TWO)["together"]
 
 
 def test_registers_hold_what_is_summed_together():

@@ -363,6 +363,7 @@ class Lowering:
                 ev = frame.evaluator(at, self.lane_axis, self.lanes, mask=mask)
                 numbers = range(number * self.unroll + n, to.count, len(places) * self.unroll)
                 out += _accumulate(self.reducers, to, numbers, ev, mask)
+                out += frame.write_terms(ev, mask) if frame.nest.terms else []
             return out
 
         def from_start(i: Value, step: int, first: Value) -> Value:

@@ -49,7 +49,8 @@ def lower_rows(problem: RowProblem, schedule: Schedule, buffers: Buffers) -> Pha
                     statements += sums[nest.number].total(env)
                     continue
                 inside = Buffers(buffers.target, place, tuple(place[n] for n in nest.numbers), buffers.faults)
-                frame = replace(inside.frame(nest.problem.fused(inner), env), further=further)
+                along = tuple(place[n] for n in nest.along)
+                frame = replace(inside.frame(nest.problem.fused(inner), env), further=further, terms=along)
                 lowered = (lower_map if inner.template == "map" else lower_reduction)(frame, inner)
                 assert not lowered.scratch, f"{inner}: a nest of a row is for one thread"
                 statements += [s for phase in lowered.phases for s in phase.serial()]

@@ -21,7 +21,8 @@ from neoflow.expr.ir import Axis, Expr, Read, Reduce, Slot, postorder, rewrite
 from neoflow.loops import costs
 from neoflow.loops.gpu.rows import dynamic_bytes, fused, local, members, nest_lanes, offsets, steps, stride
 from neoflow.loops.nest import Nest, is_data_dependent
-from neoflow.loops.rows import RowNest, RowProblem, nests
+from neoflow.loops.row_nests import RowNest
+from neoflow.loops.rows import RowProblem, nests
 from neoflow.loops.schedule import Schedule
 
 Value = emit.Value

@@ -45,6 +45,8 @@ class Frame:
     """whether whole vectors are stored past the caches"""
     totals: tuple[tirx.Buffer, ...] = ()
     """the buffers of the nest's totals"""
+    terms: tuple[tirx.Buffer, ...] = ()
+    """those of its terms"""
     riding: Callable[[Evaluator, dict[Axis, Value], int, Value | None], list] | None = None
     """what else is stored where outputs are: takes what computes them, where they are, the lanes and their mask"""
 
@@ -97,6 +99,18 @@ class Frame:
         if self.riding is not None:
             stores += self.riding(ev, env, lanes, mask)
         return ev.statements + stores
+
+    def write_terms(self, ev: Evaluator, mask: Value | None = None) -> list:
+        """Compute what the nest stores at each point that it reduces over, and store it: where `ev` is."""
+        stores: list = []
+        for (_, address, value), target in zip(self.nest.terms, self.terms, strict=True):
+            held = emit.bind(ev.statements, ev.stored(value, value.dtype))
+            index = ev.index(address)
+            plain = mask is None
+            stores.append(emit.store(target, index, held) if plain else emit.masked_store(target, index, held, mask))
+        found = ev.statements + stores
+        ev.statements.clear()
+        return found
 
     def _store(self, target: tirx.Buffer, index: Value, value: Value) -> ts.Stmt:
         return (emit.stream if self.is_streamed else emit.store)(target, index, value)

@@ -22,7 +22,8 @@ from neoflow.loops.gpu.occupancy import Block
 from neoflow.loops.knob import NUMBER, WORD, Chosen, Knob, Range, one
 from neoflow.loops.nest import Nest
 from neoflow.loops.problem import Measures
-from neoflow.loops.rows import RowNest, RowProblem, nests
+from neoflow.loops.row_nests import RowNest
+from neoflow.loops.rows import RowProblem, nests
 from neoflow.target import Target
 
 PLACES = ("shared", "global")
