@@ -15,8 +15,18 @@ from dataclasses import dataclass, replace
 
 from neoflow.expr import affine
 from neoflow.expr.functions import ARG_REDUCERS
-from neoflow.expr.ir import Axis, Expr, Read, Reduce, Select, postorder, rewrite
-from neoflow.loops.nest import Formula, Nest, input_reads, is_data_dependent, reduced, replaced, rounded, stride
+from neoflow.expr.ir import Apply, Axis, Expr, Read, Reduce, postorder, rewrite
+from neoflow.loops.nest import (
+    Formula,
+    Nest,
+    input_reads,
+    is_data_dependent,
+    is_index,
+    reduced,
+    replaced,
+    rounded,
+    stride,
+)
 from neoflow.loops.problem import NestProblem
 
 MOST_TOGETHER = 8
@@ -108,14 +118,17 @@ def _after_terms(a: Nest, b: Nest) -> Nest | None:
 
 
 def _goes_along(address: Expr, value: Expr, last: Axis) -> bool:
-    """Whether a map goes along memory in all that it reads and writes, under no conditions: it needs no more of its own
+    """Whether a map goes along memory in all that it reads and writes, wherever it is: it needs no more of its own
     template."""
     reads = input_reads(value)
-    if any(isinstance(n, Select) and not n.cond.free.isdisjoint({last}) for n in postorder(value)):
-        return False
-    if any(is_data_dependent(r) for r in reads):
+    if any(_is_of_place(n) and last in n.free for n in postorder(value)) or any(map(is_data_dependent, reads)):
         return False
     return stride(address, last) == 1 and all(stride(r.indices[0], last) in (0, 1) for r in reads)
+
+
+def _is_of_place(e: Expr) -> bool:
+    """Whether it is a condition on where a point is."""
+    return isinstance(e, Apply) and e.dtype == "bool" and any(map(is_index, e.args))
 
 
 def _beside(a: Nest, b: Nest) -> Nest | None:
