@@ -183,3 +183,18 @@ def test_a_whole_is_computed_otherwise_though_its_parts_could_be_too():
     after, derivation = use(graph, chosen)
     assert [s.rewrite.name for s in derivation.steps] == ["zeros"] and len(after.nodes) == 2
     assert derivation.replay(graph).digest == after.digest
+
+
+def test_wholes_and_others_are_one_derivation():
+    """Two convolutions, of which one is written as products of matrices and the gradient of the other with zeros."""
+    x, v = nf.placeholder((1, 3, 9, 9), name="x"), nf.placeholder((2, 3, 3, 3), name="v")
+    y, z = F.conv2d(x, v, padding=1), F.conv2d(x, v, stride=2, padding=1)
+    g = nf.placeholder(z.shape, name="g")
+    graph = optimize(make_graph([y, *nf.vjp(z, [x], g)], [x, v, g]))
+    fitting, name = alternatives(graph), "im2col"
+    of_value = next(t.definition.digest for t in graph.nodes if t.name == "conv2d")
+    chosen = {of_value: name, next(d for d, those in fitting.items() if BY_NAME["zeros"] in those): "zeros"}
+    after, derivation = use(graph, chosen)
+    assert [s.rewrite.name for s in derivation.steps] == ["zeros", name]
+    assert derivation.stopped == "nothing is left to rewrite"
+    assert derivation.replay(graph).digest == after.digest
