@@ -100,6 +100,76 @@ def test_what_no_equation_says_is_refused(index, holds, reason):
     assert reason in str(strided(by_hand(index, holds)))
 
 
+def test_a_class_that_is_zero_must_have_no_taps():
+    found = strided(by_hand(lambda z, r: (z - r) // 2, lambda z, r: divides(z, r) & (z % 4 < 3)))
+    assert found == "a residue class is zero that has taps"
+
+
+def mixed(body):
+    """A sum over channels c and taps r of 5 x 5 channels, in any form."""
+    x, w = nf.placeholder((2, 10, 9), name="x"), nf.placeholder((5, 5, 2), name="w")
+    c, r = nf.axis(5, "c"), nf.axis(2, "r")
+    return nf.compute((2, 5, 18), lambda b, o, z: body(x, w, c, r, b, o, z)).definition
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (
+            lambda x, w, c, r, b, o, z: nf.sum(
+                nf.select(divides(z, r) & (c < 3), x[b, c, (z - r) // 2] * w[c, o, r], 0.0), axis=[c, r]
+            ),
+            "a condition goes along no axis of the result",
+        ),
+        (
+            lambda x, w, c, r, b, o, z: nf.sum(
+                nf.select(divides(z, r) & (o < 3), x[b, c, (z - r) // 2] * w[c, o, r], 0.0), axis=[c, r]
+            ),
+            "an axis of the result goes along no dimension of an operand, or along several",
+        ),
+        (
+            lambda x, w, c, r, b, o, z: nf.sum(
+                nf.select(divides(z, r), x[b, 2 * c, (z - r) // 2] * w[c, o, r], 0.0), axis=[c, r]
+            ),
+            "an operand is read at other than axes beside its lines",
+        ),
+        (
+            lambda x, w, c, r, b, o, z: nf.select(
+                nf.equal(z % 2, 0),
+                nf.sum(x[b, c, z // 2] * w[c, o, 0], axis=c),
+                nf.sum(x[b, c, z // 2] * w[o, c, 1], axis=c),
+            ),
+            "its residue classes differ in more than what they read along axes of the result",
+        ),
+        (
+            lambda x, w, c, r, b, o, z: nf.select(
+                nf.equal(z % 2, 0), nf.sum(x[b, c, z // 2] * w[c, o, 0], axis=c), x[b, o, z // 2]
+            ),
+            "it is no sum of products of two",
+        ),
+        (
+            lambda x, w, c, r, b, o, z: nf.select(
+                nf.equal(z % 2, 0), nf.sum(x[b, c, z // 2] * w[c, o, 0], axis=c), 1.0
+            ),
+            "it is no sum of products of two",
+        ),
+    ],
+)
+def test_classes_that_are_not_of_one_sum_are_refused(body, reason):
+    assert strided(mixed(body)) == reason
+
+
+def test_classes_written_by_hand_are_one_sum():
+    """Even results have the first tap, odd ones the second."""
+
+    def body(x, w, c, r, b, o, z):
+        even, odd = (nf.sum(x[b, c, z // 2] * w[c, o, tap], axis=c) for tap in (0, 1))
+        return nf.select(nf.equal(z % 2, 0), even, odd)
+
+    form = strided(mixed(body))
+    assert [str(line) for line in form.lines] == ["2 p + 1 r = z + 0"] and form.is_split
+
+
 def test_a_tap_that_conditions_alone_give_counts():
     """Of a step beyond the taps each class has one or none, which only its condition tells."""
     form = strided(by_hand(lambda z, r: (z - r) // 9, lambda z, r: nf.equal((z - r) % 9, 0) & (z >= r)))
