@@ -26,13 +26,20 @@ from benchmarks.rows.ours import program
 from benchmarks.timing import aligned, block
 from neoflow.expr.interp import evaluate
 from neoflow.graph import make_graph, optimize
-from neoflow.graph.algorithms import BY_NAME, DIRECT
+from neoflow.graph.algorithms import BY_NAME, DIRECT, whole
 from neoflow.measure.near import Cores
 from neoflow.pipeline import bind, compile_program
 from neoflow.tuning.choosing import candidates
 
-BY_ROWS = r"matmul (1024|2048|1280x512x2048) A B$|conv 3x3 \d+->\d+ \d+x\d+ b\d+,|capsule convolution b16"
+BY_ROWS = (
+    r"matmul (1024|2048|1280x512x2048) A B$|conv 3x3 \d+->\d+ \d+x\d+ b\d+,|conv (3x3|1x1) stride 2 .*, dx$"
+    r"|capsule convolution b16"
+)
 """Of `benchmarks.operators`."""
+DEPTHWISE = ((60, 56), (120, 28), (240, 14))
+"""ShuffleNet's in steps of 2: channels, and extent of the images whose gradients they are."""
+APART = (96, 192, 56)
+"""ConvNeXt's first convolution of 2x2 in steps of 2: channels in and out, extent."""
 PRODUCTS = ((1024, 768, 768), (1024, 768, 3072), (4096, 768, 768))
 """BERT's, of samples of 128 words: rows, terms, columns."""
 ROUNDINGS = 1024.0
@@ -64,7 +71,28 @@ def cases(dry: bool = False) -> tuple[Row, ...]:
         Row(f"matmul {m}x{k}x{n} A B", "matmul", ((m, k), (k, n)), {"left": "mk", "right": "kn"})
         for m, k, n in PRODUCTS
     ]
-    return (*products, *(r for r in rows(dry) if re.match(BY_ROWS, r.name)))
+    return (*products, *(r for r in rows(dry) if re.match(BY_ROWS, r.name)), *_strided(dry))
+
+
+def _strided(dry: bool) -> Iterator[Row]:
+    """Gradients of images by convolutions in steps of 2 that are no rows of `benchmarks.operators`."""
+    for c, size in DEPTHWISE:
+        name = f"depthwise 3x3 stride 2 {c} {size}x{size} b16, dx"
+        yield _gradient(name, *((1, 4, 4, 10, 3, 1, 4) if dry else (16, c, c, size, 3, 1, c)))
+    c, o, size = APART
+    yield _gradient(
+        f"conv 2x2 stride 2 {c}->{o} {size}x{size} b16, dx", *((1, 2, 4, 8) if dry else (16, c, o, size)), 2
+    )
+
+
+def _gradient(
+    name: str, batch: int, channels: int, filters: int, size: int, window: int, padding: int = 0, groups: int = 1
+) -> Row:
+    """Of the image, in steps of 2."""
+    out = (size + 2 * padding - window) // 2 + 1
+    shapes = ((batch, channels, size, size), (filters, channels // groups, window, window))
+    options = {"stride": 2, "padding": padding, "groups": groups}
+    return Row(name, "convolution", shapes, options, (0,), ((batch, filters, out, out),), False)
 
 
 def measured(row: Row, rounds: int) -> list[Beside]:
@@ -85,7 +113,7 @@ def measured(row: Row, rounds: int) -> list[Beside]:
     for n in range(rounds):
         for place in (*range(n % len(steps), len(steps)), *range(n % len(steps))):
             times[place].append(cores.between(partial(block, partial(steps[place], *arrays))))
-    roundings = [1.0, *(BY_NAME[c.name].rounding(t.definition) for c in those[1:])]
+    roundings = [1.0, *(BY_NAME[c.name].rounding(whole(t).definition) for c in those[1:])]
     return [
         Beside(c.name, median(took), tuple(a / b for a, b in zip(took, times[0], strict=True)), error, rounding)
         for c, took, error, rounding in zip(those, times, errors, roundings, strict=True)

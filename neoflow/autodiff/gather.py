@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import cast
 
 import numpy as np
 
@@ -22,11 +21,11 @@ from neoflow.autodiff.solve import Solution
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.close import define
-from neoflow.expr.deep import Walk, run
 from neoflow.expr.guards import Guards
 from neoflow.expr.ir import Apply, Axis, Const, Expr, Read, Reduce, Select, postorder, substitute
 from neoflow.expr.normal import conjunction
 from neoflow.expr.recipe import derived
+from neoflow.expr.residues import interleaved, member, members, period
 from neoflow.expr.tensor import Compute, Tensor
 
 _MAX_CLASSES = 64
@@ -120,26 +119,8 @@ def _residue_moduli(solution: Solution, targets: tuple[Axis, ...]) -> dict[Axis,
                 if not node.free <= known:
                     return {}
                 for z in node.free:
-                    moduli[z] = math.lcm(moduli.get(z, 1), _period(node, z))
+                    moduli[z] = math.lcm(moduli.get(z, 1), period(node, z))
     return {z: moduli[z] for z in targets if moduli.get(z, 1) > 1}
-
-
-def _period(e: Expr, z: Axis) -> int:
-    """A step of z after which `e` has grown by a constant."""
-    return run(_period_of(e, z))
-
-
-def _period_of(e: Expr, z: Axis) -> Walk[int]:
-    if isinstance(e, Apply) and e.fn in ("floordiv", "mod"):
-        divisor = int(cast(Const, e.args[1]).value)
-        terms, _ = affine.linear(e.args[0])
-        if all(isinstance(a, Axis) for a in terms):
-            return divisor // math.gcd(divisor, terms.get(z, 0))
-        return divisor * (yield _period_of(e.args[0], z))
-    period = 1
-    for c in e.children:
-        period = math.lcm(period, (yield _period_of(c, z)))
-    return period
 
 
 def split_by_residue(
@@ -155,17 +136,12 @@ def split_by_residue(
     moduli = _residue_moduli(solution, targets)
     if not moduli or math.prod(moduli.values()) > _MAX_CLASSES:
         return None, whole
-    shape = tuple(z.extent for z in targets)
     classes: list[tuple[dict[Axis, int], Compute]] = []
     work = 0
     for residues in itertools.product(*(range(min(m, z.extent)) for z, m in moduli.items())):
         chosen = dict(zip(moduli, residues, strict=True))
-        own = tuple(Axis(next(IDENTS), -(-(z.extent - chosen[z]) // moduli[z])) if z in chosen else z for z in targets)
-        place = {
-            z: affine.simplify(Apply("add", (Apply("mul", (affine.integer(moduli[z]), a)), affine.integer(chosen[z]))))
-            for z, a in zip(targets, own, strict=True)
-            if z in chosen
-        }
+        own = tuple(Axis(next(IDENTS), members(z.extent, moduli[z], chosen[z])) if z in chosen else z for z in targets)
+        place = {z: member(moduli[z], chosen[z], a) for z, a in zip(targets, own, strict=True) if z in chosen}
         narrowed = _narrow(solution, place)
         if narrowed is None:
             continue
@@ -177,22 +153,7 @@ def split_by_residue(
         work += part.size * narrowed.trips
     if work * _SPLIT_GAIN > whole:
         return None, whole
-    result: Expr = Const(0, e.dtype)
-    is_complete = len(classes) == math.prod(min(m, z.extent) for z, m in moduli.items())
-    for chosen, part in reversed(classes):
-        indices = tuple(
-            affine.simplify(Apply("floordiv", (z, affine.integer(moduli[z])))) if z in chosen else z for z in targets
-        )
-        here = tuple(
-            affine.simplify(Apply("eq", (Apply("mod", (z, affine.integer(moduli[z]))), affine.integer(chosen[z]))))
-            for z in chosen
-        )
-        here = tuple(c for c in here if not isinstance(c, Const))
-        is_default = is_complete and part is classes[-1][1]
-        result = (
-            Read(part, indices) if is_default or not here else Select(conjunction(here), Read(part, indices), result)
-        )
-    return define(shape, targets, result, name), work
+    return interleaved(targets, moduli, classes, name, e.dtype), work
 
 
 def _narrow(solution: Solution, place: dict[Axis, Expr]) -> Solution | None:

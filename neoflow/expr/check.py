@@ -235,10 +235,10 @@ def _counted(index: Expr, extent: int, guards: Guards) -> dict[Axis, int] | None
     if points > _POINTS or not all(isinstance(n, _COUNTABLE) for n in postorder(index)):
         raise _Opaque
     at = dict(zip(axes, np.indices([a.extent for a in axes]).reshape(len(axes), -1), strict=True))
-    values = _at(index, at, points)
+    values = values_at(index, at, points)
     bad = (values < 0) | (values >= extent)
     for guard in decidable:
-        bad &= _at(guard, at, points)
+        bad &= values_at(guard, at, points)
     if not bad.any():
         return None
     first = int(np.argmax(bad))
@@ -248,7 +248,7 @@ def _counted(index: Expr, extent: int, guards: Guards) -> dict[Axis, int] | None
 _COUNTABLE = (Const, Axis, Apply, Select, Cast)
 
 
-def _at(root: Expr, at: dict[Axis, np.ndarray], points: int) -> np.ndarray:
+def values_at(root: Expr, at: dict[Axis, np.ndarray], points: int) -> np.ndarray:
     """The value of an expression without reads and reductions at every point."""
     known: dict[Expr, np.ndarray] = {axis: column for axis, column in at.items()}
     with np.errstate(all="ignore"):

@@ -204,10 +204,16 @@ def define(
         raise ExpressionError(
             f"`{name}` scatters inside an expression; what is scattered is a tensor of its own", where
         )
+    made = unproved(axes, body, name, where)
+    check_bounds(made.definition, made.axis_names, tuple(t.name for t in made.inputs), where)
+    return made
+
+
+def unproved(axes: tuple[Axis, ...], body: Expr, name: str, where: Location | None = None) -> Compute:
+    """`define` without a proof: of what is only looked at, or was proved in parts."""
     closed, inputs, names = _close(axes, body)
     slots = tuple(Slot(n, t.shape, t.dtype) for n, t in enumerate(inputs))
-    definition = Definition(shape, closed, slots)
-    check_bounds(definition, names, tuple(t.name for t in inputs), where)
+    definition = Definition(tuple(a.extent for a in axes), closed, slots)
     return Compute(definition, inputs, name, names, where)
 
 

@@ -12,6 +12,8 @@ from neoflow.graph.graph import Graph
 from neoflow.graph.rewrite import Derivation, Rewrite, Site, Step, sites
 from neoflow.trace import tick
 
+DONE = "nothing is left to rewrite"
+"""Why a pass ends that no limit ended."""
 Choose = Callable[[Editor, Iterator[Site]], Site | None]
 """Which of the legal places at one tensor to take, if any. Those not asked for are not looked for."""
 
@@ -70,11 +72,21 @@ def go_on(editor: Editor, what: Pass, computes: Sequence[Compute], choose: Choos
     return _run(editor, what, queue, choose, Limits().steps * len(computes) + 100)
 
 
+def in_turn(graph: Graph, passes: Sequence[Pass]) -> tuple[Graph, Derivation]:
+    """`run` of one pass after the other, as one derivation."""
+    editor, found = Editor(graph.roots, graph.order), list[Derivation]()
+    for what in passes:
+        found.append(go_on(editor, what, editor.computes()))
+    steps, refused = tuple(s for d in found for s in d.steps), tuple(s for d in found for s in d.refused)
+    stopped = next((d.stopped for d in found if d.stopped != DONE), DONE)
+    return (graph.with_roots(editor.finish()) if steps else graph), Derivation(steps, refused, stopped)
+
+
 def _run(editor: Editor, what: Pass, queue: _Queue, choose: Choose, most: int) -> Derivation:
     steps: list[Step] = []
     refused: dict[Step, None] = {}
     touched: set[int] = set()
-    stopped = "nothing is left to rewrite"
+    stopped = DONE
 
     def step(site: Site) -> Step:
         at = tuple(map(editor.number, site.match.tensors))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from neoflow.graph import Graph
-from neoflow.graph.algorithms import BY_NAME, alternatives, use
+from neoflow.graph.algorithms import BY_NAME, alternatives, use, whole
 from neoflow.partition import Partition, Subgraph
 from neoflow.rewriting.layouts import lay_out
 from neoflow.target import Target
@@ -48,7 +48,7 @@ class Forms:
         if not self.tries:
             return
         most, by_name = ROUNDING if learns else INFERENCE, dict[str, dict[str, str]]()
-        definitions = {t.definition.digest: t.definition for t in graph.nodes}
+        definitions = {d.digest: d for d in (whole(t).definition for t in graph.nodes)}
         for digest, algorithms in alternatives(graph).items():
             for a in algorithms:
                 if a.rounding(definitions[digest]) <= most:
@@ -56,7 +56,7 @@ class Forms:
                     yield {digest: a.name}
         yield from (chosen for chosen in by_name.values() if len(chosen) > 1)
         if self.packs:
-            yield dict.fromkeys(definitions, IN_PLACE)
+            yield dict.fromkeys((t.definition.digest for t in graph.nodes), IN_PLACE)
 
     def take(
         self, graph: Graph, divide: Divide, chosen: Chosen, known: dict[str, Subgraph] | None = None

@@ -18,7 +18,7 @@ from typing import Any
 from neoflow.expr.replace import replaced
 from neoflow.expr.tensor import Compute, Constant, Parameter, Placeholder, Tensor
 from neoflow.graph import Graph, is_move, make_graph
-from neoflow.graph.algorithms import BY_NAME, DIRECT, Algorithm, alternatives, use
+from neoflow.graph.algorithms import BY_NAME, DIRECT, Algorithm, alternatives, use, whole
 from neoflow.loops import default_schedule
 from neoflow.partition import KernelCall, Subgraph, cost_of, multiplies, partition, prepared_first
 from neoflow.roofs import Roofs
@@ -41,9 +41,9 @@ channels took 1.2 to 1.9 times as long, those of a single sample 3, of which lit
 
 @dataclass(frozen=True)
 class Choice:
-    """name: of the contraction; digest: of its definition. algorithm: what is fastest. seconds: of each that is known,
-    the direct one first; none, where that is not known. rounding: how many times larger than the direct sum's its
-    roundings may be."""
+    """name: of the contraction; digest: of its definition as a whole. algorithm: what is fastest. seconds: of each that
+    is known, the direct one first; none, where that is not known. rounding: how many times larger than the direct sum's
+    its roundings may be."""
 
     name: str
     digest: str
@@ -84,13 +84,13 @@ class Candidate:
 def to_measure(graph: Graph, rounding: float, roofs: Roofs) -> tuple[tuple[Subgraph, ...], ...]:
     """Of each contraction that another algorithm is thought to be faster for, those of which a step would gain most
     first, the kernels that multiply: directly and by those algorithms."""
-    calls = Counter(t.definition.digest for t in graph.nodes)
+    calls = Counter(whole(t).definition.digest for t in graph.nodes)
     found: list[tuple[float, list[Candidate]]] = []
     for t, (direct, *others) in candidates(graph, rounding).items():
         now, thought = direct.thought(roofs), {c: c.thought(roofs) for c in others}
         faster = sorted((c for c in others if thought[c] < now), key=lambda c: thought[c])
         if faster:
-            found.append((calls[t.definition.digest] * (now - thought[faster[0]]), [direct, *faster]))
+            found.append((calls[whole(t).definition.digest] * (now - thought[faster[0]]), [direct, *faster]))
     found.sort(key=lambda each: -each[0])
     return tuple(tuple(dict.fromkeys(k for c in those for k in c.kernels if multiplies(k))) for _, those in found)
 
@@ -101,20 +101,24 @@ def candidates(graph: Graph, rounding: float = ROUNDING) -> dict[Compute, tuple[
     Those that a step spends most on come first. The graph is behind `PASSES`.
     """
     fitting = alternatives(graph)
-    work = Counter[str]()
+    work, first = Counter[str](), dict[str, Compute]()
     for node in graph.nodes:
-        if node.definition.digest in fitting:
-            work[node.definition.digest] += node.size * math.prod(a.extent for a in node.definition.reduction_axes)
-    first = {t.definition.digest: t for t in reversed(graph.nodes)}
+        found = whole(node)
+        digest = found.definition.digest
+        if digest in fitting:
+            first.setdefault(digest, node)
+            work[digest] += sum(
+                part.size * math.prod(a.extent for a in part.definition.reduction_axes) for part in found.parts
+            )
     lasting = lasting_of(graph)
-    found: dict[Compute, tuple[Candidate, ...]] = {}
+    made: dict[Compute, tuple[Candidate, ...]] = {}
     for digest, algorithms in sorted(fitting.items(), key=lambda item: -work[item[0]]):
         t = first[digest]
-        allowed = [a for a in algorithms if a.rounding(t.definition) <= rounding]
+        allowed = [a for a in algorithms if a.rounding(whole(t).definition) <= rounding]
         if allowed:
             small = small_graph(t, lasting)
-            found[t] = (Candidate(DIRECT, small), *(_candidate(small, digest, a) for a in allowed))
-    return found
+            made[t] = (Candidate(DIRECT, small), *(_candidate(small, digest, a) for a in allowed))
+    return made
 
 
 def _candidate(small: Graph, digest: str, algorithm: Algorithm[Any]) -> Candidate:
@@ -136,12 +140,12 @@ def lasting_of(graph: Graph) -> frozenset[Tensor]:
 
 
 def small_graph(t: Compute, lasting: Collection[Tensor] = ()) -> Graph:
-    """A contraction over placeholders, with what pads its operands: an algorithm looks through that. lasting: what
-    stays from call to call, a parameter there."""
+    """A contraction over placeholders, with what it is put together of and what pads its operands: an algorithm looks
+    through that. lasting: what stays from call to call, a parameter there."""
     stands: dict[Tensor, Tensor] = {}
 
     def stand_in(tensor: Tensor) -> Tensor | None:
-        if tensor is t or tensor in padded or isinstance(tensor, Constant) or tensor in stands.values():
+        if tensor in kept or isinstance(tensor, Constant) or tensor in stands.values():
             return None
         if tensor not in stands:
             if tensor in lasting:
@@ -150,7 +154,8 @@ def small_graph(t: Compute, lasting: Collection[Tensor] = ()) -> Graph:
                 stands[tensor] = Placeholder(tensor.shape, tensor.dtype, tensor.name, None)
         return stands[tensor]
 
-    padded = {i for i in t.inputs if isinstance(i, Compute) and is_move(i.definition)}
+    parts = whole(t).parts
+    kept = {*parts, *(i for p in parts for i in p.inputs if isinstance(i, Compute) and is_move(i.definition))}
     (root,) = replaced([t], stand_in)
     return make_graph([root], [s for s in stands.values() if not isinstance(s, Parameter)])
 
@@ -161,15 +166,16 @@ def choose(graph: Graph, cost: Cost, rounding: float = ROUNDING) -> tuple[Choice
 
 
 def _choice(t: Compute, those: tuple[Candidate, ...], cost: Cost) -> Choice:
+    definition = whole(t).definition
     direct, *others = ((c.name, c.seconds(cost)) for c in those)
     usual = direct[1]
     if usual is None:
-        return Choice(t.name, t.definition.digest, DIRECT, {})
+        return Choice(t.name, definition.digest, DIRECT, {})
     seconds = {DIRECT: usual, **{name: s for name, s in others if s is not None}}
     best = min(seconds, key=lambda name: seconds[name])
     if seconds[best] * GAIN >= usual or best == DIRECT:
-        return Choice(t.name, t.definition.digest, DIRECT, seconds)
-    return Choice(t.name, t.definition.digest, best, seconds, BY_NAME[best].rounding(t.definition))
+        return Choice(t.name, definition.digest, DIRECT, seconds)
+    return Choice(t.name, definition.digest, best, seconds, BY_NAME[best].rounding(definition))
 
 
 def applied(graph: Graph, choices: tuple[Choice, ...]) -> Graph:

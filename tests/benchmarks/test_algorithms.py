@@ -10,7 +10,9 @@ from neoflow.graph.algorithms import DIRECT
 def test_products_and_convolutions_are_compared():
     names = [row.name for row in cases()]
     assert "matmul 2048 A B" in names and "matmul 4096x768x768 A B" in names
-    assert sum(name.startswith("conv 3x3") for name in names) == 4 * 2 * 3
+    assert sum(name.startswith("conv 3x3") for name in names) == 4 * 2 * 3 + 3 * 2
+    strided = [name for name in names if " stride 2 " in name]
+    assert len(strided) == 2 * 3 * 2 + 3 + 1 and all(name.endswith(", dx") for name in strided)
     assert names == [row.name for row in cases(dry=True)]
 
 
@@ -37,3 +39,20 @@ def test_a_convolution_by_all_that_fits(tmp_path, monkeypatch):
     assert "im2col" in {o.name for o in others}
     for each in others:
         assert 0 < each.error < 1e-6 * each.rounding and each.shares == (1.0,)
+
+
+@pytest.mark.tvm
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [
+        ("conv 3x3 stride 2 128->128 56x56 b1, dx", {"zeros"}),
+        ("conv 1x1 stride 2 256->512 56x56 b16, dx", {"zeros"}),
+        ("depthwise 3x3 stride 2 60 56x56 b16, dx", {"zeros"}),
+        ("conv 2x2 stride 2 96->192 56x56 b16, dx", {"residues", "zeros"}),
+    ],
+)
+def test_strided_gradients_by_all_that_fits(name, others, monkeypatch):
+    monkeypatch.setattr(algorithms, "block", lambda run: run() and 1e-3)
+    row = next(r for r in cases(dry=True) if r.name == name)
+    direct, *found = algorithms.measured(row, 1)
+    assert {f.name for f in found} >= others and all(f.error < 1e-6 for f in (direct, *found))

@@ -5,11 +5,22 @@ import pytest
 
 import neoflow as nf
 from neoflow.graph import make_graph, optimize
-from neoflow.graph.algorithms import ALGORITHMS, correlation
+from neoflow.graph.algorithms import ALGORITHMS, correlation, strided, whole
 from neoflow.loops import default_schedule
+from neoflow.roofs import STATED
 from neoflow.tune.records import Records
 from neoflow.tune.trial import Trial
-from neoflow.tuning.choosing import DIRECT, ROUNDING, applied, candidates, choose, measured, recorded, small_graph
+from neoflow.tuning.choosing import (
+    DIRECT,
+    ROUNDING,
+    applied,
+    candidates,
+    choose,
+    measured,
+    recorded,
+    small_graph,
+    to_measure,
+)
 from tests.loops.test_template import TWO
 
 
@@ -118,3 +129,47 @@ def test_what_follows_from_parameters_that_stay_takes_no_time(is_changed):
     points, taps = (4, 4), (8, 8)
     assert ((*points, *taps) in made["winograd 2"]) == is_changed
     assert len(direct.kernels) == 2  # the padding and the sum
+
+
+def in_steps(image, taps, **how):
+    """The gradient of an image."""
+    x, w = nf.placeholder(image, name="x"), nf.placeholder(taps, name="w")
+    y = nf.nn.functional.conv2d(x, w, **how)
+    g = nf.placeholder(y.shape, name="g")
+    return optimize(make_graph(nf.vjp(y, [x], g), [x, w, g]))
+
+
+def test_all_classes_of_a_gradient_are_judged_together():
+    """By products what autodiff split stays so; where calls alone count, one contraction beside its zeros wins."""
+    graph = in_steps((2, 8, 12, 12), (8, 8, 3, 3), stride=2, padding=1)
+    result = graph.nodes[-1]
+    digest = whole(result).definition.digest
+    by_products = next(c for c in choose(graph, nodes) if c.digest == digest)
+    # of 12 results along either side 6 have one tap and 6 have two; with zeros between all have three
+    products = {DIRECT: 18**2, "zeros": 36**2}
+    assert by_products.algorithm == DIRECT
+    assert by_products.seconds == {name: pytest.approx(n * 2 * 8 * 8 / 100) for name, n in products.items()}
+    calls = choose(graph, lambda kernel: 1.0)
+    by_calls = next(c for c in calls if c.digest == digest)
+    assert str(by_calls) == "d_x: zeros (direct 6000000.0 us, zeros 2000000.0 us)"
+    after = applied(graph, calls)
+    rng = np.random.default_rng(0)
+    feeds = {t: rng.standard_normal(t.shape).astype("float32") for t in graph.inputs}
+    assert [t.name for t in after.nodes] == ["g_spread", "d_x"]
+    for a, b in zip(*(nf.evaluate(list(g.outputs), feeds, dtype="float64") for g in (after, graph)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_taps_that_do_not_overlap_are_measured_by_classes():
+    """Zeros, four times their products, are not even thought to be faster."""
+    graph = in_steps((16, 96, 56, 56), (192, 96, 2, 2), stride=2)
+    ((direct, *others),) = to_measure(graph, ROUNDING, STATED)
+    assert len(direct.nodes) == 1 and not isinstance(strided(direct.nodes[0].definition), str)
+    assert [k.nodes[-1].definition.shape for k in others] == [(16, 96, 28, 28)] * 4
+
+
+def test_a_small_graph_has_what_a_whole_is_put_together_of():
+    graph = in_steps((2, 8, 12, 12), (8, 8, 3, 3), stride=2, padding=1)
+    small = small_graph(graph.nodes[-1])
+    assert {t.name for t in small.nodes} == {t.name for t in graph.nodes}
+    assert whole(small.nodes[-1]).definition is whole(graph.nodes[-1]).definition

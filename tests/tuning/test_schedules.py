@@ -128,6 +128,27 @@ def test_what_multiplies_is_measured_directly_and_by_what_is_thought_to_be_faste
         assert kernels["im2col"] - pair and not (kernels["im2col"] - pair) & {*asked}
 
 
+class Remainders(Products):
+    """What looks taps up by remainders takes three times as long."""
+
+    def __call__(self, subgraph, target, schedules, deadline=None):
+        times = 3 if any(n.definition.reduction_axes and "%" in str(n.definition) for n in subgraph.nodes) else 1
+        return [Trial(t.schedule, "ok", times * t.seconds) for t in super().__call__(subgraph, target, schedules)]
+
+
+def test_a_gradient_is_computed_by_residue_classes_where_these_are_faster(own_cache):
+    """Of a convolution whose taps do not overlap; all classes together, and `explain` says what was compared."""
+    x, w = nf.placeholder((4, 32, 28, 28), name="x"), nf.placeholder((64, 32, 2, 2), name="w")
+    g = nf.placeholder((4, 64, 14, 14), name="g")
+    outputs, inputs = nf.vjp(nf.nn.functional.conv2d(x, w, stride=2), [x], g), [x, w, g]
+    graph, target = optimize(make_graph(outputs, inputs)), resolve_target("cpu")
+    found = tuning.algorithms(graph, target, nf.tune.Limits(seconds=60), own_cache, Remainders())
+    assert [c.algorithm for c in found.choices] == ["residues"]
+    compiled = nf.compile(outputs, inputs)
+    assert "d_x: residues (direct " in compiled.explain("algorithms")
+    agrees(compiled, outputs, inputs)
+
+
 def test_of_small_sums_nothing_is_measured(own_cache):
     """Seven calls of kernels take longer than their products."""
     outputs, inputs = convolution(8, 8)

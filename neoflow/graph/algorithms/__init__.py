@@ -6,12 +6,15 @@ written.
 
 form (a contraction as a correlation) · operand (what is read, channels last) · points (the matrices of minimal
 filtering) · transforms (small matrices written out) · winograd · im2col · cyclic (a contraction as a cyclic
-convolution) · fourier · strassen (as a product of matrices in halves) · table (the rows, and the rewrite)
+convolution) · fourier · strassen (as a product of matrices in halves) · classes (of residues) · ties (the equation of a
+strided read) · strided (a contraction as the adjoint of such a read) · whole (what is put together of several) · split
+(by residues) · zeros (between points, by spread) · table (the rows, and the rewrite)
 """
 
 from neoflow.graph.algorithms.cyclic import Cyclic, cyclic
 from neoflow.graph.algorithms.form import Correlation, Window, correlation
 from neoflow.graph.algorithms.strassen import Halved, halved
+from neoflow.graph.algorithms.strided import Strided, strided
 from neoflow.graph.algorithms.table import (
     ALGORITHMS,
     BY_NAME,
@@ -21,6 +24,7 @@ from neoflow.graph.algorithms.table import (
     alternatives,
     use,
 )
+from neoflow.graph.algorithms.whole import Whole, whole
 
 __all__ = [
     "ALGORITHMS",
@@ -30,11 +34,15 @@ __all__ = [
     "Correlation",
     "Cyclic",
     "Halved",
+    "Strided",
     "UseAlgorithm",
+    "Whole",
     "Window",
     "alternatives",
     "correlation",
     "cyclic",
     "halved",
+    "strided",
     "use",
+    "whole",
 ]

@@ -1,4 +1,4 @@
-"""Correlations, cyclic convolutions and products of matrices in many forms, of any sizes."""
+"""Correlations, cyclic convolutions, products of matrices and adjoints of strided reads in many forms, of any sizes."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,8 @@ import neoflow as nf
 
 @dataclass(frozen=True)
 class Program:
-    """roots over inputs; found: how many of its contractions have windows, go round in circles, or can be halved."""
+    """roots over inputs; found: how many of its contractions have windows, go round in circles, can be halved, or are
+    adjoints of strided reads."""
 
     roots: list
     inputs: list
@@ -145,9 +146,83 @@ def points(draw):
     return Program([nf.expr(f"y[b, o, p, q] = sum(x[b, c, {step}*p, {step}*q] * w[o, c])", x=x, w=w)], [x, w], 1)
 
 
+def strides(draw):
+    """The gradient of an image by a convolution with any steps, taps, dilations and borders, which may be cut off."""
+    image = draw(sizes(13, 18)), draw(sizes(13, 18))
+    steps = draw(sizes(2, 3)), draw(sizes(1, 3))
+    how = {"stride": steps, "dilation": (draw(sizes(1, 3)), draw(sizes(1, 2))), "padding": draw(sizes(0, 2))}
+    x = nf.placeholder((2, 3, *image), name="x")
+    w = nf.placeholder((2, 3, draw(sizes(2, 3)), draw(sizes(1, 3))), name="w")
+    return adjoint(lambda: nf.nn.functional.conv2d(x, w, **how), x, w)
+
+
+def by_channels(draw):
+    """The same, channel by channel: a class of one tap sums nothing."""
+    image = draw(sizes(9, 13)), draw(sizes(9, 13))
+    x, w = nf.placeholder((2, 3, *image), name="x"), nf.placeholder((3, 1, 3, 3), name="w")
+    stride = 2, draw(sizes(2, 3))
+    return adjoint(lambda: nf.nn.functional.conv2d(x, w, stride=stride, padding=draw(sizes(0, 1)), groups=3), x, w)
+
+
+def matrices_in_steps(draw):
+    """Matrices instead of numbers, as in capsule networks."""
+    x = nf.placeholder((1, 2, draw(sizes(7, 9)), draw(sizes(7, 10)), 2, 3), name="x")
+    w = nf.placeholder((3, 2, 3, 3, 3, 2), name="w")
+    return adjoint(lambda: nf.nn.functional.capsule_conv(x, w, 2, draw(sizes(0, 1))), x, w)
+
+
+def apart(draw):
+    """Taps that do not overlap, of an image that may be longer than they reach: each element has one."""
+    n = draw(sizes(2, 3))
+    x = nf.placeholder((2, 3, n * 3 + draw(sizes(0, n - 1)), n * 4), name="x")
+    w = nf.placeholder((4, 3, n, n), name="w")
+    return adjoint(lambda: nf.nn.functional.conv2d(x, w, stride=n), x, w)
+
+
+def transposed(draw):
+    """A transposed convolution: classes are an axis of one contraction."""
+    steps = draw(sizes(2, 3)), draw(sizes(1, 3))
+    how = {"stride": steps, "padding": draw(sizes(0, 1)), "output_padding": (steps[0] - 1, 0)}
+    x = nf.placeholder((2, 3, draw(sizes(3, 6)), draw(sizes(3, 6))), name="x")
+    w = nf.placeholder((3, 2, draw(sizes(2, 5)), draw(sizes(2, 3))), name="w")
+    how["dilation"] = (1, draw(sizes(1, 2)))
+    return Program([nf.nn.functional.conv_transpose2d(x, w, **how)], [x, w], 1)
+
+
+def by_hand(draw):
+    """The same in one line, every tap of each element tried."""
+    step, dilation, taps, points = draw(sizes(2, 4)), draw(sizes(1, 3)), draw(sizes(2, 4)), draw(sizes(4, 7))
+    border = draw(sizes(0, 2))
+    x, w = nf.placeholder((2, 3, points), name="x"), nf.placeholder((3, 4, taps), name="w")
+    c, r = nf.axis(3, "c"), nf.axis(taps, "r")
+
+    def body(b, o, z):
+        at = z + border - dilation * r
+        is_there = nf.equal(at % step, 0) & (at >= 0) & (at // step < points)
+        return nf.sum(nf.select(is_there, x[b, c, at // step], 0.0) * w[c, o, r], axis=[c, r])
+
+    extent = step * (points - 1) + dilation * (taps - 1) + 1 - border + draw(sizes(-2, 2))
+    return Program([nf.compute((2, 4, extent), body)], [x, w], 1)
+
+
+def large_windows(draw):
+    """Few of them, most elements near a border: products are summed first, and gathered after."""
+    x = nf.placeholder((1, 8, draw(sizes(15, 18)), 15, 2, 2), name="x")
+    w = nf.placeholder((8, 8, 7, 7, 2, 2), name="w")
+    return adjoint(lambda: nf.nn.functional.capsule_conv(x, w, 2), x, w)
+
+
+def adjoint(forward, x, w):
+    y = forward()
+    g = nf.placeholder(y.shape, name="g")
+    return Program(nf.vjp(y, [x], g), [x, w, g], 1)
+
+
 CORRELATIONS = (convolution, capsules, lines, groups, any_taps, many_taps)
 CYCLIC = (circulant, tori, rings)
 MATRICES = (matrices, points)
+UNSPLIT = (apart, transposed, by_hand, large_windows)
+STRIDED = (strides, by_channels, matrices_in_steps, *UNSPLIT)
 
 
 def sizes(low, high):
