@@ -40,7 +40,7 @@ class Here:
         memory: int | None = None,
         command: Sequence[str] = COMMAND,
     ):
-        """count: of workers. memory: resident bytes of each."""
+        """count: of workers. memory: resident bytes of each, with what it starts."""
         count = count or (min(BUILDERS, available_cores()) if target.device == "gpu" else available_cores())
         memory = memory or min(MEMORY, psutil.virtual_memory().total // (count + 1))
         blas = max(1, available_cores() // 2) if target.device == "gpu" else 1
