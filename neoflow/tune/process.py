@@ -63,7 +63,8 @@ class Worker:
     """A process of `command`, in a session of its own, that answers one request at a time.
 
     memory: resident bytes that it may have with its group, so with what it starts. What it prints goes to a file of no
-    name, of which the end is shown when it crashes. It must be started by a thread that stays: the system takes the thread's end for the parent's.
+    name, of which the end is shown when it crashes. It must be started by a thread that stays: the system takes the
+    thread's end for the parent's.
     """
 
     def __init__(self, command: Sequence[str], memory: int, environment: Mapping[str, str]):
