@@ -19,7 +19,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -67,13 +67,23 @@ class Explorer:
         count = math.ceil(self.share * available_cores()) if self.target.device == "cpu" else None
         if count is None:
             self.heard.set()
-        self.measurer = Measurer(partial(Here, count=count), self.seed)
+        self.measurer = Measurer(partial(Here, count=count, going=self.going), self.seed)
 
     def hear(self, seconds: Mapping[str, float]) -> None:
         """What a call takes in the program, by digest."""
         there = {digest: (self.used[digest], s) for digest, s in seconds.items()}
         self.uses = tuple(replace(u, there=there.get(u.subgraph.digest)) for u in self.uses)
         self.heard.set()
+
+    def listen(self, lines: Iterable[str]) -> None:
+        """Do as is said, to the end."""
+        for line in lines:
+            if line.startswith("{"):
+                self.hear(json.loads(line))
+            elif line.strip() == "pause":
+                self.going.clear()
+            else:
+                self.going.set()
 
     def run(self) -> None:
         """Tune until the limits, telling of every kernel that is better."""
@@ -167,13 +177,7 @@ def main() -> None:
     explorer = Explorer(json.loads(sys.stdin.readline()), out)
 
     def listen() -> None:
-        for line in sys.stdin:
-            if line.startswith("{"):
-                explorer.hear(json.loads(line))
-            elif line.strip() == "pause":
-                explorer.going.clear()
-            else:
-                explorer.going.set()
+        explorer.listen(sys.stdin)
         os._exit(0)  # nobody is there any more; the workers see that this process is not
 
     threading.Thread(target=listen, name="neoflow-listen", daemon=True).start()
