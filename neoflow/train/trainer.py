@@ -190,14 +190,18 @@ class Trainer:
             if memory is not None:
                 (self._show or reporter(self.progress)).line(found.explain("memory").partition("\n")[0])
             if name == "step":
-                self._say_what_is_left(found)
+                self._say_of(found)
         return self.functions[name]
 
-    def _say_what_is_left(self, step: Function) -> None:
-        """Algorithms that a search has chosen for the step, and that round more than is allowed."""
-        compiled = step.compiled
-        for left in [a.left for a in compiled.algorithms if a.left] if isinstance(compiled, pipeline.Compiled) else []:
-            (self._show or reporter(self.progress)).line(left)
+    def _say_of(self, step: Function) -> None:
+        """What it takes by the schedules that were searched for and before, timed as a whole; and algorithms that an
+        earlier search has chosen for it, and that round more than is allowed."""
+        compiled = getattr(step, "compiled", None)  # one that is only like a function has none
+        if not isinstance(compiled, pipeline.Compiled):
+            return
+        timed = [f"a step, {r.summary}" for r in compiled.trace.records if r.name == "in the step"]
+        for text in [*timed, *(a.left for a in compiled.algorithms if a.left)]:
+            (self._show or reporter(self.progress)).line(text)
 
     def _initialize(self) -> None:
         for p in self.all_parameters:
@@ -254,6 +258,11 @@ class Trainer:
     def looks_ahead(self) -> bool:
         """Whether the next batch is asked for, and brought to the device, while a step runs there."""
         return self.target != "cpu"
+
+    @property
+    def search(self) -> str:
+        """How far the search for better kernels is that goes on beside a run; "" where there is none."""
+        return self.kernels.told
 
     def run_step(
         self,

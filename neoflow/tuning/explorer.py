@@ -104,9 +104,14 @@ class Explorer:
         self.out.flush()
 
     def _watch(self, choices: Sequence[tuning.Choice], number: int, text: str) -> None:
-        choice = choices[number]
+        """Tell of a batch; what a step takes is measured by who runs it, not added up from kernels as in the text."""
+        choice, made = choices[number], sum(c.trials for c in choices)
         curve = {"name": choice.use.name, "calls": choice.use.calls, "floor": choice.floor}
-        self.tell(told=text, curve={**curve, "points": choice.curve[-1:]}, of=choice.use.subgraph.digest)
+        self.tell(
+            told=tuning.told_of(made, choice),
+            curve={**curve, "points": choice.curve[-1:]},
+            of=choice.use.subgraph.digest,
+        )
         self._offer(choices[number])
 
     def _offer(self, choice: tuning.Choice) -> None:

@@ -447,9 +447,10 @@ def _task(choice: Choice, target: Target, kept: Records) -> Task:
 def _progressed(choice: Choice, progress: Progress, now: float) -> Choice:
     """The choice after a batch that ended now, the finals still to come."""
     best, usual = progress.best, progress.default
+    count = choice.trials + len(progress.new)
     if best is None:
-        return choice
-    before, count = None if usual is None else usual.seconds, choice.trials + len(progress.new)
+        return replace(choice, trials=count)
+    before = None if usual is None else usual.seconds
     curve = choice.curve if best.seconds is None else (*choice.curve, (round(now, 3), count, best.seconds))
     return Choice(choice.use, best.schedule, ORIGINS[2], best.seconds, before, progress.floor, count, curve)
 
@@ -458,9 +459,12 @@ def told(made: int, latest: Choice, choices: Sequence[Choice]) -> str:
     """How far a tuning has come, in a line."""
     known = [(c.use.calls, c.default_seconds or c.seconds, c.seconds) for c in choices if c.seconds is not None]
     before, now = sum(n * a for n, a, _ in known), sum(n * b for n, _, b in known)
+    every = f"{len(known)} of {len(choices)} kernels from {before * 1e3:.2f} to {now * 1e3:.2f} ms"
+    return f"{told_of(made, latest)}; {every}"
+
+
+def told_of(made: int, latest: Choice) -> str:
+    """What is being tuned: candidates of all kernels until now, and the best of the latest one beside its floor."""
     share = f" ({latest.floor / latest.seconds:.0%} of its floor's speed)" if latest.floor and latest.seconds else ""
     best = "no time yet" if latest.seconds is None else f"{latest.seconds * 1e6:.0f} us{share}"
-    return (
-        f"{made} candidates, {latest.use.name}: {best}; {len(known)} of {len(choices)} kernels from {before * 1e3:.2f} "
-        f"to {now * 1e3:.2f} ms"
-    )
+    return f"{made} candidates, {latest.use.name}: {best}"

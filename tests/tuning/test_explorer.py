@@ -1,6 +1,7 @@
 """What a search beside a program begins with; without a process."""
 
 import io
+import json
 import math
 import sys
 import threading
@@ -8,6 +9,7 @@ import threading
 import pytest
 
 import neoflow as nf
+from neoflow import tuning
 from neoflow.devices import resolve_target
 from neoflow.machine import available_cores
 from neoflow.measure.here import Here
@@ -48,6 +50,23 @@ def test_of_a_gpu_nobody_times_a_program_and_one_worker_is_enough():
     _, said = asked()
     explorer = Explorer({**said, "target": resolve_target("cuda:sm_90").to_text()}, io.StringIO())
     assert explorer.heard.is_set() and explorer.measurer._start.keywords["count"] is None
+
+
+@pytest.mark.tvm
+def test_it_tells_what_is_tuned_and_leaves_the_steps_time_to_who_runs_it():
+    compiled, said = asked()
+    out = io.StringIO()
+    explorer = Explorer(said, out)
+    (use,), (schedule,) = explorer.uses, schedules_of(compiled).values()
+    points = ((1.0, 2, 3e-6), (1.5, 3, 2e-6))
+    choices = [
+        tuning.Choice(use, schedule, "tuned", 2e-6, 3e-6, 1e-6, 3, points),
+        tuning.Choice(use, schedule, trials=4),
+    ]
+    explorer._watch(choices, 0, "as the compiler says it")
+    told = json.loads(out.getvalue())
+    assert told["told"] == f"7 candidates, {use.name}: 2 us (50% of its floor's speed)"
+    assert told["curve"] == {"name": use.name, "calls": 1, "floor": 1e-6, "points": [list(points[-1])]}
 
 
 # --- pauses
