@@ -62,6 +62,8 @@ class Explorer:
         self.used = {u.subgraph.digest: schedule_from_json(r["schedule"]) for u, r in zip(self.uses, rows, strict=True)}
         self.going = threading.Event()
         self.going.set()
+        self.paused, self._since = 0.0, 0.0
+        """seconds of all pauses that are over, and when the latest began: none of it is time that a share is of"""
         self.heard = threading.Event()
         """whether it is known what kernels take in the program, or nobody will say"""
         count = math.ceil(self.share * available_cores()) if self.target.device == "cpu" else None
@@ -81,9 +83,19 @@ class Explorer:
             if line.startswith("{"):
                 self.hear(json.loads(line))
             elif line.strip() == "pause":
-                self.going.clear()
+                self._pause()
             else:
-                self.going.set()
+                self._resume()
+
+    def _pause(self) -> None:
+        if self.going.is_set():
+            self._since = time.monotonic()
+            self.going.clear()
+
+    def _resume(self) -> None:
+        if not self.going.is_set():
+            self.paused += time.monotonic() - self._since
+            self.going.set()
 
     def run(self) -> None:
         """Tune until the limits, telling of every kernel that is better."""
@@ -157,7 +169,7 @@ class Spared:
     def _rest(self) -> None:
         """Sleep until what was spent is no more than the share."""
         allowed = self._explorer.share * self._cores
-        over = _spent() / allowed - (time.monotonic() - self._begun)
+        over = _spent() / allowed - (time.monotonic() - self._begun - self._explorer.paused)
         if over > 0:
             time.sleep(over)
 

@@ -90,11 +90,11 @@ class Asked:
     interleaved = __call__
 
 
-class Going:
-    """What `Spared` asks of an explorer."""
+class Going(Explorer):
+    """One without a program: its pauses, its share."""
 
     def __init__(self, share=1.0):
-        self.share, self.going = share, threading.Event()
+        self.share, self.going, self.paused = share, threading.Event(), 0.0
         self.going.set()
 
 
@@ -102,12 +102,12 @@ def test_a_pause_lasts_until_it_is_told_to_go_on():
     going, measurer = Going(), Asked()
     spared = Spared(measurer, going)
     for ask in (spared, spared.interleaved):
-        Explorer.listen(going, ["pause\n"])
+        going.listen(["pause\n"])
         thread = threading.Thread(target=ask, args=(None, None, []), daemon=True)
         thread.start()
         thread.join(WHILE)
         assert thread.is_alive() and not measurer.asked
-        Explorer.listen(going, ["resume\n"])
+        going.listen(["resume\n"])
         thread.join(AT_MOST)
         assert not thread.is_alive() and measurer.asked.pop()[2] == []
 
@@ -115,7 +115,7 @@ def test_a_pause_lasts_until_it_is_told_to_go_on():
 def test_what_kernels_take_is_no_word_of_a_pause():
     heard, going = [], Going()
     going.hear = heard.append
-    Explorer.listen(going, ["pause\n", '{"digest": 2e-6}\n'])
+    going.listen(["pause\n", '{"digest": 2e-6}\n'])
     assert heard == [{"digest": 2e-6}] and not going.going.is_set()
 
 
@@ -198,3 +198,22 @@ def test_it_takes_its_share_of_the_cores_time_and_sleeps_no_longer(share, monkey
         owed = begun + seconds
     assert (clock.slept == 0.0) == (share == 1.0)
     assert math.isclose(clock.now - clock.slept, sum(seconds for seconds, _ in costs))
+
+
+def test_a_pause_is_no_time_to_make_up_for(monkeypatch):
+    """Told twice it is one."""
+    clock = Clock([(1.0, 1.0)] * 3)
+    monkeypatch.setattr(exploring, "time", clock)
+    monkeypatch.setattr(exploring, "_spent", lambda: clock.spent)
+    monkeypatch.setattr(exploring, "available_cores", lambda: 2)
+    going = Going(0.25)
+    spared = Spared(clock, going)
+    spared(None, None, [])
+    going.listen(["pause\n"])
+    clock.now += 50.0
+    going.listen(["pause\n"])
+    clock.now += 50.0
+    going.listen(["resume\n", "resume\n"])
+    for _ in range(2):
+        spared(None, None, [])
+    assert clock.begins == [(0.0, 0.0), (102.0, 1.0), (104.0, 2.0)]
