@@ -1,12 +1,16 @@
 """Training in dynamic mode beside PyTorch, from the start of the process: step time and samples over wall time.
 
-    python -m benchmarks.dynamic [--models capsnet/16,mi_lstm_mnist/64] [--seconds 90] [--share 0.25] [--write]
+    python -m benchmarks.dynamic [--models capsnet/16,mi_lstm_mnist/64] [--seconds 90] [--share 0.25] [--beside 80]
+        [--write]
 
 (NeoFlow's figure 12.) Each contender is a process of its own that has the machine to itself, neoflow's with a cold
 cache: it imports, builds, compiles default schedules and trains, while a search beside it takes `share` of the cores'
 time and what is better is swapped in between two steps; PyTorch, eager, as installed. Times count from the start of the
 process. What was measured is in FOLDER/dynamic-MODEL.json, the figure in benchmarks/figures; `--write` puts the numbers
 into RESULTS.md. `--draw` measures nothing: it draws and writes what is there.
+
+What the search costs is measured after that, in `--beside` seconds: steps by the kernels that there are then, while
+another search goes on that never ends, and while it pauses, in turns.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+from typing import Protocol
 
 from benchmarks.figure import Panel, drawn
 from benchmarks.results import write
@@ -33,6 +38,10 @@ FIRST_STEP, IN_TOTAL = 12.0, 60.0
 """Seconds: wanted, at most."""
 BUCKET = 0.2
 """Seconds that a point of a curve stands for."""
+BLOCKS, SETTLE = 8, 0.1
+"""Of steps beside a search, and as many without; part of each that does not count: what was asked for still comes."""
+COMING = 120.0
+"""Seconds waited for a search to measure."""
 NEAR = 5
 """Points on both sides over which a single disturbed one does not count."""
 RATE = 0.01
@@ -45,7 +54,8 @@ CONTENDERS = ("neoflow", "PyTorch")
 @dataclass(frozen=True)
 class Run:
     """points: (seconds since the process began, steps so far, seconds of a step then). first: the end of the first
-    step. swaps: (seconds, what was swapped in). told: how the search went. missing: why there is nothing."""
+    step. swaps: (seconds, what was swapped in). told: how the search went. missing: why there is nothing. beside:
+    seconds of a step by the same kernels while a search goes on, and without it; where that was measured."""
 
     contender: str
     batch: int
@@ -54,6 +64,7 @@ class Run:
     swaps: tuple[tuple[float, str], ...] = ()
     told: str = ""
     missing: str = ""
+    beside: tuple[float, float] | None = None
 
     def steps_at(self, seconds: float) -> float:
         """Steps until then, between two points in proportion."""
@@ -87,12 +98,56 @@ def loop(
     return first, tuple(points)
 
 
-def neoflow_run(name: str, batch: int, seconds: float, share: float, begun: float) -> Run:
+class Searching(Protocol):
+    """An `Exploration`, of which nothing is taken."""
+
+    @property
+    def told(self) -> str: ...
+
+    @property
+    def is_over(self) -> bool: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+def beside(
+    step: Callable[[], object], search: Searching, seconds: float, clock: Callable[[], float] = time.perf_counter
+) -> tuple[float, float] | None:
+    """Seconds of a step while a search goes on and while it pauses, over `BLOCKS` blocks of each in turns; None where
+    it does not come to measure anything, or ends before that. Means: the search takes its share in bursts."""
+    end = clock() + COMING
+    while not search.told and not search.is_over and clock() < end:
+        step()
+    times, steps = [0.0, 0.0], [0, 0]
+    for n in range(2 * BLOCKS):
+        is_paused = (n + n // 2) % 2  # and each is first as often
+        (search.pause if is_paused else search.resume)()
+        _block(step, SETTLE * seconds / (2 * BLOCKS), clock)
+        took, made = _block(step, (1 - SETTLE) * seconds / (2 * BLOCKS), clock)
+        times[is_paused], steps[is_paused] = times[is_paused] + took, steps[is_paused] + made
+    if not search.told or search.is_over:
+        return None
+    return times[0] / steps[0], times[1] / steps[1]
+
+
+def _block(step: Callable[[], object], seconds: float, clock: Callable[[], float]) -> tuple[float, int]:
+    """Seconds of so many steps, one at least."""
+    begun, made = clock(), 0
+    while made == 0 or clock() - begun < seconds:
+        step()
+        made += 1
+    return clock() - begun, made
+
+
+def neoflow_run(name: str, batch: int, seconds: float, share: float, begun: float, cost: float) -> Run:
     """In this process."""
     import neoflow as nf
     from neoflow.models import build_model
-    from neoflow.train.dynamic import Exploration
+    from neoflow.train.dynamic import FIRST, Exploration
     from neoflow.train.step import reset, sgd_updates
+    from neoflow.tune import Limits
 
     model = build_model(name, batch)
     gradients = nf.grad(model.loss, list(model.parameters.values()))
@@ -113,10 +168,17 @@ def neoflow_run(name: str, batch: int, seconds: float, share: float, begun: floa
     finally:
         for e in exploring:
             e.close()
-    return Run(CONTENDERS[0], batch, first, points, tuple(swaps), told)
+    took = None
+    if cost:
+        with Exploration(function, Limits(), share) as search:
+            for _ in range(FIRST + 1):  # after which it knows what to search for
+                function(*arrays)
+                search.take()
+            took = beside(lambda: function(*arrays), search, cost)
+    return Run(CONTENDERS[0], batch, first, points, tuple(swaps), told, beside=took)
 
 
-def torch_run(name: str, batch: int, seconds: float, _: float, begun: float) -> Run:
+def torch_run(name: str, batch: int, seconds: float, _: float, begun: float, __: float) -> Run:
     """In this process; the model's first values and inputs are neoflow's."""
     from neoflow.models import build_model, find_peer
 
@@ -127,16 +189,22 @@ def torch_run(name: str, batch: int, seconds: float, _: float, begun: float) -> 
     return Run(CONTENDERS[1], batch, first, points)
 
 
-def alone(contender: str, key: str, seconds: float, share: float) -> Run:
-    """A contender in a process of its own; a failure is said in what it gives."""
+def alone(contender: str, key: str, seconds: float, share: float, cost: float) -> Run:
+    """A contender in a process of its own; a failure is said in what it gives. cost: seconds in which that of the
+    search is measured."""
     batch = int(key.partition("/")[2])
     command = [sys.executable, "-m", "benchmarks.dynamic", "--one", contender, "--models", key]
-    command += ["--seconds", str(seconds), "--share", str(share)]
+    command += ["--seconds", str(seconds), "--share", str(share), "--beside", str(cost)]
     with tempfile.TemporaryDirectory(prefix="neoflow-dynamic-") as folder:
         environment = {**os.environ, "NEOFLOW_CACHE_DIR": folder}
         try:
             done = subprocess.run(
-                command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=3 * seconds + 120
+                command,
+                cwd=ROOT,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=3 * (seconds + cost) + COMING + 120,
             )
             return from_json(json.loads(done.stdout))
         except subprocess.TimeoutExpired:
@@ -150,7 +218,8 @@ def alone(contender: str, key: str, seconds: float, share: float) -> Run:
 def from_json(said: dict) -> Run:
     """Raises `TypeError` or `KeyError` for what is none."""
     pairs = {n: tuple(map(tuple, said[n])) for n in ("points", "swaps")}
-    return Run(**{**said, **pairs})
+    took = said.get("beside")
+    return Run(**{**said, **pairs, "beside": None if took is None else tuple(took)})
 
 
 def ahead_per_step(ours: Run, theirs: Run) -> float | None:
@@ -192,17 +261,25 @@ def row(key: str, ours: Run, theirs: Run) -> str:
     for run in (ours, theirs):
         if run.missing or len(run.points) < 3:
             said = (run.missing or "too few steps").replace("|", "/")
-            return f"| {key} | " + "- | " * 9 + f"no {run.contender}: {said} |"
+            return f"| {key} | " + "- | " * 10 + f"no {run.contender}: {said} |"
     early, late = ours.points[1][2], median(p[2] for p in ours.points[-10:])
     usual = median(p[2] for p in theirs.points[1:])
     step, total = ahead_per_step(ours, theirs), ahead_in_total(ours, theirs)
     cells = [f"{ours.first:.1f}", f"{FIRST_STEP:.0f}", f"{theirs.first:.1f}"]
     cells += [f"{1e3 * v:.2f}" for v in (early, late, usual)]
     cells += ["never" if t is None else f"{t:.1f}" for t in (step, total)]
-    cells += [f"{IN_TOTAL:.0f}"]
+    cells += [f"{IN_TOTAL:.0f}", cost_of(ours)]
     is_reached = ours.first <= FIRST_STEP and total is not None and total <= IN_TOTAL
     cells.append(f"{'reached' if is_reached else 'missed'}; {len(ours.swaps)} kernels swapped in")
     return f"| {key} | " + " | ".join(cells) + " |"
+
+
+def cost_of(run: Run) -> str:
+    """What the search beside it does to a step."""
+    if run.beside is None:
+        return "-"
+    busy, quiet = run.beside
+    return f"{busy / quiet:.2f}x ({1e3 * quiet:.2f} to {1e3 * busy:.2f})"
 
 
 HEADS = (
@@ -216,13 +293,14 @@ HEADS = (
     "ahead per step after s",
     "ahead in total after s",
     "wanted",
+    "ms of a step, while searching",
     "",
 )
 
 
 def publish(found: Sequence[tuple[str, Run, Run]], seconds: float, share: float) -> None:
     """Replace the section of RESULTS.md."""
-    lines = ["| " + " | ".join(HEADS) + " |", "|---|" + "--:|" * 9 + "---|", *(row(*f) for f in found), ""]
+    lines = ["| " + " | ".join(HEADS) + " |", "|---|" + "--:|" * 10 + "---|", *(row(*f) for f in found), ""]
     lines += [f"![{key}](figures/{path_of(key, Path()).stem}.svg)" for key, _, _ in found]
     command = f"python -m benchmarks.dynamic --seconds {seconds:g} --share {share:g} --write"
     write("dynamic", "Training at once, tuning meanwhile, beside PyTorch", f"{processor()}; `{command}`", lines)
@@ -232,13 +310,18 @@ def path_of(key: str, folder: Path) -> Path:
     return folder / f"dynamic-{key.replace('/', '-')}.json"
 
 
-def main(arguments: Sequence[str] | None = None, perform: Callable[[str, str, float, float], Run] = alone) -> None:
+Perform = Callable[[str, str, float, float, float], Run]
+"""A contender's run: its name, model and batch, seconds, share and seconds for what the search costs."""
+
+
+def main(arguments: Sequence[str] | None = None, perform: Perform = alone) -> None:
     import psutil
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=",".join(MODELS), help="names and batches")
     parser.add_argument("--seconds", type=float, default=90.0, help="of each contender")
     parser.add_argument("--share", type=float, default=0.25, help="of the cores' time, for the search")
+    parser.add_argument("--beside", type=float, default=80.0, help="seconds for what the search costs; 0: not measured")
     parser.add_argument("--out", type=Path, default=OUT, help="where the measurements are kept")
     parser.add_argument("--figures", type=Path, default=FIGURES)
     parser.add_argument("--draw", action="store_true", help="measure nothing, show what is there")
@@ -249,13 +332,13 @@ def main(arguments: Sequence[str] | None = None, perform: Callable[[str, str, fl
         name, _, batch = options.models.partition("/")
         run = neoflow_run if options.one == CONTENDERS[0] else torch_run
         begun = psutil.Process().create_time()
-        print(json.dumps(asdict(run(name, int(batch), options.seconds, options.share, begun))))
+        print(json.dumps(asdict(run(name, int(batch), options.seconds, options.share, begun, options.beside))))
         return
     found = []
     for key in options.models.split(","):
         path = path_of(key, options.out)
         if not options.draw:
-            runs = [asdict(perform(c, key, options.seconds, options.share)) for c in CONTENDERS]
+            runs = [asdict(perform(c, key, options.seconds, options.share, options.beside)) for c in CONTENDERS]
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(runs) + "\n")
         if not path.exists():

@@ -55,6 +55,7 @@ from neoflow.target import Target
 from neoflow.trace import StageRecord, Trace, shown
 from neoflow.trials import Trials, alone, faster, judge, loaded_on, measured_within, optimizer_of
 from neoflow.tune import Limits
+from neoflow.tune.limits import ROUNDING
 from neoflow.tune.records import Verdict
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ class Compiled:
     written: the graph before any pass. modules: where the code of each kernel is. built: kernels that were compiled
     now; cached: kernels that came from the cache. precision: as it was asked for. optimizer: what found faster graphs.
     loops: on a GPU, those that are one launch each. foreign: calls of another library; their numbers in the plan come
-    after those of the kernels. algorithms: what contractions are computed by, of each graph where that was asked.
+    after those of the kernels. algorithms: what contractions are computed by, of each graph where that was asked, of
+    those whose roundings are so many times a plain sum's at most.
     """
 
     written: Graph
@@ -88,6 +90,7 @@ class Compiled:
     loops: Loops = NONE
     foreign: tuple[Handed, ...] = ()
     algorithms: tuple[tuning.Algorithms, ...] = ()
+    rounding: float = ROUNDING
 
     def __repr__(self) -> str:
         return f"<Compiled {len(self.graph.nodes)} computes: {len(self.calls)} calls of {len(self.kernels)} kernels>"
@@ -133,11 +136,13 @@ def compile_program(
     `measure.fleet`. memory, optimize: see `compile`; rules: proved ones besides those that come along; seed: of the
     order in which they are tried. optimizer: what has found a graph already, which is taken."""
     pool: Callable[[Target], Pool] = Here if fleet is None else partial(Fleet, address=fleet)
-    machine, limits = devices.resolve_target(target), tuning.limits_of(tune)
+    machine, asked = devices.resolve_target(target), tuning.limits_of(tune)
+    limits = asked if asked is not None and asked.has_search else None
+    rounding = ROUNDING if asked is None else asked.rounding
     limit = None if memory is None else bytes_of(memory)
     check_precision(precision, target)
     begun = time.monotonic()
-    make = partial(_compiled, outputs, inputs, updates, machine, precision)
+    make = partial(_compiled, outputs, inputs, updates, machine, precision, rounding=rounding)
     if optimizer is not None:
         return make(None, None, begun, limit, optimizer=optimizer)
     within = limits or measured_within(machine, optimize)
@@ -167,10 +172,10 @@ def _beside_direct(c: Compiled, make: Callable[[], Compiled], seconds: float) ->
     """Have this program's contractions computed by what was fastest of each by itself only where the whole of it is
     faster so than one of direct sums, before the search for schedules and in later compilations. What was timed; None
     where all are direct."""
-    settings, keys = config.load(), [a.key for a in c.algorithms if a.others]
-    if not keys:
+    chosen = [a for a in c.algorithms if a.others]
+    if not chosen:
         return None
-    have_direct = partial(tuning.have_direct, keys, c.target, settings.cache_dir)
+    have_direct = partial(tuning.have_direct, chosen, c.target, config.load().cache_dir)
     have_direct(True)
     try:
         pair, place = (alone(make()), alone(c)), device(c.target)
@@ -205,13 +210,14 @@ def _compiled(
     in_blocks: bool = True,
     hands: bool = True,
     measures: Limits | None = None,
+    rounding: float = ROUNDING,
 ) -> Compiled:
     """begun: when the seconds of the limits did (`time.monotonic`). memory: bytes that there are. given: schedules
     of subgraphs, by digest. With either of them nothing is prepared: every call runs all kernels. lives: whether
     parameters may live packed; with schedules that are given none does. in_blocks: whether recurrences may go in
     strands that are blocks of one launch on a GPU. hands: whether recurrences may become calls of another library;
     where not, those that are there stay. measures: limits within which the algorithms of contractions are measured;
-    where none, what is known of them decides, and of the whole program."""
+    where none, what is known of them decides, and of the whole program; rounding: those that are allowed."""
     trace, settings = Trace(), config.load()
     written = trace.run(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
@@ -224,7 +230,6 @@ def _compiled(
     source = attended(source, trace, machine, precision, memory)
     choosing, algorithms = None, list[tuning.Algorithms]()
     if tuning.knows_algorithms(machine, measures, settings.cache_dir):
-        rounding = (measures or limits or Limits()).rounding
 
         def choosing(graph: Graph) -> tuning.Algorithms:
             if measures is None:
@@ -314,10 +319,10 @@ def _compiled(
         whole = trace.run(PERSISTENT, finding, lambda w: w.summary, str, f"{len(plan.calls)} kernel calls")
         if whole.has_lost_strands:
             asked = (outputs, inputs, updates, machine, precision, limits, measurer, begun)
-            return _compiled(*asked, optimizer=optimizer, lives=lives, in_blocks=False)
+            return _compiled(*asked, optimizer=optimizer, lives=lives, in_blocks=False, rounding=rounding)
     cached = max(0, sum(1 for m in modules if m.library) - built)
     made = (program.calls, plan, kernels, modules, machine, tuned, built, cached)
-    others = whole, tuple(foreign.values()), tuple(algorithms)
+    others = whole, tuple(foreign.values()), tuple(algorithms), rounding
     compiled = Compiled(written, graph, *made, trace, precision, optimizer, *others)
     return compiled if limits is None or machine.device != "cpu" else _in_step(compiled, judging, settings)
 
@@ -356,7 +361,7 @@ def _whole(c: Compiled) -> Compiled:
     g = c.written
     updates: dict[Tensor, Tensor] = dict(g.updates)
     asked = (g.outputs, g.inputs, updates, c.target, c.precision)
-    make = partial(_compiled, *asked, None, None, time.monotonic(), given=schedules)
+    make = partial(_compiled, *asked, None, None, time.monotonic(), given=schedules, rounding=c.rounding)
     found = make(optimizer=c.optimizer)
     is_other = c.optimizer is not None and c.optimizer.has_found
     return faster(make(), found) if is_other and c.plan.prepared else found
@@ -416,7 +421,8 @@ def _plainly(c: Compiled) -> Function:
     g = c.written
     updates: dict[Tensor, Tensor] = dict(g.updates)
     asked = (g.outputs, g.inputs, updates, c.target, c.precision)
-    return bind(_compiled(*asked, None, None, time.monotonic(), optimizer=c.optimizer, lives=False))
+    make = partial(_compiled, *asked, None, None, time.monotonic(), lives=False)
+    return bind(make(optimizer=c.optimizer, rounding=c.rounding))
 
 
 def adopt(function: Function, schedules: Mapping[str, Schedule]) -> int:

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, replace
 Shape = tuple[int, ...]
 RESOLUTIONS = ((64, 56), (128, 28), (256, 14), (512, 7))
 """Channels and extent of ResNet-50's 3x3 convolutions."""
+FIRST = ((64, 64, 56), (128, 256, 56), (256, 512, 28), (512, 1024, 14))
+"""Of the first bottleneck of each stage, the channels out of and into its first 1x1 convolution, and the extent: the
+stride comes after it, and what comes in is the pooled stem's, or the stage's before."""
 CUBES = (256, 512, 1024, 2048)
 OBLONG = ((64, 2048, 512), (64, 512, 2048), (1280, 2048, 512))
 """m, n, k."""
@@ -90,6 +93,7 @@ def _convolutions(dry: bool) -> Iterator[Row]:
     kinds = [("3x3", c, c, size, 3, 1) for c, size in RESOLUTIONS]
     kinds += [("1x1", 4 * c, c, size, 1, 1) for c, size in RESOLUTIONS]
     kinds += [("1x1", c, 4 * c, size, 1, 1) for c, size in RESOLUTIONS]
+    kinds += [("1x1", c, inputs, size, 1, 1) for c, inputs, size in FIRST]
     kinds += [("3x3 stride 2", c, c, 2 * size, 3, 2) for c, size in RESOLUTIONS[1:]]
     kinds += [("1x1 stride 2", 4 * c, 2 * c, 2 * size, 1, 2) for c, size in RESOLUTIONS[1:]]
     kinds += [("7x7 stride 2", 64, 3, 224, 7, 2)]

@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from neoflow.commands.options import AsJson, Memory, Mode, ModelName, Threads, Tune, print_json, use_threads
+from neoflow.commands.options import (
+    AsJson,
+    Memory,
+    Mode,
+    ModelName,
+    Rounding,
+    Threads,
+    Tune,
+    print_json,
+    use_threads,
+)
 from neoflow.errors import ConfigError
 
 
@@ -23,6 +33,7 @@ def bench(
     ] = False,
     seconds: Annotated[float, typer.Option(min=0, help="How long to measure.")] = 20.0,
     tune: Tune = None,
+    rounding: Rounding = None,
     memory: Memory = None,
     threads: Threads = None,
     as_json: AsJson = False,
@@ -38,7 +49,7 @@ def bench(
         raise ConfigError("--check compares with a peer: add --against torch")
     frameworks = dict.fromkeys(c.framework for c in chosen(peers))
     checks = [agreement.check(model, batch, framework) for framework in frameworks] if check else []
-    result = measure(model, batch, mode.value, peers, seconds, tune or 0.0, memory)
+    result = measure(model, batch, mode.value, peers, seconds, tune or 0.0, memory, rounding)
     if as_json:
         checked = {"check": [{**asdict(c), "agrees": c.is_close} for c in checks]} if check else {}
         print_json({**asdict(result), **checked})

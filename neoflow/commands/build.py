@@ -13,9 +13,11 @@ from neoflow.commands.options import (
     Fleet,
     ModelName,
     PrecisionName,
+    Rounding,
     TargetName,
     Threads,
     print_json,
+    searched,
     use_threads,
 )
 
@@ -30,6 +32,7 @@ def build(
         float | None, typer.Option("--tune", metavar="SECONDS", min=0, help="Search for fast kernels for so long.")
     ] = None,
     target: TargetName = "cpu",
+    rounding: Rounding = None,
     precision: PrecisionName = "fp32",
     threads: Threads = None,
     fleet: Fleet = None,
@@ -39,7 +42,7 @@ def build(
     from neoflow.report.packaged import build_package
 
     use_threads(threads)
-    made = build_package(model, output, batch, target, precision, tune, fleet)
+    made = build_package(model, output, batch, target, precision, searched(tune, rounding), fleet)
     if as_json:
         print_json(asdict(made))
     else:

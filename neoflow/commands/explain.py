@@ -15,9 +15,11 @@ from neoflow.commands.options import (
     ModelName,
     Optimize,
     PrecisionName,
+    Rounding,
     TargetName,
     Threads,
     print_json,
+    searched,
     use_threads,
 )
 
@@ -40,6 +42,7 @@ def explain(
     format: Annotated[Format | None, typer.Option(help="Also print the generated code.")] = None,
     target: TargetName = "cpu",
     precision: PrecisionName = "fp32",
+    rounding: Rounding = None,
     memory: Memory = None,
     optimize: Optimize = None,
     threads: Threads = None,
@@ -50,7 +53,7 @@ def explain(
 
     use_threads(threads)
     code = format.value if format else None
-    stages = run(model, batch, mode.value, stage, code, target, precision, memory, optimize)
+    stages = run(model, batch, mode.value, stage, code, target, precision, memory, optimize, searched(None, rounding))
     if as_json:
         print_json({"model": model, "mode": mode.value, "stages": [asdict(s) for s in stages]})
     else:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from neoflow.tune import Limits
 
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="A name in ./models, or a Python file with build().")]
 TargetName = Annotated[
@@ -22,6 +26,16 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for
 Tune = Annotated[
     float | None,
     typer.Option(min=0.0, metavar="SECONDS", help="Search for better schedules of a step first, for so long."),
+]
+Rounding = Annotated[
+    float | None,
+    typer.Option(
+        "--rounding",
+        min=1.0,
+        metavar="TIMES",
+        help="Of algorithms for contractions: so many times a plain sum's roundings at most. 1: none of Winograd's; "
+        "default: 16, its F(2x2, 3x3); 256: F(4x4, 3x3) too.",
+    ),
 ]
 Memory = Annotated[
     str | None,
@@ -68,6 +82,16 @@ class Mode(str, Enum):
 
     train = "train"
     infer = "infer"
+
+
+def searched(seconds: float | None, rounding: float | None) -> Limits | None:
+    """What `--tune` and `--rounding` say together; None: what is known, as far as its roundings are usual."""
+    from neoflow.tune import Limits
+
+    if seconds is None and rounding is None:
+        return None
+    limits = Limits(seconds=seconds or 0.0)
+    return limits if rounding is None else replace(limits, rounding=rounding)
 
 
 def print_json(value: Any) -> None:

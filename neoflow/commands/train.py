@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,12 +14,17 @@ from neoflow.commands.options import (
     Memory,
     ModelName,
     PrecisionName,
+    Rounding,
     TargetName,
     Threads,
     Tune,
     print_json,
+    searched,
     use_threads,
 )
+
+if TYPE_CHECKING:
+    from neoflow.tune import Limits
 
 
 class When(str, Enum):
@@ -50,6 +55,7 @@ def train(
     target: TargetName = "cpu",
     precision: PrecisionName = "fp32",
     tune: Tune = None,
+    rounding: Rounding = None,
     mode: Annotated[
         When,
         typer.Option(help="dynamic: train at once, better schedules are swapped in."),
@@ -83,7 +89,7 @@ def train(
         progress=not as_json,
         target=target,
         precision=precision,
-        tune=tune,
+        tune=_searched(mode, tune, rounding),
         mode=mode.value,
         tune_share=tune_share,
         pin=pin,
@@ -97,6 +103,15 @@ def train(
         print(summary)
     if summary.stopped == "interrupted":
         raise typer.Exit(130)
+
+
+def _searched(mode: When, tune: float | None, rounding: float | None) -> Limits | None:
+    """A search beside a run goes on until it gains nothing, where no seconds are given."""
+    from neoflow.train.dynamic import PATIENCE
+
+    if mode is When.dynamic and tune is None and rounding is not None:
+        return replace(PATIENCE, rounding=rounding)
+    return searched(tune, rounding)
 
 
 def _refuse_unwritable(report: Path, model: str) -> None:

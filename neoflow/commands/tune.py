@@ -16,6 +16,7 @@ from neoflow.commands.options import (
     Mode,
     ModelName,
     PrecisionName,
+    Rounding,
     TargetName,
     Threads,
     WithDefault,
@@ -40,6 +41,7 @@ def tune_model(
     mode: Annotated[Mode, typer.Option(help="A training step (SGD), or inference.")] = Mode.train,
     target: TargetName = "cpu",
     precision: PrecisionName = "fp32",
+    rounding: Rounding = None,
     threads: Threads = None,
     fleet: Fleet = None,
     report: Annotated[Path | None, typer.Option(help="Write the searches' curves there, as an HTML page.")] = None,
@@ -49,9 +51,10 @@ def tune_model(
     from neoflow.report.tuned import render_tuning
     from neoflow.report.tuning import tune as run
     from neoflow.tune import Limits
+    from neoflow.tune.limits import ROUNDING
 
     use_threads(threads)
-    limits = Limits(trials=trials, seconds=seconds)
+    limits = Limits(trials=trials, seconds=seconds, rounding=rounding or ROUNDING)
     found = run(model, batch, mode.value, limits, target, precision, show=not as_json, fleet=fleet)
     if report is not None:
         _write_report(report, render_tuning(found))

@@ -77,15 +77,17 @@ def bench(
     seconds: float,
     tune: float = 0.0,
     memory: str | None = None,
+    rounding: float | None = None,
     make: Callable[[Task], Neoflow] = Neoflow,
 ) -> Bench:
     """Time a model and its peers over about `seconds` seconds, after a search of `tune` seconds.
 
-    memory: a limit to that of neoflow's step, see `nf.compile`.
+    memory: a limit to that of neoflow's step, see `nf.compile`; rounding: what algorithms may round there, see
+    `nf.tune.Limits` (None: what is usual).
 
     Raises `ConfigError` for a peer that there is not, that is not installed or that the model has not.
     """
-    peers, task = chosen(against), Task(name, batch, mode, tune, memory)
+    peers, task = chosen(against), Task(name, batch, mode, tune, memory, rounding)
     for peer in peers:
         peer_file(peer.framework, name)
     side = make(task)

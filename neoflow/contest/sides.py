@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from neoflow.models import build_model, find_peer
 from neoflow.nn import Model
 from neoflow.train.step import RATE
+from neoflow.tune import Limits
 
 SETTLE = 0.02
 """Seconds of calls before a block: caches and threads are another contender's at first."""
@@ -27,13 +28,20 @@ ENTRIES = 8
 @dataclass(frozen=True)
 class Task:
     """A step: of a model at a batch; mode "train" or "infer". tune: seconds of a search before it, memory: a limit to
-    it, see `nf.compile`; both of neoflow alone."""
+    it, see `nf.compile`; rounding: what algorithms may round, see `nf.tune.Limits`; all of neoflow alone."""
 
     model: str
     batch: int
     mode: str
     tune: float = 0.0
     memory: str | None = None
+    rounding: float | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """Of the search; of 0 seconds there is none."""
+        limits = Limits(seconds=self.tune)
+        return limits if self.rounding is None else replace(limits, rounding=self.rounding)
 
     def __str__(self) -> str:
         return f"{self.model} b{self.batch} {self.mode}"
@@ -70,7 +78,7 @@ class Neoflow:
         self.arrays = self.model.example()[: 2 if task.mode == "train" else 1]
         start = time.perf_counter()
         asked = program(self.model, task.mode)
-        self.compiled = compile_program(*asked, tune=task.tune or None, memory=task.memory)
+        self.compiled = compile_program(*asked, tune=task.limits, memory=task.memory)
         self.function = bind(self.compiled)
         self.told = {
             "compiling": time.perf_counter() - start,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
@@ -39,12 +40,15 @@ class Here:
         count: int | None = None,
         memory: int | None = None,
         command: Sequence[str] = COMMAND,
+        going: threading.Event | None = None,
     ):
-        """count: of workers. memory: resident bytes of each."""
+        """count: of workers. memory: resident bytes of each, with what it starts. going: cleared while nothing is to be
+        asked of them; what is asked already is answered."""
         count = count or (min(BUILDERS, available_cores()) if target.device == "gpu" else available_cores())
         memory = memory or min(MEMORY, psutil.virtual_memory().total // (count + 1))
         blas = max(1, available_cores() // 2) if target.device == "gpu" else 1
         self._workers = Workers(command, count, memory, environment(blas))
+        self._going = going
         self._cores = Cores(PATIENCE) if target.device == "cpu" and target.threads > 1 else None
 
     @property
@@ -54,19 +58,31 @@ class Here:
 
     def build(self, request: Request) -> Future[Answer]:
         """By any worker."""
-        return self._workers.submit(Job(lambda: request))
+        return self._workers.submit(Job(self._when_going(lambda: request)))
 
     def judge(self, request: Callable[[], Request], place: int) -> Future[Answer]:
         """By one that is prepared."""
-        return self._workers.submit(Job(request, (place,)))
+        return self._workers.submit(Job(self._when_going(request), (place,)))
 
     def time(self, request: Callable[[], Request], place: int) -> Future[Answer]:
         """By one that is prepared, when this process has its turn on this machine; the others pause."""
         return self._workers.submit(Job(request, (place,), self._turn))
 
+    def _when_going(self, request: Callable[[], Request]) -> Callable[[], Request]:
+        def made() -> Request:
+            self._wait()
+            return request()
+
+        return made
+
+    def _wait(self) -> None:
+        if self._going is not None:
+            self._going.wait()
+
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """Within, one kernel is timed, on cores that are near each other where they are so soon."""
+        self._wait()  # before: whoever waits has no turn
         with turn():
             if self._cores is not None:
                 self._cores.patience = min(PATIENCE, self._cores.patience + EARNED)

@@ -13,6 +13,7 @@ from neoflow.models import build_model
 from neoflow.pipeline import compile_program
 from neoflow.trace import Trace
 from neoflow.train.step import sgd_updates
+from neoflow.tune import Limits
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,10 @@ def explain(
     precision: str = "fp32",
     memory: str | None = None,
     optimize: float | None = None,
+    tune: Limits | None = None,
 ) -> list[Stage]:
     """The stages of a step (SGD) or of inference; of one `stage` only when given; `format` adds the generated code,
-    also to one stage. target, memory, optimize: as `nf.compile` takes them; no such device need be here.
+    also to one stage. target, memory, optimize, tune: as `nf.compile` takes them; no such device need be here.
 
     Raises `ConfigError` for a stage there is not.
     """
@@ -62,11 +64,11 @@ def explain(
         )
         updates = sgd_updates(model, gradients)
         compiled = compile_program(
-            [model.loss], model.inputs, updates, target, precision, memory=memory, optimize=optimize
+            [model.loss], model.inputs, updates, target, precision, tune, memory=memory, optimize=optimize
         )
     else:
         compiled = compile_program(
-            [model.scores], [model.x], target=target, precision=precision, memory=memory, optimize=optimize
+            [model.scores], [model.x], None, target, precision, tune, memory=memory, optimize=optimize
         )
     trace.records += compiled.trace.records
     # What prints each stage; nothing is printed that is not asked for.

@@ -50,6 +50,8 @@ class Kernels:
             raise ConfigError(f"Trainer mode {mode!r} is none of {', '.join(MODES)}")
         if not 0 < share <= 1:
             raise ConfigError(f"tune_share={share} is not above 0 and at most 1")
+        if mode == "dynamic" and limits is not None and not limits.has_search:
+            raise ConfigError('mode "dynamic" searches while it runs: tune=0 leaves no time for it; use mode "static"')
         self.mode, self._share, self._limits, self._seed = mode, share, limits, seed
         self._pin = None if pin is None else Path(pin)
         self._exploration: Exploration | None = None

@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +16,7 @@ from neoflow.train.checkpoint import Position
 from neoflow.train.coming import Coming, Window
 from neoflow.train.feed import Batch, Data, begun
 from neoflow.train.interrupt import interruptible
-from neoflow.train.progress import Silent
+from neoflow.train.progress import Pace, Silent
 from neoflow.train.rates import Rates
 from neoflow.train.records import EpochRecord, History, StepRecord
 from neoflow.train.run import Run
@@ -35,6 +35,9 @@ class Trained(Protocol):
 
     @property
     def looks_ahead(self) -> bool: ...
+
+    @property
+    def search(self) -> str: ...
 
     def run_step(
         self,
@@ -64,6 +67,7 @@ class Loop:
     show: Silent
     on_step: Callable[[StepRecord], None] | None
     on_epoch: Callable[[EpochRecord], None] | None
+    pace: Pace = field(default_factory=Pace)
 
     def __call__(self) -> None:
         """Run to the end, which `history.stopped` says; the parameters are then as after the last step."""
@@ -139,7 +143,9 @@ class Loop:
 
     def _note(self, record: StepRecord) -> None:
         self.run.note(record)
-        self.show.step(record.values["loss"])
+        self.pace.note(record.seconds)
+        search = self.trainer.search
+        self.show.step(record.values["loss"], f"{search}; {self.pace}" if search else "")
         if self.on_step is not None:
             self.on_step(record)
 

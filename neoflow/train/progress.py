@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from statistics import median
 from typing import Any, TextIO
 
 from neoflow.text import notebook
@@ -14,12 +16,36 @@ from neoflow.trace import listening
 
 SLOW = 0.5
 """Seconds after which a compilation is worth a line."""
+STEPS = 10
+"""That a time of a step is the median of."""
 _AGAIN = 10.0
 """Seconds from one such line to the next, where lines stay."""
 
 
 def format_values(values: Mapping[str, float]) -> str:
     return "  ".join(f"{name} {value:.4g}" for name, value in values.items())
+
+
+class Pace:
+    """What a step takes, as it is measured: at the start of a run and now, the medians of `STEPS` of them."""
+
+    def __init__(self) -> None:
+        self._first: list[float] = []
+        self._last = deque[float](maxlen=STEPS)
+        self._has_begun = False
+
+    def note(self, seconds: float) -> None:
+        """A step is done. The first one does not count: it finds new code."""
+        if self._has_begun:
+            self._last.append(seconds)
+            if len(self._first) < STEPS:
+                self._first.append(seconds)
+        self._has_begun = True
+
+    def __str__(self) -> str:
+        if not self._last:
+            return "no step is timed yet"
+        return f"a step takes {median(self._last) * 1e3:.2f} ms, at the start {median(self._first) * 1e3:.2f}"
 
 
 class Silent:
@@ -31,8 +57,8 @@ class Silent:
     def compiling(self, text: str) -> None:
         """What is being compiled now; "": no more."""
 
-    def step(self, loss: float) -> None:
-        """One step is done."""
+    def step(self, loss: float, search: str = "") -> None:
+        """One step is done; search: how far that for better kernels is beside it, "" where there is none."""
 
     def epoch(self, number: int, values: Mapping[str, float], seconds: float) -> None:
         """An epoch is done."""
@@ -76,15 +102,27 @@ class Bar(Lines):
     def __init__(self, file: TextIO):
         super().__init__(file)
         self._bar: Any = None
+        self._below: Any = None
         self._status: Any = None
 
     def start(self, epochs: int, steps: int | None, epoch: int, taken: int) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.text import Text
 
         super().start(epochs, steps, epoch, taken)
         columns: list[Any] = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
         columns += [TextColumn("{task.fields[note]}"), TimeElapsedColumn()]
-        self._bar = Progress(*columns, console=self._console(), transient=True, refresh_per_second=4)
+        self._below = Text()
+
+        class WithSearch(Progress):
+            """The bar, and below it how far the search is."""
+
+            def get_renderables(shown) -> Iterable[Any]:
+                yield from super().get_renderables()
+                if self._below.plain:
+                    yield self._below
+
+        self._bar = WithSearch(*columns, console=self._console(), transient=True, refresh_per_second=4)
         self.task = self._bar.add_task(f"epoch {epoch + 1}/{epochs}", total=steps, completed=taken, note="")
         self._bar.start()
 
@@ -106,7 +144,8 @@ class Bar(Lines):
         else:
             self._status.update(text)
 
-    def step(self, loss: float) -> None:
+    def step(self, loss: float, search: str = "") -> None:
+        self._below.plain = search
         self._bar.update(self.task, advance=1, note=f"loss {loss:.4g}")
 
     def line(self, text: str) -> None:
@@ -151,8 +190,8 @@ class Notebook(Lines):
         else:
             self._place.clear()
 
-    def step(self, loss: float) -> None:
-        self._taken, self._note = self._taken + 1, f"loss {loss:.4g}"
+    def step(self, loss: float, search: str = "") -> None:
+        self._taken, self._note = self._taken + 1, f"loss {loss:.4g}" + (f"; {search}" if search else "")
         self._draw(is_due=self._taken == self._steps)
 
     def epoch(self, number: int, values: Mapping[str, float], seconds: float) -> None:

@@ -19,6 +19,7 @@ from neoflow.train.feed import Batch
 from neoflow.train.kernels import SHARE
 from neoflow.train.records import History, StepRecord
 from neoflow.train.trainer import Trainer
+from neoflow.tune import Limits
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def run_session(
     progress: bool = True,
     target: str = "cpu",
     precision: str = "fp32",
-    tune: float | None = None,
+    tune: float | Limits | None = None,
     mode: str = "static",
     tune_share: float = SHARE,
     pin: Path | None = None,

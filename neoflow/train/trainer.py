@@ -58,7 +58,8 @@ class Trainer:
     beyond float16 halves the scale and changes nothing else. The values of a step have it as "loss scale".
     mode: "static" has all schedules before the first step; "dynamic" begins at once, while another process searches
     with `tune_share` of the cores' time: what is better is swapped in between two steps, and losses change by rounding
-    alone. tune: so many seconds or `nf.tune.Limits` for the search; in mode "static" there is none without it.
+    alone. tune: so many seconds or `nf.tune.Limits` for the search; in mode "static" there is none without it. The
+    roundings that it allows are allowed in all programs of the run.
     pin: a file that the schedules are written to when a run ends; where it is there they are read from it, and a run
     repeats to the bit.
     memory: the most bytes that a step may take, or "2GiB", see `nf.compile`; what that costs is said before it runs.
@@ -110,7 +111,8 @@ class Trainer:
         self.precision = check_precision(precision, target)
         limits = limits_of(tune)
         self.memory, self.optimize = None if memory is None else bytes_of(memory), seconds_of(optimize)
-        self.kernels, self.tune = Kernels(mode, tune_share, limits, pin, seed), limits if mode == "static" else None
+        self.kernels = Kernels(mode, tune_share, limits, pin, seed)
+        self.tune, self._known = limits if mode == "static" else None, limits and limits.without_search
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         if checkpoint_every is not None and (checkpoint_every < 1 or checkpoint is None):
             raise ConfigError("checkpoint_every needs a checkpoint folder, and at least 1 step in between")
@@ -178,7 +180,7 @@ class Trainer:
             self._initialize()
             program = make()
             with compiling(self._show or reporter(self.progress), name):
-                limits = self.tune if name == "step" else None
+                limits = self.tune if name == "step" and self.tune is not None else self._known
                 asked = (program.outputs, program.inputs, program.updates)
                 memory = self.memory if name == "step" else None
                 is_optimized = self.optimize is not None and name == "step"
@@ -187,7 +189,19 @@ class Trainer:
             self.functions[name] = found
             if memory is not None:
                 (self._show or reporter(self.progress)).line(found.explain("memory").partition("\n")[0])
+            if name == "step":
+                self._say_of(found)
         return self.functions[name]
+
+    def _say_of(self, step: Function) -> None:
+        """What it takes by the schedules that were searched for and before, timed as a whole; and algorithms that an
+        earlier search has chosen for it, and that round more than is allowed."""
+        compiled = getattr(step, "compiled", None)  # one that is only like a function has none
+        if not isinstance(compiled, pipeline.Compiled):
+            return
+        timed = [f"a step, {r.summary}" for r in compiled.trace.records if r.name == "in the step"]
+        for text in [*timed, *(a.left for a in compiled.algorithms if a.left)]:
+            (self._show or reporter(self.progress)).line(text)
 
     def _initialize(self) -> None:
         for p in self.all_parameters:
@@ -244,6 +258,11 @@ class Trainer:
     def looks_ahead(self) -> bool:
         """Whether the next batch is asked for, and brought to the device, while a step runs there."""
         return self.target != "cpu"
+
+    @property
+    def search(self) -> str:
+        """How far the search for better kernels is that goes on beside a run; "" where there is none."""
+        return self.kernels.told
 
     def run_step(
         self,

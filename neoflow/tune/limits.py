@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from neoflow.errors import ConfigError, shown
 
@@ -15,9 +15,11 @@ ROUNDING = 16.0
 class Limits:
     """When a search ends, by whichever comes first; None is no limit.
 
-    trials: candidates measured. seconds: since it began. patience: candidates measured since the best became better.
+    trials: candidates measured. seconds: since it began; 0: there is no search, and what is known within `rounding` is
+    taken. patience: candidates measured since the best became better.
     rounding: of a program; how many times larger than a plain sum's the roundings of an algorithm for contractions may
-    be (docs/numbers.md): the default lets in Winograd's F(2x2, 3x3), 256 F(4x4, 3x3), 1 neither.
+    be (docs/numbers.md): the default lets in Winograd's F(2x2, 3x3), 256 F(4x4, 3x3), 1 neither. What a search has
+    chosen counts in later compilations that allow as much.
     Raises `ConfigError` for what is not positive.
     """
 
@@ -33,8 +35,19 @@ class Limits:
             (PATIENCE, self.patience),
             ("rounding", self.rounding),
         ):
-            if value is not None and not value > 0:
+            is_none = name == SECONDS and value == 0
+            if value is not None and not value > 0 and not is_none:
                 raise ConfigError(f"limits of a search: {name}={shown(value)} must be positive, or None for no limit")
+
+    @property
+    def has_search(self) -> bool:
+        """Whether anything is searched for."""
+        return self.seconds != 0
+
+    @property
+    def without_search(self) -> Limits:
+        """The same roundings allowed, and what is known taken."""
+        return replace(self, trials=None, seconds=0, patience=None)
 
     def reached(self, trials: int, seconds: float, since_best: int) -> str | None:
         """Why a search ends that has made so many trials in so many seconds, so many since its best; None: it goes

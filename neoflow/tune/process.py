@@ -7,23 +7,24 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+
+import psutil
 
 from neoflow.tune.messages import Message, Torn, receive, send
 
 POLL = 0.02
 """Seconds between two looks at a worker's memory and its deadline."""
+GROUP = 0.1
+"""Seconds between two looks at the memory of its group: who belongs to it is asked of every process there is."""
 LOOK = 0.25
 """What a wait of `POLL` counts at most: while this process was stopped or the machine slept, no worker was late."""
 END_SECONDS = 1.0
 """To wait for a killed process."""
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _SHOWN = 300
 
 
@@ -61,8 +62,9 @@ class _Ended(Exception):
 class Worker:
     """A process of `command`, in a session of its own, that answers one request at a time.
 
-    memory: resident bytes it may have. What it prints goes to a file of no name, of which the end is shown when it
-    crashes. It must be started by a thread that stays: the system takes the thread's end for the parent's.
+    memory: resident bytes that it may have with its group, so with what it starts. What it prints goes to a file of no
+    name, of which the end is shown when it crashes. It must be started by a thread that stays: the system takes the
+    thread's end for the parent's.
     """
 
     def __init__(self, command: Sequence[str], memory: int, environment: Mapping[str, str]):
@@ -165,7 +167,7 @@ class Worker:
 
     def _watched(self, request: Request | None, seconds: float) -> Answer:
         """Send a request, where there is one, and wait for what comes; end the worker at its deadline."""
-        spent, last = 0.0, time.monotonic()
+        spent, last, looked = 0.0, time.monotonic(), 0.0
 
         def count() -> None:
             nonlocal spent, last
@@ -173,12 +175,15 @@ class Worker:
             spent, last = spent + (0.0 if self._is_paused else min(now - last, LOOK)), now
 
         def look() -> None:
+            nonlocal looked
             count()
             if spent > seconds:
                 raise _Ended("deadline", f"no answer in {seconds:g} s")
-            used = self._resident()
+            used, told = _resident(self.pid), ""
+            if used <= self._memory and last - looked > GROUP:
+                used, told, looked = _together(self.pid, self._memory), " of its group", last
             if used > self._memory:
-                raise _Ended("memory", f"{used / 2**20:.0f} MiB of {self._memory / 2**20:.0f} MiB of memory")
+                raise _Ended("memory", f"{used / 2**20:.0f} MiB of {self._memory / 2**20:.0f} MiB of memory{told}")
 
         try:
             if request is not None:
@@ -216,11 +221,34 @@ class Worker:
         except ValueError:
             return ""
 
-    def _resident(self) -> int:
-        """Its memory in bytes; 0 where it cannot be told, or it is gone."""
-        if sys.platform != "linux":
-            return 0
-        try:
-            return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * _PAGE
-        except (OSError, IndexError):
-            return 0
+
+def _resident(pid: int) -> int:
+    """Memory of a process in bytes; 0 where it cannot be told, or it is gone."""
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def _together(group: int, enough: int) -> int:
+    """Memory of a group's processes in bytes. Where more than `enough` is resident what several of them share is
+    counted once, as after a fork, which takes longer to ask."""
+    members = [pid for pid in psutil.pids() if _group_of(pid) == group]
+    used = sum(map(_resident, members))
+    return used if used <= enough else sum(map(_share, members))
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except OSError:  # it is gone
+        return None
+
+
+def _share(pid: int) -> int:
+    """What a process has alone, and its part of what it shares; 0 where it cannot be told, or it is gone."""
+    try:
+        found = psutil.Process(pid).memory_full_info()
+    except psutil.Error:
+        return 0
+    return int(getattr(found, "pss", found.uss))

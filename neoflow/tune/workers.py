@@ -25,7 +25,8 @@ START_SECONDS = 120.0
 START_TRIALS = 3
 """Workers in a row that do not come up, after which no more are started."""
 MEMORY = 8 << 30
-"""Resident bytes a worker may have. Chosen: more than twice what the largest kernels of the models need."""
+"""Resident bytes a worker may have with what it starts. Chosen: more than twice what the largest kernels of the models
+need."""
 
 
 class Workers:

@@ -19,7 +19,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -62,18 +62,40 @@ class Explorer:
         self.used = {u.subgraph.digest: schedule_from_json(r["schedule"]) for u, r in zip(self.uses, rows, strict=True)}
         self.going = threading.Event()
         self.going.set()
+        self.paused, self._since = 0.0, 0.0
+        """seconds of all pauses that are over, and when the latest began: none of it is time that a share is of"""
         self.heard = threading.Event()
         """whether it is known what kernels take in the program, or nobody will say"""
         count = math.ceil(self.share * available_cores()) if self.target.device == "cpu" else None
         if count is None:
             self.heard.set()
-        self.measurer = Measurer(partial(Here, count=count), self.seed)
+        self.measurer = Measurer(partial(Here, count=count, going=self.going), self.seed)
 
     def hear(self, seconds: Mapping[str, float]) -> None:
         """What a call takes in the program, by digest."""
         there = {digest: (self.used[digest], s) for digest, s in seconds.items()}
         self.uses = tuple(replace(u, there=there.get(u.subgraph.digest)) for u in self.uses)
         self.heard.set()
+
+    def listen(self, lines: Iterable[str]) -> None:
+        """Do as is said, to the end."""
+        for line in lines:
+            if line.startswith("{"):
+                self.hear(json.loads(line))
+            elif line.strip() == "pause":
+                self._pause()
+            else:
+                self._resume()
+
+    def _pause(self) -> None:
+        if self.going.is_set():
+            self._since = time.monotonic()
+            self.going.clear()
+
+    def _resume(self) -> None:
+        if not self.going.is_set():
+            self.paused += time.monotonic() - self._since
+            self.going.set()
 
     def run(self) -> None:
         """Tune until the limits, telling of every kernel that is better."""
@@ -94,9 +116,14 @@ class Explorer:
         self.out.flush()
 
     def _watch(self, choices: Sequence[tuning.Choice], number: int, text: str) -> None:
-        choice = choices[number]
+        """Tell of a batch; what a step takes is measured by who runs it, not added up from kernels as in the text."""
+        choice, made = choices[number], sum(c.trials for c in choices)
         curve = {"name": choice.use.name, "calls": choice.use.calls, "floor": choice.floor}
-        self.tell(told=text, curve={**curve, "points": choice.curve[-1:]}, of=choice.use.subgraph.digest)
+        self.tell(
+            told=tuning.told_of(made, choice),
+            curve={**curve, "points": choice.curve[-1:]},
+            of=choice.use.subgraph.digest,
+        )
         self._offer(choices[number])
 
     def _offer(self, choice: tuning.Choice) -> None:
@@ -142,7 +169,7 @@ class Spared:
     def _rest(self) -> None:
         """Sleep until what was spent is no more than the share."""
         allowed = self._explorer.share * self._cores
-        over = _spent() / allowed - (time.monotonic() - self._begun)
+        over = _spent() / allowed - (time.monotonic() - self._begun - self._explorer.paused)
         if over > 0:
             time.sleep(over)
 
@@ -167,13 +194,7 @@ def main() -> None:
     explorer = Explorer(json.loads(sys.stdin.readline()), out)
 
     def listen() -> None:
-        for line in sys.stdin:
-            if line.startswith("{"):
-                explorer.hear(json.loads(line))
-            elif line.strip() == "pause":
-                explorer.going.clear()
-            else:
-                explorer.going.set()
+        explorer.listen(sys.stdin)
         os._exit(0)  # nobody is there any more; the workers see that this process is not
 
     threading.Thread(target=listen, name="neoflow-listen", daemon=True).start()

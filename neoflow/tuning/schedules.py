@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from neoflow.errors import ConfigError, shown
@@ -36,6 +37,8 @@ from neoflow.tune.underway import Ahead
 from neoflow.tuning import choosing
 from neoflow.tuning.kept import records_in
 from neoflow.tuning.roofs import keep_roofs, machine_roofs
+
+log = logging.getLogger("neoflow")
 
 RELATIVES = 4
 """Subgraphs of the same family at other sizes whose best schedules a search begins with."""
@@ -245,15 +248,32 @@ LEAST = 1.0
 
 @dataclass(frozen=True)
 class Algorithms:
-    """A graph with its contractions computed by what was measured to be fastest, and these choices."""
+    """A graph with its contractions computed by what was measured to be fastest, and these choices.
+
+    digest: of the graph as it was. rounding: what was allowed. beyond: what an earlier search has chosen for this graph
+    and this much does not allow, with the roundings of each.
+    """
 
     graph: Graph
     choices: tuple[choosing.Choice, ...]
-    key: str = ""
-    """of the graph as it was, see `have_direct`"""
+    digest: str = ""
+    rounding: float = ROUNDING
+    beyond: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.choices))
+        return "\n".join([*map(str, self.choices), *filter(None, [self.left])])
+
+    @property
+    def left(self) -> str:
+        """What is left because its roundings are not allowed, and how they are; "" where nothing is."""
+        if not self.beyond:
+            return ""
+        names, most = " and ".join(sorted(self.beyond)), math.ceil(max(self.beyond.values()))
+        return (
+            f"an earlier search chose {names}, of at most {most} times the direct sum's roundings, and "
+            f"{self.rounding:.3g} are allowed here: --rounding {most} or nf.tune.Limits(seconds=0, rounding={most}) "
+            "takes what it chose"
+        )
 
     @property
     def others(self) -> int:
@@ -261,14 +281,25 @@ class Algorithms:
         return sum(c.algorithm != DIRECT for c in self.choices)
 
     @property
+    def roundings(self) -> dict[str, float]:
+        """Of each other algorithm the most that it rounds."""
+        ordered = sorted(self.choices, key=lambda c: c.rounding)
+        return {c.algorithm: c.rounding for c in ordered if c.algorithm != DIRECT}
+
+    @property
     def summary(self) -> str:
-        return f"{self.others} of {len(self.choices)} contractions by another algorithm than the direct one"
+        told = f"{self.others} of {len(self.choices)} contractions by another algorithm than the direct one"
+        return f"{told}; {self.left}" if self.left else told
 
 
-def have_direct(keys: Iterable[str], target: Target, folder: Path, is_so: bool) -> None:
-    """Have later compilations of graphs sum all contractions directly, or choose for each again."""
-    for key in keys:
-        records_in(folder).keep_verdict(key, target, Verdict({}, {DIRECT: float(is_so)}))
+def have_direct(chosen: Iterable[Algorithms], target: Target, folder: Path, is_so: bool) -> None:
+    """Have later compilations of graphs that allow the same roundings sum all contractions directly, or choose for each
+    again; those that allow less say what was chosen."""
+    kept = records_in(folder)
+    for a in chosen:
+        kept.keep_verdict(_key(a.digest, a.rounding), target, Verdict({}, {DIRECT: float(is_so)}))
+        if a.rounding > ROUNDING:
+            kept.keep_verdict(_kept_key(a.digest), target, Verdict({}, {} if is_so else a.roundings))
 
 
 def knows_algorithms(target: Target, limits: Limits | None, folder: Path) -> bool:
@@ -296,11 +327,18 @@ def measuring(
 def known_algorithms(graph: Graph, target: Target, folder: Path, rounding: float = ROUNDING) -> Algorithms:
     """What is known to be fastest for each contraction that several algorithms fit; the direct sum of all where that
     was found to be faster in the whole program."""
-    kept, key = records_in(folder), _key(graph)
-    verdict = kept.verdict(key, target)
+    kept = records_in(folder)
+    verdict = kept.verdict(_key(graph.digest, rounding), target)
     if verdict is not None and verdict.seconds.get(DIRECT):
-        return Algorithms(graph, (), key)
-    return _chosen(graph, target, folder, rounding)
+        found = Algorithms(graph, (), graph.digest, rounding)
+    else:
+        found = _chosen(graph, target, folder, rounding)
+    before = kept.verdict(_kept_key(graph.digest), target)
+    beyond = {} if before is None else {name: r for name, r in before.seconds.items() if r > rounding}
+    found = replace(found, beyond=beyond)
+    if found.left:
+        log.info("%s", found.left)
+    return found
 
 
 def algorithms(
@@ -327,12 +365,17 @@ def algorithms(
 def _chosen(graph: Graph, target: Target, folder: Path, rounding: float) -> Algorithms:
     known = choosing.with_moves(choosing.recorded(records_in(folder), target), machine_roofs(target, folder))
     choices = choosing.choose(graph, known, rounding)
-    return Algorithms(choosing.applied(graph, choices), choices, _key(graph))
+    return Algorithms(choosing.applied(graph, choices), choices, graph.digest, rounding)
 
 
-def _key(graph: Graph) -> str:
-    """Of what was found of all its algorithms together."""
-    return f"algorithms of {graph.digest}"
+def _key(digest: str, rounding: float) -> str:
+    """Of what was found of all algorithms of a graph together, where so much was allowed."""
+    return f"algorithms of {digest}" if rounding == ROUNDING else f"algorithms of {digest} within {rounding:g}"
+
+
+def _kept_key(digest: str) -> str:
+    """Of the algorithms that a search chose for a graph which was allowed more than is usual."""
+    return f"algorithms of {digest} beyond {ROUNDING:g}"
 
 
 def _seconds_for(limits: Limits) -> float:
@@ -404,9 +447,10 @@ def _task(choice: Choice, target: Target, kept: Records) -> Task:
 def _progressed(choice: Choice, progress: Progress, now: float) -> Choice:
     """The choice after a batch that ended now, the finals still to come."""
     best, usual = progress.best, progress.default
+    count = choice.trials + len(progress.new)
     if best is None:
-        return choice
-    before, count = None if usual is None else usual.seconds, choice.trials + len(progress.new)
+        return replace(choice, trials=count)
+    before = None if usual is None else usual.seconds
     curve = choice.curve if best.seconds is None else (*choice.curve, (round(now, 3), count, best.seconds))
     return Choice(choice.use, best.schedule, ORIGINS[2], best.seconds, before, progress.floor, count, curve)
 
@@ -415,9 +459,12 @@ def told(made: int, latest: Choice, choices: Sequence[Choice]) -> str:
     """How far a tuning has come, in a line."""
     known = [(c.use.calls, c.default_seconds or c.seconds, c.seconds) for c in choices if c.seconds is not None]
     before, now = sum(n * a for n, a, _ in known), sum(n * b for n, _, b in known)
+    every = f"{len(known)} of {len(choices)} kernels from {before * 1e3:.2f} to {now * 1e3:.2f} ms"
+    return f"{told_of(made, latest)}; {every}"
+
+
+def told_of(made: int, latest: Choice) -> str:
+    """What is being tuned: candidates of all kernels until now, and the best of the latest one beside its floor."""
     share = f" ({latest.floor / latest.seconds:.0%} of its floor's speed)" if latest.floor and latest.seconds else ""
     best = "no time yet" if latest.seconds is None else f"{latest.seconds * 1e6:.0f} us{share}"
-    return (
-        f"{made} candidates, {latest.use.name}: {best}; {len(known)} of {len(choices)} kernels from {before * 1e3:.2f} "
-        f"to {now * 1e3:.2f} ms"
-    )
+    return f"{made} candidates, {latest.use.name}: {best}"

@@ -14,6 +14,8 @@ from benchmarks.rows.arrays import draw
 from benchmarks.rows.contest import Measured, Setting
 from neoflow.contest.contenders import OURS, PEERS, Contender
 from neoflow.contest.process import Worker, WorkerFailure
+from neoflow.expr.tensor import Compute, topological
+from neoflow.models import build_model
 
 DRY = cases.rows(dry=True)
 OF_EACH_FORM = {r.form: r for r in DRY}
@@ -69,6 +71,26 @@ def test_the_rows():
     assert set(meta.ROWS) <= {r.name for r in full}
 
 
+def convolutions_of(model):
+    """Of a network as it is built here: out channels, in channels, extent, window, stride of each."""
+    for t in topological([model.scores]):
+        if isinstance(t, Compute) and t.definition.reduction_axes and [len(i.shape) for i in t.inputs] == [4, 4]:
+            (_, _, size, _), (o, c, window, _) = (i.shape for i in t.inputs)
+            stride = -(-(size - window + 1) // t.shape[2])
+            yield o, c, size - 2 * (window // 2), window, stride
+
+
+def test_every_convolution_of_resnet50_has_its_rows():
+    found = {
+        (r.shapes[1][0], *r.shapes[0][1:3], r.shapes[1][2], r.options["stride"], r.shapes[0][0], r.name[-2:].strip())
+        for r in cases.rows()
+        if r.form == "convolution" and r.options["groups"] == 1
+    }
+    wanted = set(convolutions_of(build_model("resnet50", 1)))
+    assert len(wanted) == 23 and (64, 64, 56, 1, 1) in wanted and (64, 3, 224, 7, 2) in wanted
+    assert found == {(*w, b, what) for w in wanted for b in (1, 16) for what in ("y", "dx", "dw")}
+
+
 def measured(name, seconds, told=None, **more):
     ratios = {n: seconds[min(seconds, key=lambda k: k != "neoflow")] / s for n, s in seconds.items()}
     facts = {
@@ -103,7 +125,7 @@ def test_rows_are_kept_as_they_end_and_the_rest_goes_on(tmp_path, capsys):
         "| matmul 256 A B | 2.000 | 1.100 | 3.300 | - | - | 2.200 | 91% | peak | 3.00 | JAX | 2.00 | 7 | 2026"
         in printed
     )
-    assert "no neoflow: its process ended with status -9" in printed and "| rows measured, of 194 | 2 | |" in printed
+    assert "no neoflow: its process ended with status -9" in printed and "| rows measured, of 218 | 2 | |" in printed
     with (tmp_path / operators.FILE).open("a") as file:
         file.write('{"name": "matmul 512 A B", "da')
     assert operators.main(arguments, Fake) == 0 and done[3:] == [done[1]]

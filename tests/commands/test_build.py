@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from neoflow import pipeline
 from neoflow.models import build_model
 from neoflow.report import packaged, tuning
 from neoflow.report.tuning import TunedModel
+from neoflow.train.dynamic import PATIENCE
+from neoflow.tune import Limits
 
 
 @pytest.mark.tvm
@@ -39,9 +42,12 @@ def test_build_tunes_both_functions_within_its_seconds(run, monkeypatch):
 
     monkeypatch.setattr(packaged.pipeline, "compile_program", tuning)
     assert "as far as this" in run("build", "tiny", "--tune", "2", "--fleet", "10.0.0.1:6379")[2]
-    assert asked == [(1.5, "10.0.0.1:6379"), (0.5, "10.0.0.1:6379")]
+    assert asked == [(Limits(seconds=s), "10.0.0.1:6379") for s in (1.5, 0.5)]
     assert "as far as this" in run("build", "tiny")[2] and asked[2:] == [(None, None)] * 2
-    status, _, err = run("build", "tiny", "--fleet", "local")
+    assert "as far as this" in run("build", "tiny", "--tune", "2", "--rounding", "256")[2]
+    assert asked[4:] == [(Limits(seconds=s, rounding=256), None) for s in (1.5, 0.5)]
+    for more in ((), ("--rounding", "256")):
+        status, _, err = run("build", "tiny", "--fleet", "local", *more)
     assert status == 1 and "--fleet: its machines measure for a search, and there is none: add --tune SECONDS" in err
 
 
@@ -63,6 +69,35 @@ def test_the_page_of_a_tuning_is_written(run, monkeypatch, tmp_path):
     assert status == 0 and json.loads(out)["model"] == "tiny" and "tiny, tuned" in (tmp_path / "page.html").read_text()
     status, _, err = run("tune", "tiny", "--report", tmp_path)
     assert status == 1 and f"the report cannot be written to {tmp_path}: Is a directory" in err
+
+
+ALONE, TUNED = Limits(seconds=0, rounding=256), Limits(seconds=2, rounding=256)
+ROUNDED = {
+    ("neoflow.report.tuning.tune", "tune", "--seconds", "2"): TUNED,
+    ("neoflow.report.packaged.build_package", "build"): ALONE,
+    ("neoflow.report.stages.explain", "explain"): ALONE,
+    ("neoflow.train.session.Trainer", "train"): ALONE,
+    ("neoflow.train.session.Trainer", "train", "--tune", "2"): TUNED,
+    ("neoflow.train.session.Trainer", "train", "--mode", "dynamic"): replace(PATIENCE, rounding=256),
+    ("neoflow.pipeline.compile_program", "bench"): ALONE,
+    ("neoflow.pipeline.compile_program", "bench", "--tune", "2"): TUNED,
+}
+"""What each command hands on of `--rounding 256`."""
+
+
+@pytest.mark.parametrize("command", ROUNDED, ids=" ".join)
+def test_what_algorithms_may_round_is_handed_on(run, monkeypatch, command):
+    asked, (where, name, *more) = [], command
+
+    def called(*arguments, **options):
+        asked.extend([*arguments, *options.values()])
+        raise nf.ConfigError("as far as this")
+
+    monkeypatch.setattr(where, called)
+    assert "as far as this" in run(name, "tiny", *more, "--rounding", "256")[2]
+    assert [a for a in asked if isinstance(a, Limits)] == [ROUNDED[command]]
+    status, _, err = run(name, "tiny", "--rounding", "0.5")
+    assert status == 2 and "--rounding" in err
 
 
 @pytest.mark.parametrize("command", [("tune", "tiny", "--seconds", "1"), ("build", "tiny", "--tune", "1")])

@@ -246,7 +246,7 @@ def untimed(monkeypatch):
     """`neoflow bench` without its contest."""
     from neoflow.contest import bench
 
-    def made(model, batch, mode, against, seconds, tune, memory):
+    def made(model, batch, mode, against, seconds, tune, memory, rounding):
         return bench.Bench(model, batch, mode, 1.0, {}, 2.5, missing={} if against == ["torch"] else {"jax": "no word"})
 
     monkeypatch.setattr(bench, "bench", made)

@@ -106,6 +106,12 @@ def test_what_cannot_be_read_or_written_is_said(tmp_path):
         trained(pin=tmp_path / "folder")
 
 
+def test_a_search_beside_a_run_has_time():
+    with pytest.raises(nf.ConfigError, match="tune=0 leaves no time for it"):
+        Softmax().trainer(nf.Trainer, mode="dynamic", tune=0)
+    assert Softmax().trainer(nf.Trainer, tune=0).tune == nf.tune.Limits(seconds=0)
+
+
 def test_functions_of_others_have_no_kernels_to_change(tmp_path):
     run = Kernels("dynamic", 0.5, None, None, 0)
     function = Softmax().trainer(nf.Trainer).step_function()

@@ -7,7 +7,7 @@ import time
 import pytest
 
 import neoflow as nf
-from neoflow import trace
+from neoflow import instep, trace
 from neoflow.train import progress
 from neoflow.train.progress import Bar, Lines, Silent, compiling, reporter
 from tests.runtime.programs import InterpretedTrainer, Softmax, batches
@@ -49,6 +49,78 @@ def test_no_loss_before_the_first_step():
     show.step(0.5)
     show.stop()
     assert "loss 0.5" in file.getvalue() and "nan" not in file.getvalue()
+
+
+def test_a_pace_is_of_several_steps_but_for_the_first():
+    pace = progress.Pace()
+    pace.note(5.0)
+    assert str(pace) == "no step is timed yet"
+    for seconds in (0.004, 0.002, 0.003):
+        pace.note(seconds)
+    assert str(pace) == "a step takes 3.00 ms, at the start 3.00"
+    for seconds in [0.003] * (progress.STEPS - 3) + [0.001] * progress.STEPS:
+        pace.note(seconds)
+    assert str(pace) == "a step takes 1.00 ms, at the start 3.00"
+
+
+def test_a_search_is_shown_below_the_bar_where_there_is_one():
+    text = "16 candidates, product: 12 us (80% of its floor's speed); a step takes 1.25 ms, at the start 2.50"
+    file = Terminal()
+    show = reporter(True, file)
+    show.start(1, 5, 0, 0)
+    show.step(0.5)
+    assert "candidates" not in file.getvalue()
+    show.step(0.25, text)
+    show.stop()
+    shown = " ".join(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue()).split())
+    assert text in shown and "loss 0.25" in shown
+
+
+class Steps(Silent):
+    """What steps are shown with."""
+
+    def __init__(self):
+        self.searches, self.lines = [], []
+
+    def step(self, loss, search=""):
+        self.searches.append(search)
+
+    def line(self, text):
+        self.lines.append(text)
+
+
+@pytest.mark.tvm
+def test_what_a_step_takes_is_measured_while_a_search_goes_on(monkeypatch):
+    from neoflow.train import kernels
+    from tests.train.test_kernels import Found
+
+    shows = []
+    monkeypatch.setattr(kernels, "Exploration", Found)
+    monkeypatch.setattr("neoflow.train.trainer.reporter", lambda show: shows.append(Steps()) or shows[-1])
+    for mode in ("dynamic", "static"):
+        history = Softmax().trainer(nf.Trainer, mode=mode).fit(batches(), 1)
+        assert len(shows[-1].searches) == len(history.losses) > 2
+        first, *others = shows[-1].searches
+        if mode == "static":
+            assert {first, *others} == {""}
+        else:
+            assert first == "told; no step is timed yet"
+            assert all(re.fullmatch(r"told; a step takes [\d.]+ ms, at the start [\d.]+", other) for other in others)
+
+
+@pytest.mark.tvm
+def test_a_step_that_was_searched_for_says_what_it_took_and_takes(capsys):
+    class Judged(nf.Trainer):
+        @staticmethod
+        def compile(*program, **options):
+            function = nf.Trainer.compile(*program, **options)
+            judged = instep.Judged("by themselves", {}, {"the default ones": 3e-3, "by themselves": 2e-3})
+            function.compiled.trace.run("in the step", lambda: judged, lambda j: j.summary, str)
+            return function
+
+    Softmax().trainer(Judged, progress=True).step_function()
+    said = "a step, schedules as by themselves: the default ones 3.000 ms, by themselves 2.000 ms"
+    assert said in capsys.readouterr().err.splitlines()
 
 
 def test_a_slow_compilation_is_told(monkeypatch):

@@ -19,7 +19,12 @@ def test_a_limit_says_why(limits, said):
     assert limits.reached(10, 2.0, 5) == said
 
 
-@pytest.mark.parametrize("name, value", [("trials", 0), ("seconds", -1.0), ("patience", float("nan"))])
+def test_in_no_seconds_there_is_no_search():
+    assert Limits().has_search and Limits(seconds=0.1).has_search and not Limits(seconds=0).has_search
+    assert Limits(4, 5.0, 6, 256).without_search == Limits(seconds=0, rounding=256)
+
+
+@pytest.mark.parametrize("name, value", [("rounding", 0), ("trials", 0), ("seconds", -1.0), ("patience", float("nan"))])
 def test_a_limit_is_positive(name, value):
     with pytest.raises(ConfigError) as caught:
         nf.tune.Limits(**{name: value})

@@ -59,7 +59,7 @@ def test_what_is_printed_is_no_message(workers):
     assert answer.message["said"] == "x"
 
 
-@pytest.mark.parametrize("fault", ["lock", "stop", "segfault", "memory"])
+@pytest.mark.parametrize("fault", ["lock", "stop", "segfault", "memory", "family"])
 def test_a_fault_costs_its_own_request_and_no_more_than_two_seconds(workers, fault):
     """All of them, many times: tests/attack/test_workers.py."""
     workers.answers([Request({"do": "nothing"})] * 2)  # they are up
@@ -72,6 +72,12 @@ def test_a_fault_costs_its_own_request_and_no_more_than_two_seconds(workers, fau
     assert (first.outcome, broken.outcome) == ("ok", outcome) and reason in broken.reason
     assert spent < DEADLINE + 2.0
     assert [a.outcome for a in workers.answers([Request({"do": "nothing"})] * 2)] == ["ok", "ok"]
+
+
+def test_what_a_worker_shares_with_its_children_counts_once(workers):
+    """Each has more than half of what all may have."""
+    (answer,) = workers.answers([Request({"do": "share"}, seconds=30.0)], together=1)
+    assert answer.outcome == "ok", answer.reason
 
 
 def test_what_comes_before_is_asked_once_and_again_when_it_is_forgotten(workers):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+from neoflow.tune import process
 from neoflow.tune.serving import serve
 
 
@@ -23,6 +24,31 @@ def eat() -> None:
     held = []
     while True:
         held.append(bytearray(b"x" * (1 << 24)))
+
+
+HELD = 160 << 20
+"""Bytes: of a process that are too many with those of another one, and not by themselves."""
+
+
+def have_children_eat() -> None:
+    """Two of them, and one whose parent is gone."""
+    eats = f"import time; held = b'x' * {HELD}; time.sleep(600)"
+    for command in ([sys.executable, "-c", eats], ["sh", "-c", '"$0" -c "$1" & exit', sys.executable, eats]):
+        subprocess.Popen(command)
+    time.sleep(600)
+
+
+def share(count: int, seconds: float) -> None:
+    """Memory with so many children, which write none of it."""
+    held = b"x" * HELD
+    children = []
+    for _ in range(count):
+        children.append(os.fork())
+        if children[-1] == 0:
+            time.sleep(seconds)
+            os._exit(held[0] - ord("x"))
+    for child in children:
+        os.waitpid(child, 0)
 
 
 def ignore_signals() -> None:
@@ -54,6 +80,7 @@ FAULTS = {
     "exit": lambda: os._exit(3),
     "scribble": scribble,
     "memory": eat,
+    "family": have_children_eat,
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "raise": lambda: [][1],
     "close": lambda: os.close(int(sys.argv[1].split(":")[0])),
@@ -66,6 +93,7 @@ EXPECTED = {  # of the others only the deadline makes an end
     "exit": ("crash", "exited with status 3"),
     "scribble": ("crash", "no message"),
     "memory": ("memory", "MiB of memory"),
+    "family": ("memory", "MiB of memory of its group"),
     "killed": ("crash", "SIGKILL"),
     "print": ("crash", "File too large"),
     "raise": ("crash", "IndexError"),
@@ -91,6 +119,8 @@ def handle(message, data):
     if message["do"] == "child":
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         return {"child": child.pid}, b""
+    if message["do"] == "share":
+        share(2, 4 * process.GROUP)
     return {"said": message.get("say"), "pid": os.getpid()}, data
 
 

@@ -201,7 +201,7 @@ def test_tuning_for_real_judges_what_it_measures_and_says_how_far_it_is(own_cach
     [
         ("fast", "tune is seconds, nf.tune.Limits or None, not 'fast'"),
         (True, "tune is seconds, nf.tune.Limits or None, not True"),
-        (0.0, "limits of a search: seconds=0.0 must be positive"),
+        (-1.0, "limits of a search: seconds=-1.0 must be positive"),
     ],
 )
 def test_limits_that_are_none(tune, message):
