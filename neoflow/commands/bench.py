@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from neoflow.commands.options import AsJson, Memory, Mode, ModelName, Threads, Tune, print_json, use_threads
+from neoflow.commands.options import (
+    AsJson,
+    Memory,
+    Mode,
+    ModelName,
+    TargetName,
+    Threads,
+    Tune,
+    print_json,
+    use_threads,
+)
 from neoflow.errors import ConfigError
 
 
@@ -24,6 +34,7 @@ def bench(
     seconds: Annotated[float, typer.Option(min=0, help="How long to measure.")] = 20.0,
     tune: Tune = None,
     memory: Memory = None,
+    target: TargetName = "cpu",
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -36,9 +47,11 @@ def bench(
     peers = [p for p in against.split(",") if p]
     if check and not peers:
         raise ConfigError("--check compares with a peer: add --against torch")
-    frameworks = dict.fromkeys(c.framework for c in chosen(peers))
-    checks = [agreement.check(model, batch, framework) for framework in frameworks] if check else []
-    result = measure(model, batch, mode.value, peers, seconds, tune or 0.0, memory)
+    if check and target != "cpu":
+        raise ConfigError(f"--check compares on the CPU: leave it out, or --target {target}")
+    frameworks = dict.fromkeys(c.framework for c in chosen(peers)) if check else {}
+    checks = [agreement.check(model, batch, framework) for framework in frameworks]
+    result = measure(model, batch, mode.value, peers, seconds, tune or 0.0, memory, target=target)
     if as_json:
         checked = {"check": [{**asdict(c), "agrees": c.is_close} for c in checks]} if check else {}
         print_json({**asdict(result), **checked})

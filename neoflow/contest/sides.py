@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,13 +28,14 @@ ENTRIES = 8
 @dataclass(frozen=True)
 class Task:
     """A step: of a model at a batch; mode "train" or "infer". tune: seconds of a search before it, memory: a limit to
-    it, see `nf.compile`; both of neoflow alone."""
+    it, target: what it is compiled for, see `nf.compile`; all three of neoflow alone."""
 
     model: str
     batch: int
     mode: str
     tune: float = 0.0
     memory: str | None = None
+    target: str = "cpu"
 
     def __str__(self) -> str:
         return f"{self.model} b{self.batch} {self.mode}"
@@ -70,7 +72,7 @@ class Neoflow:
         self.arrays = self.model.example()[: 2 if task.mode == "train" else 1]
         start = time.perf_counter()
         asked = program(self.model, task.mode)
-        self.compiled = compile_program(*asked, tune=task.tune or None, memory=task.memory)
+        self.compiled = compile_program(*asked, task.target, tune=task.tune or None, memory=task.memory)
         self.function = bind(self.compiled)
         self.told = {
             "compiling": time.perf_counter() - start,
@@ -97,7 +99,8 @@ class Peer:
     def __init__(self, task: Task) -> None:
         model = build_model(task.model, task.batch)
         self.first = model.values()
-        self.peer: Any = find_peer(self.framework, task.model, self.first)
+        with self.place():
+            self.peer: Any = find_peer(self.framework, task.model, self.first)
         self.told = {"version": sys.modules[self.framework].__version__}
         x, labels = self.arrays(model)
         self.prepare(task)
@@ -115,6 +118,10 @@ class Peer:
         """What its step is fed."""
         return model.example()
 
+    def place(self) -> AbstractContextManager[Any]:
+        """Where the network's parameters are made. Raises `ConfigError` where they cannot be."""
+        return nullcontext()
+
     def prepare(self, task: Task) -> None:
         """What comes before the first call."""
 
@@ -128,6 +135,8 @@ class Torch(Peer):
 
 
 class TorchCompile(Torch):
+    options: ClassVar[Mapping[str, str]] = {}
+
     def prepare(self, task: Task) -> None:
         """Have torch.compile take what a step computes. Raises `TypeError` for a peer without it."""
         import torch
@@ -136,7 +145,7 @@ class TorchCompile(Torch):
         if not hasattr(self.peer, name):
             raise TypeError(f"the peer of {task.model} has no {name}, which torch.compile could take")
         torch._dynamo.reset()
-        setattr(self.peer, name, torch.compile(getattr(self.peer, name)))
+        setattr(self.peer, name, torch.compile(getattr(self.peer, name), **self.options))
 
 
 class Jax(Peer):
@@ -148,15 +157,6 @@ class Jax(Peer):
 
         x, labels = model.example()
         return jax.device_put(x), jax.device_put(labels)
-
-
-KINDS: dict[str, type[Neoflow] | type[Peer]] = {
-    "neoflow": Neoflow,
-    "torch": Torch,
-    "torch.compile": TorchCompile,
-    "jax": Jax,
-}
-"""By a contender's kind."""
 
 
 def block(side: Side, seconds: float) -> float:
