@@ -1,12 +1,15 @@
-"""What each transformation is worth: a training step with all of them beside the same step without one, in turns.
+"""What each transformation is worth: a training step with all of them beside the same step without one, in turns, and
+beside the same step with one more that is done only where it is asked for.
 
     python -m benchmarks.ablation [--models capsnet/16,...] [--only REGEX] [--seconds 6] [--again] [--write]
 
 The transformations are those that the compiler says it can leave out (`rewriting.OPTIONAL`: passes over the graph,
-their rewrites, rules of fusion), and at last all of them at once. Each model is a process of its own: it compiles the
-step with all, then without each; where nothing but the same calls comes of it the ratio is 1, else both are timed in
-turns.
-A ratio is the time without over the time with: above 1, the transformation makes the step faster. Each model is a line
+their rewrites, rules of fusion), and at last all of them at once; then those that `NEOFLOW_WITH` asks for
+(`rewriting.asked.ASKED`), and all of these. Each model is a process of its own: it compiles the step by default, then
+without each, then with each that is asked for; where nothing but the same calls comes of it the ratio is 1, else both
+are timed in turns.
+A ratio is the time without over the time with: above 1, the transformation makes the step faster, be it done by default
+or asked for. Each model is a line
 of FILE as soon as it ends, and the same command goes on with those that are left. `--write` puts all into RESULTS.md.
 """
 
@@ -40,6 +43,7 @@ HERE = {"layout transformation": ("layouts",), "swapping": ("moves",), "parallel
 """Transformations of ours that are the same, where the compiler has them. Of swapping it is the half that can be left
 out: a transpose is folded into what reads it; rows whose dimensions are turned inside a kernel are no choice."""
 ALL = "all of them"
+Names = Sequence[str]
 OUT = Path("model-results") / "ablation.jsonl"
 PATIENCE = 3600.0
 """Seconds that a model may take."""
@@ -47,18 +51,19 @@ PATIENCE = 3600.0
 
 @dataclass(frozen=True)
 class Variant:
-    """A step without a transformation ("": with all). milliseconds, and of the whole step beside it in the same turns;
-    calls of kernels, distinct kernels."""
+    """A step without a transformation ("": with all), or with one that was asked for besides. milliseconds, and of the
+    whole step beside it in the same turns; calls of kernels, distinct kernels."""
 
     without: str
     ms: float
     whole_ms: float
     calls: int
     kernels: int
+    asked: str = ""
 
     @property
     def ratio(self) -> float:
-        return self.ms / self.whole_ms
+        return self.whole_ms / self.ms if self.asked else self.ms / self.whole_ms
 
 
 @dataclass(frozen=True)
@@ -71,11 +76,24 @@ class Ablation:
     variants: tuple[Variant, ...] = ()
     missing: str = ""
 
-    def of(self, name: str) -> Variant | None:
-        return next((v for v in self.variants if v.without == name), None)
+    def of(self, name: str, asked: str = "") -> Variant | None:
+        return next((v for v in self.variants if (v.without, v.asked) == (name, asked)), None)
 
 
-def measure(key: str, names: Sequence[str], seconds: float) -> Ablation:
+def variants(without: Names, asked: Names) -> list[tuple[Names, Names]]:
+    """What is left out and what is asked for, of each step that is timed: nothing of both first, all of one last."""
+
+    def each(names: Names) -> list[Names]:
+        return [*((n,) for n in names), *([tuple(names)] if len(names) > 1 else [])]
+
+    return [((), ()), *((names, ()) for names in each(without)), *(((), names) for names in each(asked))]
+
+
+def label(names: Names) -> str:
+    return ALL if len(names) > 1 else "".join(names)
+
+
+def measure(key: str, names: Names, asked: Names, seconds: float) -> Ablation:
     """One model, in this process."""
     from functools import partial
 
@@ -90,23 +108,24 @@ def measure(key: str, names: Sequence[str], seconds: float) -> Ablation:
     written, arrays = program(model), model.example()
     reset(model)
 
-    def compiled(without: Sequence[str]) -> Compiled:
-        os.environ["NEOFLOW_WITHOUT"] = ",".join(without)
+    def compiled(without: Names, asked: Names) -> Compiled:
+        os.environ |= {"NEOFLOW_WITHOUT": ",".join(without), "NEOFLOW_WITH": ",".join(asked)}
         return compile_program(*written)
 
-    def calls(of: Compiled) -> tuple[str, ...]:
-        return tuple(of.kernels[c.kernel].key for c in of.plan.calls)
+    def calls(of: Compiled) -> tuple[object, ...]:
+        """Of kernels and of other libraries, and which are launched together."""
+        own = len(of.kernels)
+        return *(of.kernels[c.kernel].key if c.kernel < own else c.name for c in of.plan.calls), of.plan.together
 
-    whole = compiled(())
+    whole = compiled((), ())
     step = bind(whole)
     first = float(step(*arrays)[0])
     own = compare.measure([partial(step, *arrays)], seconds / 2)[0]
-    times: dict[tuple[str, ...], tuple[float, float]] = {calls(whole): (own, own)}
+    times: dict[tuple[object, ...], tuple[float, float]] = {calls(whole): (own, own)}
     found, missing = [], []
-    for without in [(), *((n,) for n in names), *([tuple(names)] if len(names) > 1 else [])]:
-        label = ALL if len(without) > 1 else "".join(without)
+    for without, besides in variants(names, asked):
         try:
-            made = compiled(without)
+            made = compiled(without, besides)
             if calls(made) not in times:
                 other = bind(made)
                 reset(model)
@@ -114,20 +133,22 @@ def measure(key: str, names: Sequence[str], seconds: float) -> Ablation:
                     raise ValueError("its loss is another")
                 times[calls(made)] = tuple(compare.measure([partial(f, *arrays) for f in (other, step)], seconds, 3))
         except (NeoflowError, ValueError, MemoryError) as error:
-            missing.append(f"without {label}: {str(error).splitlines()[0][:200]}")
+            what = f"with {label(besides)}" if besides else f"without {label(without)}"
+            missing.append(f"{what}: {str(error).splitlines()[0][:200]}")
             continue
-        found.append(Variant(label, *times[calls(made)], len(made.plan.calls), len(made.kernels)))
+        counts = len(made.plan.calls), len(made.kernels)
+        found.append(Variant(label(without), *times[calls(made)], *counts, label(besides)))
     return Ablation(key, datetime.date.today().isoformat(), revision(), tuple(found), "; ".join(missing))
 
 
-def alone(key: str, names: Sequence[str], seconds: float, cache: Path) -> Ablation:
+def alone(key: str, names: Names, asked: Names, seconds: float, cache: Path) -> Ablation:
     """One model in a process of its own; a failure is said in what it gives."""
     command = [sys.executable, "-m", "benchmarks.ablation", "--one", key, "--seconds", str(seconds)]
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     environment = {**os.environ, "NEOFLOW_CACHE_DIR": str(cache)}
     try:
         done = subprocess.run(
-            [*command, "--names", ",".join(names)],
+            [*command, "--names", ",".join(names), "--asked", ",".join(asked)],
             cwd=ROOT,
             env=environment,
             capture_output=True,
@@ -154,28 +175,36 @@ def read(path: Path) -> dict[str, Ablation]:
     return last_of_each(path, from_json, lambda found: found.model)
 
 
-def names_of(found: Iterable[Ablation]) -> list[str]:
-    """The transformations that were left out, all at once last."""
-    names = dict.fromkeys(v.without for a in found for v in a.variants if v.without not in ("", ALL))
-    return [*names, ALL]
+def names_of(found: Iterable[Ablation], kind: str = "without") -> list[str]:
+    """The transformations that were left out, or "asked" for, all at once last."""
+    names = dict.fromkeys(getattr(v, kind) for a in found for v in a.variants)
+    return [*(n for n in names if n not in ("", ALL)), *([ALL] if ALL in names else [])]
 
 
-def mean(name: str, found: Iterable[Ablation]) -> float | None:
+def mean(name: str, found: Iterable[Ablation], asked: str = "") -> float | None:
     """The geometric mean of a transformation's ratios over the models."""
-    ratios = [v.ratio for a in found if (v := a.of(name)) is not None]
+    ratios = [v.ratio for a in found if (v := a.of(name, asked)) is not None]
     return statistics.geometric_mean(ratios) if ratios else None
 
 
+def row(done: Sequence[Ablation], name: str, asked: str = "") -> str:
+    """The ratio and the calls of each model, and the mean."""
+    cells = [f"{v.ratio:.2f}, {v.calls}" if (v := a.of(name, asked)) else "not measured" for a in done]
+    average = mean(name, done, asked)
+    return f"| {asked or name} | " + " | ".join([*cells, "-" if average is None else f"{average:.2f}"]) + " |"
+
+
 def table(found: Mapping[str, Ablation]) -> list[str]:
-    """A row a transformation, a column a model: the ratio, and the calls without it; then the paper's factors."""
+    """A row a transformation, a column a model: the ratio, and the calls without it, or with it where it was asked for;
+    then the paper's factors."""
     done = [a for a in found.values() if a.variants]
-    lines = ["| without | " + " | ".join(a.model for a in done) + " | mean |", "|---|" + "--:|" * (len(done) + 1)]
+    models, rule = " | ".join(a.model for a in done), "|---|" + "--:|" * (len(done) + 1)
+    lines = [f"| without | {models} | mean |", rule]
     whole = [f"{w.whole_ms:.2f} ms, {w.calls} calls" if (w := a.of("")) else "-" for a in done]
     lines.append("| nothing | " + " | ".join([*whole, ""]) + " |")
-    for name in names_of(done):
-        cells = [f"{v.ratio:.2f}, {v.calls}" if (v := a.of(name)) else "not measured" for a in done]
-        average = mean(name, done)
-        lines.append(f"| {name} | " + " | ".join([*cells, "-" if average is None else f"{average:.2f}"]) + " |")
+    lines += [row(done, name) for name in names_of(done)]
+    if asked := names_of(done, "asked"):
+        lines += ["", f"| asked for | {models} | mean |", rule, *(row(done, "", name) for name in asked)]
     lines += ["", "| in the paper | factor there | here | factor |", "|---|--:|---|--:|"]
     for what, factor in PAPERS.items():
         ours = next(((n, m) for n in HERE[what] if (m := mean(n, done)) is not None), None)
@@ -188,6 +217,7 @@ def table(found: Mapping[str, Ablation]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None, perform: Callable[..., Ablation] = alone) -> None:
     from neoflow.rewriting import OPTIONAL
+    from neoflow.rewriting.asked import ASKED
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=",".join(MODELS), help="names and batches")
@@ -197,18 +227,20 @@ def main(arguments: Sequence[str] | None = None, perform: Callable[..., Ablation
     parser.add_argument("--out", type=Path, default=OUT, help="the file that keeps what was measured")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--names", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--asked", default="", help=argparse.SUPPRESS)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
     if options.one:
-        print(json.dumps(asdict(measure(options.one, [n for n in options.names.split(",") if n], options.seconds))))
+        given = ([n for n in text.split(",") if n] for text in (options.names, options.asked))
+        print(json.dumps(asdict(measure(options.one, *given, options.seconds))))
         return
-    names = [n for n in OPTIONAL if re.search(options.only, n)]
+    names, asked = ([n for n in those if re.search(options.only, n)] for those in (OPTIONAL, ASKED))
     found = read(options.out)
     for key in options.models.split(","):
         if not options.again and key in found and found[key].variants:
             continue
-        print(f"{key}: without {', '.join(names)}", file=sys.stderr, flush=True)
-        found[key] = perform(key, names, options.seconds, options.out.resolve().parent / "caches" / "neoflow")
+        print(f"{key}: without {', '.join(names)}; with {', '.join(asked)}", file=sys.stderr, flush=True)
+        found[key] = perform(key, names, asked, options.seconds, options.out.resolve().parent / "caches" / "neoflow")
         append(options.out, found[key])
     lines = table(found)
     print("\n".join(lines))

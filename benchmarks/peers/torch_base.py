@@ -18,6 +18,7 @@ class Network(ABC):
     """A network with its parameters on PyTorch's side, under the model's names; `step` trains them in place.
 
     A peer gives `scores` and, where it is not the cross entropy, `criterion`. Sizes follow from the parameters' shapes.
+    Parameters, and what a step is fed, are on the device on which PyTorch makes tensors when the network is made.
     """
 
     def __init__(self, parameters: Arrays) -> None:
@@ -38,20 +39,24 @@ class Network(ABC):
                 tensor.copy_(torch.from_numpy(parameters[name]))
 
     def parameters(self) -> dict[str, NDArray[np.float32]]:
-        return {name: tensor.detach().numpy().copy() for name, tensor in self.tensors.items()}
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.tensors.items()}
+
+    def given(self, array: NDArray) -> Tensor:
+        """What a step is fed, where the parameters are."""
+        return torch.from_numpy(array).to(next(iter(self.tensors.values())).device)
 
     def objective(self, x: Tensor, labels: Tensor) -> Tensor:
         """The loss: what `torch.compile` may take."""
         return self.criterion(self.scores(x, training=True), labels)
 
     def loss(self, x: NDArray, labels: NDArray[np.int64]) -> Tensor:
-        return self.objective(torch.from_numpy(x), torch.from_numpy(labels))
+        return self.objective(self.given(x), self.given(labels))
 
     def loss_and_grads(self, x: NDArray, labels: NDArray[np.int64]) -> tuple[float, dict[str, NDArray[np.float32]]]:
         """The loss and the gradient of every parameter, without an update."""
         loss = self.loss(x, labels)
         gradients = torch.autograd.grad(loss, list(self.tensors.values()))
-        return loss.item(), {name: g.numpy() for name, g in zip(self.tensors, gradients, strict=True)}
+        return loss.item(), {name: g.cpu().numpy() for name, g in zip(self.tensors, gradients, strict=True)}
 
     def step(self, x: NDArray, labels: NDArray[np.int64], lr: float = 0.01) -> float:
         """One eager SGD step, `p -= lr * dp` in place; returns the loss before it."""
@@ -65,7 +70,7 @@ class Network(ABC):
     def infer(self, x: NDArray) -> NDArray[np.float32]:
         """The scores; the largest is the prediction."""
         with torch.inference_mode():
-            return self.scores(torch.from_numpy(x), training=False).numpy()
+            return self.scores(self.given(x), training=False).cpu().numpy()
 
 
 class Operator(Network):
@@ -76,8 +81,8 @@ class Operator(Network):
 
     def every_gradient(self, x: NDArray, labels: NDArray) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss, and the gradients of the parameters and of `x` by name."""
-        image = torch.from_numpy(x).detach().requires_grad_()
-        loss = self.objective(image, torch.from_numpy(labels))
+        image = self.given(x).detach().requires_grad_()
+        loss = self.objective(image, self.given(labels))
         gradients = torch.autograd.grad(loss, [*self.tensors.values(), image])
         return loss, dict(zip([*self.tensors, "x"], gradients, strict=True))
 

@@ -13,6 +13,7 @@ from neoflow.commands.options import (
     Mode,
     ModelName,
     Rounding,
+    TargetName,
     Threads,
     Tune,
     print_json,
@@ -35,6 +36,7 @@ def bench(
     tune: Tune = None,
     rounding: Rounding = None,
     memory: Memory = None,
+    target: TargetName = "cpu",
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -47,9 +49,11 @@ def bench(
     peers = [p for p in against.split(",") if p]
     if check and not peers:
         raise ConfigError("--check compares with a peer: add --against torch")
-    frameworks = dict.fromkeys(c.framework for c in chosen(peers))
-    checks = [agreement.check(model, batch, framework) for framework in frameworks] if check else []
-    result = measure(model, batch, mode.value, peers, seconds, tune or 0.0, memory, rounding)
+    if check and target != "cpu":
+        raise ConfigError(f"--check compares on the CPU: leave it out, or --target {target}")
+    frameworks = dict.fromkeys(c.framework for c in chosen(peers)) if check else {}
+    checks = [agreement.check(model, batch, framework) for framework in frameworks]
+    result = measure(model, batch, mode.value, peers, seconds, tune or 0.0, memory, rounding, target=target)
     if as_json:
         checked = {"check": [{**asdict(c), "agrees": c.is_close} for c in checks]} if check else {}
         print_json({**asdict(result), **checked})

@@ -11,6 +11,7 @@ from neoflow.contest.contenders import OURS, chosen
 from neoflow.contest.hall import TOLERANCE, Hall, distance
 from neoflow.contest.sides import Neoflow, Side, Task, block
 from neoflow.contest.turns import Timed, in_turn, median_ratio
+from neoflow.devices import device, resolve_target
 from neoflow.measure.near import Cores
 from neoflow.models import build_model, peer_file
 from neoflow.pipeline import compile
@@ -28,7 +29,7 @@ class Bench:
 
     ratios: the median over rounds of our time over a peer's. missing: why a peer was not measured. tune: seconds of the
     search before, in which so many candidates were tried. nbytes: that neoflow's step has in memory; memory: what
-    became of a limit to them.
+    became of a limit to them. target: what it was compiled for.
     """
 
     model: str
@@ -43,9 +44,11 @@ class Bench:
     trials: int = 0
     nbytes: int = 0
     memory: str = ""
+    target: str = "cpu"
 
     def __str__(self) -> str:
-        lines = [f"{self.model} batch {self.batch} {self.mode}, loss {self.loss:.8f}"]
+        where = "" if self.target == "cpu" else f" on {self.target}"
+        lines = [f"{self.model} batch {self.batch} {self.mode}{where}, loss {self.loss:.8f}"]
         if self.tune:
             lines.append(f"{self.trials} candidates in a search of {self.tune:.0f} s")
         if self.memory:
@@ -79,19 +82,24 @@ def bench(
     memory: str | None = None,
     rounding: float | None = None,
     make: Callable[[Task], Neoflow] = Neoflow,
+    target: str = "cpu",
 ) -> Bench:
     """Time a model and its peers over about `seconds` seconds, after a search of `tune` seconds.
 
     memory: a limit to that of neoflow's step, see `nf.compile`; rounding: what algorithms may round there, see
-    `nf.tune.Limits` (None: what is usual).
+    `nf.tune.Limits` (None: what is usual). target: what it is compiled for; peers run on the same device. A step on a
+    GPU is fed from the host and gives its loss to it, all of its kernels done.
 
-    Raises `ConfigError` for a peer that there is not, that is not installed or that the model has not.
+    Raises `ConfigError` for a target that there is not, and for a peer that there is not, that is not installed or that
+    the model has not; `RuntimeFault` where the target's GPU is not here.
     """
-    peers, task = chosen(against), Task(name, batch, mode, tune, memory, rounding)
+    machine = resolve_target(target)
+    device(machine)  # before anything is compiled for it
+    peers, task = chosen(against, machine.device != "cpu"), Task(name, batch, mode, tune, memory, rounding, target)
     for peer in peers:
         peer_file(peer.framework, name)
     side = make(task)
-    loss = side.values[0] if mode == "train" else _loss(name, batch)
+    loss = side.values[0] if mode == "train" else _loss(name, batch, target)
     with Hall(peers) as hall:
         workers, ready, missing = hall.load(Task(name, batch, mode)) if peers else ({}, {}, {})
         for key, told in ready.items():
@@ -103,17 +111,16 @@ def bench(
     milliseconds = {key: 1e3 * statistics.median(times) for key, times in blocks.items()}
     own = milliseconds.pop(OURS.key)
     ratios = {key: median_ratio(blocks[OURS.key], blocks[key]) for key in milliseconds}
-    trials = side.compiled.tuned.trials if tune else 0
-    plan = side.compiled.plan
     fitted = side.compiled.explain("memory").partition("\n")[0] if memory else ""
     missing |= ended
+    trials, nbytes = side.compiled.tuned.trials if tune else 0, side.compiled.plan.nbytes
     return Bench(
-        side.model.name, batch, mode, own, milliseconds, loss, ratios, missing, tune, trials, plan.nbytes, fitted
+        side.model.name, batch, mode, own, milliseconds, loss, ratios, missing, tune, trials, nbytes, fitted, target
     )
 
 
-def _loss(name: str, batch: int) -> float:
+def _loss(name: str, batch: int, target: str) -> float:
     """Of a model's first values."""
     model = build_model(name, batch)
     reset(model)
-    return float(compile([model.loss], model.inputs)(*model.example())[0])
+    return float(compile([model.loss], model.inputs, target=target)(*model.example())[0])

@@ -45,11 +45,18 @@ PEERS = (
     Contender("torch.compile expert", "torch.compile", True, is_cached=True, key="inductor", framework="torch"),
     Contender("JAX", "jax", key="jax", framework="jax"),
 )
+ON_A_GPU = (
+    Contender("PyTorch", "torch on a GPU", key="torch", framework="torch"),
+    Contender("PyTorch expert", "torch expert on a GPU", key="torch-expert", framework="torch"),
+    Contender("torch.compile expert", "torch.compile on a GPU", is_cached=True, key="inductor", framework="torch"),
+    Contender("JAX", "jax on a GPU", key="jax", framework="jax"),
+)
+"""The same where steps run on a GPU: what an expert sets there is no matter of the environment."""
 
 
-def chosen(keys: Sequence[str]) -> list[Contender]:
+def chosen(keys: Sequence[str], on_gpu: bool = False) -> list[Contender]:
     """The peers of these keys. Raises `ConfigError` for one that there is not, or that is not installed."""
-    known = {c.key: c for c in PEERS}
+    known = {c.key: c for c in (ON_A_GPU if on_gpu else PEERS)}
     for key in keys:
         if key not in known:
             raise ConfigError(f"there is no peer {key!r}; there are {', '.join(known)}")
@@ -80,6 +87,8 @@ def environment(contender: Contender, cache: Path | None, expert: Path | None) -
         kernels = cache / contender.name.replace(" ", "_")
         kernels.mkdir(mode=0o700, parents=True, exist_ok=True)
         found |= {"NEOFLOW_CACHE_DIR": str(kernels), "TORCHINDUCTOR_CACHE_DIR": str(kernels)}
+    if contender in ON_A_GPU:
+        found |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # others need memory there too
     if contender.expert:
         assert expert is not None
         found["LD_PRELOAD"] = str(expert)

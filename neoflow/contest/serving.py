@@ -15,7 +15,8 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from neoflow.contest.sides import KINDS, Neoflow, Side, Task, block
+from neoflow.contest.kinds import KINDS
+from neoflow.contest.sides import Neoflow, Side, Task, block
 from neoflow.roofs import Roofs
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,8 @@ ENTRIES = 8
 @dataclass(frozen=True)
 class Task:
     """A step: of a model at a batch; mode "train" or "infer". tune: seconds of a search before it, memory: a limit to
-    it, see `nf.compile`; rounding: what algorithms may round, see `nf.tune.Limits`; all of neoflow alone."""
+    it, target: what it is compiled for, see `nf.compile`; rounding: what algorithms may round, see `nf.tune.Limits`;
+    all four of neoflow alone."""
 
     model: str
     batch: int
@@ -36,6 +38,7 @@ class Task:
     tune: float = 0.0
     memory: str | None = None
     rounding: float | None = None
+    target: str = "cpu"
 
     @property
     def limits(self) -> Limits:
@@ -78,7 +81,7 @@ class Neoflow:
         self.arrays = self.model.example()[: 2 if task.mode == "train" else 1]
         start = time.perf_counter()
         asked = program(self.model, task.mode)
-        self.compiled = compile_program(*asked, tune=task.limits, memory=task.memory)
+        self.compiled = compile_program(*asked, task.target, tune=task.limits, memory=task.memory)
         self.function = bind(self.compiled)
         self.told = {
             "compiling": time.perf_counter() - start,
@@ -105,7 +108,8 @@ class Peer:
     def __init__(self, task: Task) -> None:
         model = build_model(task.model, task.batch)
         self.first = model.values()
-        self.peer: Any = find_peer(self.framework, task.model, self.first)
+        with self.place():
+            self.peer: Any = find_peer(self.framework, task.model, self.first)
         self.told = {"version": sys.modules[self.framework].__version__}
         x, labels = self.arrays(model)
         self.prepare(task)
@@ -123,6 +127,10 @@ class Peer:
         """What its step is fed."""
         return model.example()
 
+    def place(self) -> AbstractContextManager[Any]:
+        """Where the network's parameters are made. Raises `ConfigError` where they cannot be."""
+        return nullcontext()
+
     def prepare(self, task: Task) -> None:
         """What comes before the first call."""
 
@@ -136,6 +144,8 @@ class Torch(Peer):
 
 
 class TorchCompile(Torch):
+    options: ClassVar[Mapping[str, str]] = {}
+
     def prepare(self, task: Task) -> None:
         """Have torch.compile take what a step computes. Raises `TypeError` for a peer without it."""
         import torch
@@ -144,7 +154,7 @@ class TorchCompile(Torch):
         if not hasattr(self.peer, name):
             raise TypeError(f"the peer of {task.model} has no {name}, which torch.compile could take")
         torch._dynamo.reset()
-        setattr(self.peer, name, torch.compile(getattr(self.peer, name)))
+        setattr(self.peer, name, torch.compile(getattr(self.peer, name), **self.options))
 
 
 class Jax(Peer):
@@ -156,15 +166,6 @@ class Jax(Peer):
 
         x, labels = model.example()
         return jax.device_put(x), jax.device_put(labels)
-
-
-KINDS: dict[str, type[Neoflow] | type[Peer]] = {
-    "neoflow": Neoflow,
-    "torch": Torch,
-    "torch.compile": TorchCompile,
-    "jax": Jax,
-}
-"""By a contender's kind."""
 
 
 def block(side: Side, seconds: float) -> float:

@@ -55,6 +55,8 @@ def test_help_loads_little():
             "there is no peer 'abacus'; there are torch, torch-expert, inductor, jax",
         ),
         (["bench", "tiny", "--check"], "--check compares with a peer"),
+        (["bench", "tiny", "--check", "--against", "torch", "--target", "cuda"], "--check compares on the CPU"),
+        (["bench", "tiny", "--target", "abacus"], "there is no target 'abacus'"),
         (["bench", "tiny", "--memory", "plenty"], "memory='plenty' is no amount of memory"),
         (["train", "tiny", "--resume"], "--resume needs --checkpoint"),
         (["train", "tiny", "--lr", "0"], "a learning rate above 0"),
@@ -235,6 +237,7 @@ def test_bench(run, mode):
         "trials",
         "nbytes",
         "memory",
+        "target",
     ]
     assert status == 0 and list(result) == keys and result["missing"] == {} and result["ratios"]["torch"] > 0
     assert (result["model"], result["batch"], result["mode"]) == ("tiny", 16, mode)
@@ -246,7 +249,7 @@ def untimed(monkeypatch):
     """`neoflow bench` without its contest."""
     from neoflow.contest import bench
 
-    def made(model, batch, mode, against, seconds, tune, memory, rounding):
+    def made(model, batch, mode, against, seconds, tune, memory, rounding, target):
         return bench.Bench(model, batch, mode, 1.0, {}, 2.5, missing={} if against == ["torch"] else {"jax": "no word"})
 
     monkeypatch.setattr(bench, "bench", made)

@@ -6,7 +6,8 @@ import pytest
 
 from neoflow.contest import hall, sides, turns
 from neoflow.contest.bench import Bench
-from neoflow.contest.contenders import OURS, PEERS, Contender, chosen
+from neoflow.contest.contenders import ON_A_GPU, OURS, PEERS, Contender, chosen
+from neoflow.contest.kinds import KINDS
 from neoflow.contest.process import WorkerFailure
 from neoflow.contest.sides import Task
 from neoflow.errors import ConfigError
@@ -48,7 +49,7 @@ def test_peers_that_are_asked_for():
     assert [c.name for c in chosen(["torch", "torch-expert", "inductor", "torch"])] == [p.name for p in PEERS[:3]]
     with pytest.raises(ConfigError, match="there is no peer 'abacus'; there are torch, torch-expert, inductor, jax"):
         chosen(["torch", "abacus"])
-    assert all(c.kind in sides.KINDS for c in (OURS, *PEERS)) and not OURS.is_peer and PEERS[0].is_peer
+    assert all(c.kind in KINDS for c in (OURS, *PEERS, *ON_A_GPU)) and not OURS.is_peer and PEERS[0].is_peer
 
 
 def test_a_peer_that_is_not_installed(monkeypatch):

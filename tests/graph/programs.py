@@ -30,7 +30,7 @@ def anything(seed: int) -> Case:
     return Case(program.with_gradients(), program.feeds)
 
 
-class _Maker(Chance):
+class Maker(Chance):
     def __init__(self, seed: int):
         super().__init__(np.random.default_rng(seed))
         self.feeds: Feeds = {}
@@ -48,7 +48,7 @@ class _Maker(Chance):
 
 def sums(seed: int) -> Case:
     """Contractions of one shape, added with other terms in any order; some are read or returned elsewhere."""
-    make = _Maker(seed)
+    make = Maker(seed)
     rows, inner, width = (make.between(4, 9) for _ in range(3))
     k = nf.axis(inner, "k")
     weight = make.input(inner, width)
@@ -74,7 +74,7 @@ def sums(seed: int) -> Case:
 
 def windows(seed: int) -> Case:
     """Convolutions with strides, dilation and padding: their gradients are guarded contractions."""
-    make = _Maker(seed)
+    make = Maker(seed)
     stride, dilation, taps = make.between(1, 3), make.between(1, 2), make.between(1, 4)
     outer, channels, filters, border = make.between(2, 6), make.between(1, 3), make.between(1, 4), make.between(0, 2)
     extent = stride * (outer - 1) + dilation * (taps - 1) + 1 - 2 * border
@@ -94,7 +94,7 @@ def windows(seed: int) -> Case:
 
 def borders(seed: int) -> Case:
     """Paddings of what was rounded before, with numbers that are narrow too and others."""
-    make = _Maker(seed)
+    make = Maker(seed)
     rows, low, high = make.between(3, 9), make.between(0, 2), make.between(1, 3)
     given = nf.cast(make.input(rows), make.pick(("float16", "bfloat16")))
     wide, around = nf.cast(given, "float32"), make.pick((0.0, 0.5, 0.1))
@@ -108,7 +108,7 @@ def borders(seed: int) -> Case:
 
 def long_bodies(seed: int) -> Case:
     """One body, for every twelfth seed of hundreds of operations: a chain, partly under conditions, some used again."""
-    make = _Maker(seed)
+    make = Maker(seed)
     size, count = make.between(3, 7), make.between(26, 45) if seed % 12 == 0 else make.between(1, 4)
     x = make.input(size + count)
 
@@ -126,7 +126,7 @@ def long_bodies(seed: int) -> Case:
 
 def rotations(seed: int) -> Case:
     """Parts that depend on fewer axes than what they are in, or on coarser indices, some of them guarded."""
-    make = _Maker(seed)
+    make = Maker(seed)
     rows, width, batch = make.between(4, 9), 2 * make.between(8, 12), make.between(48, 64)
     fine, coarse = make.input(rows, width), make.input(rows, width // 2)
     x = make.input(batch, rows, width)
@@ -142,7 +142,7 @@ def rotations(seed: int) -> Case:
 
 def lookups(seed: int) -> Case:
     """Contractions of what is found at indices from data, and gradients of them."""
-    make = _Maker(seed)
+    make = Maker(seed)
     edges, nodes, inner, width = make.between(6, 12), make.between(3, 5), make.between(3, 6), make.between(8, 12)
     table, weight = make.input(nodes, inner), make.input(inner, width)
     ids = nf.placeholder((edges,), "int64", name="ids")
@@ -161,7 +161,7 @@ def lookups(seed: int) -> Case:
 
 def linear_sums(seed: int, least: int = 72, most: int = 80) -> Case:
     """Sums over two axes or three of terms that share factors: under conditions, divided, looked up, shared."""
-    make = _Maker(seed)
+    make = Maker(seed)
     rows, inner, outer = (make.between(least, most) for _ in range(3))
     g, w, a = make.input(rows, inner), make.input(inner, outer), make.input(outer, rows)
     b = make.input(outer) if make.chance(0.5) else None
@@ -193,7 +193,7 @@ def linear_sums(seed: int, least: int = 72, most: int = 80) -> Case:
 
 def steps(seed: int) -> Case:
     """Bodies that differ in where they read and in the numbers of their conditions; few in a chain, or many."""
-    make = _Maker(seed)
+    make = Maker(seed)
     is_chain, width = make.chance(0.5), make.between(3, 6)
     count = 11 if is_chain else 36
     x, border = make.input(2, width, count + width), make.between(0, 2)
@@ -218,7 +218,7 @@ def steps(seed: int) -> Case:
 def recurrences(seed: int) -> Case:
     """Cells unrolled over slices, computed inputs or both: every step projects by the same weights and adds to their
     gradients; some states are read or returned elsewhere."""
-    make = _Maker(seed)
+    make = Maker(seed)
     count, batch, size = make.between(3, 6), make.between(4, 6), make.between(4, 6)
     given, h = make.input(count, batch, size), make.input(batch, size)
     w, u = make.input(size, size), make.input(size, size)
@@ -242,7 +242,7 @@ def recurrences(seed: int) -> Case:
 
 def norms(seed: int) -> Case:
     """Normalisations over rows or the other way, of what several sums read; means and weights kept broadcastable."""
-    make = _Maker(seed)
+    make = Maker(seed)
     batch, channels, space = make.between(2, 4), make.between(2, 5), make.between(2, 4)
     over = make.pick(((0, 2), (0, 2), (2,), (0,)))
     x, weight = make.input(batch, channels, space), make.input(channels)
@@ -260,7 +260,7 @@ def norms(seed: int) -> Case:
 def branches(seed: int) -> Case:
     """Convolutions and products that share what they read, or add what they give: weights that are slices, given or
     computed, results side by side along any dimension, in any order, added, or read one by one."""
-    make = _Maker(seed)
+    make = Maker(seed)
     count, batch, channels, filters = make.between(2, 5), make.between(2, 4), make.between(2, 5), make.between(2, 5)
     taps, stride, border = make.between(1, 3), make.between(1, 2), make.between(0, 1)
     outer = make.between(3, 6)
@@ -298,7 +298,7 @@ def branches(seed: int) -> Case:
 
 def widths(seed: int) -> Case:
     """Projections of one matrix to several widths, by weights that are given or computed, in one order of axes."""
-    make = _Maker(seed)
+    make = Maker(seed)
     rows, inner, last = make.between(60, 70), make.between(3, 6), make.chance(0.5)
     x, k = make.input(rows, inner), nf.axis(inner, "k")
     ws = [make.input(make.between(3, 6), inner) for _ in range(make.between(2, 3))]
@@ -316,7 +316,7 @@ def widths(seed: int) -> Case:
 
 def samples(seed: int) -> Case:
     """Sums over all samples of what is made for several readers, channel by channel; at times another one needs one."""
-    make = _Maker(seed)
+    make = Maker(seed)
     batch, channels, more = make.between(2, 3), make.between(2, 3), (make.between(2, 3),) if make.chance(0.3) else ()
     shape = (batch, *more, channels, 30_000 // (batch * channels) + make.between(0, 9))
     a, b = make.input(*shape), make.input(*shape)

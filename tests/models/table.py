@@ -19,13 +19,15 @@ QUICK, SLOW = "quick", "slow"
 class Row:
     """A variant and batch. numpy, compiled: whether it runs there in the default suite, or in the slow tests, or not.
 
-    kinked: it is deep, with a million relus, so that compiled it is judged beside what float32 costs NumPy.
+    kinked: it is deep, with a million relus, so that compiled it is judged beside what float32 costs: NumPy, or where
+    that takes long, its PyTorch twin (`large`).
     """
 
     key: str
     numpy: str | None = SLOW
     compiled: str | None = SLOW
     kinked: bool = False
+    large: bool = False
 
 
 ROWS = (
@@ -35,14 +37,17 @@ ROWS = (
     Row("mi_lstm_ptb/64", QUICK),
     Row("ptb_lstm/20", QUICK),
     Row("bert_layer/1", QUICK),
-    Row("bert/1", compiled=None),
+    Row("bert/1"),
     *(Row(f"{cell}_{size}/64") for cell in ("scrnn", "sublstm", "lltm") for size in ("mnist", "ptb")),
     Row("nasrnn/64"),
     Row("sru_rnntc/64"),
     Row("resnet18/1", QUICK, kinked=True),
-    Row("resnet50/1", compiled=None),
+    Row("resnet18/16", None, kinked=True, large=True),
+    Row("resnet50/1", kinked=True, large=True),
     Row("shufflenet/1", QUICK, kinked=True),
+    Row("shufflenet/16", None, kinked=True, large=True),
     Row("mobilenet/1", kinked=True),
+    Row("mobilenet/16", None, kinked=True, large=True),
     Row("squeezenet/1", kinked=True),
     Row("resnext50/1", kinked=True),
     Row("inception_v3/1", kinked=True),
@@ -54,6 +59,7 @@ SMALL_SIZES: dict[str, dict[str, Any]] = {
     "ptb_lstm": {"words": 7, "hidden": 4, "steps": 3},
     "bert": {"layers": 2, "length": 5, "width": 8, "heads": 2, "inner": 6},
     "resnet18": {"image": 32, "classes": 5},
+    "resnet50": {"image": 16, "classes": 5, "depths": (1, 1)},
     "shufflenet": {"image": 32, "classes": 5, "stages": ((240, 2), (480, 1))},
     "scrnn_mnist": CELL,
     "sublstm_mnist": CELL,
@@ -68,9 +74,9 @@ SMALL_SIZES: dict[str, dict[str, Any]] = {
 """Arguments of `build`, by variant."""
 
 
-def cases(where: str, kinked: bool | None = None) -> list[Any]:
-    """Keys for a column of the table, marked."""
-    rows = [r for r in ROWS if getattr(r, where) and kinked in (None, r.kinked)]
+def cases(where: str, **wanted: bool) -> list[Any]:
+    """Keys for a column of the table, marked; wanted: what else the rows are."""
+    rows = [r for r in ROWS if getattr(r, where) and all(getattr(r, name) == value for name, value in wanted.items())]
     return [r.key if getattr(r, where) == QUICK else pytest.param(r.key, marks=pytest.mark.slow) for r in rows]
 
 

@@ -105,8 +105,8 @@ def test_a_package_runs_everything_at_every_call(program, tmp_path):
     np.testing.assert_array_equal(loaded(draw(0))[0], f(draw(0))[0])
 
 
-def law(seed):
-    """Programs over parameters and inputs, run again and again while some parameters change; how much is prepared."""
+def drawn(seed):
+    """(parameters, input, outputs, updates) of a random program, and what went on drawing it."""
     make = Chance(np.random.default_rng(seed))
     w = [nf.parameter((N, N), name=f"w{n}", init=lambda shape, rng: rng.standard_normal(shape)) for n in range(2)]
     x = nf.placeholder((N, N), name="x")
@@ -121,7 +121,12 @@ def law(seed):
         else:
             pool.append(a * 0.5 + nf.tanh(b))
     outputs = [pool[-1], make.pick(pool[3:])]
-    updates = {w[1]: nf.tanh(make.pick(pool[1:]))} if make.chance(0.4) else {}
+    return w, x, outputs, {w[1]: nf.tanh(make.pick(pool[1:]))} if make.chance(0.4) else {}, make
+
+
+def law(seed):
+    """Programs over parameters and inputs, run again and again while some parameters change; how much is prepared."""
+    w, x, outputs, updates, make = drawn(seed)
     f = nf.compile(outputs, [x], updates)
     for n in range(4):
         feeds = {x: draw(100 * seed + n), **{p: nf.get_value(p) for p in w}}
