@@ -57,7 +57,7 @@ def _repeat(steps: Steps, wanted: int, at: int, gone: set[int], runs: list[Run],
             continue
         stack.pop()
         if m in gone:
-            if any(steps.steps[n].until < at for n in steps.makers[m]):
+            if not all(steps.steps[n].can_write(m, at) for n in steps.makers[m]):
                 return False
             written = _together(steps, m, at, gone)
             runs += [Run(n, written) for n in steps.makers[m]]
@@ -67,10 +67,13 @@ def _repeat(steps: Steps, wanted: int, at: int, gone: set[int], runs: list[Run],
 
 
 def _together(steps: Steps, m: int, at: int, gone: set[int]) -> tuple[int, ...]:
-    """What is written again with a temporary: all that its step writes, is lost, and is read from step `at` on."""
+    """What is written again with a temporary: all that its step writes and still can, is lost, and is read from step
+    `at` on."""
     makers = steps.makers[m]
-    others = steps.steps[makers[0]].writes if len(makers) == 1 else ()
-    return m, *(o for o in others if o != m and o in gone and steps.makers[o] == makers and steps.touches[o][-1] >= at)
+    maker = steps.steps[makers[0]]
+    others = maker.writes if len(makers) == 1 else ()
+    lost = (o for o in others if o != m and o in gone and steps.makers[o] == makers)
+    return m, *(o for o in lost if steps.touches[o][-1] >= at and maker.can_write(o, at))
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def profile(steps: Steps, runs: list[Run]) -> Profile:
 
     for k, run in enumerate(runs):
         step = steps.steps[run.step]
-        live[k] += step.space
+        live[k] += step.space + (step.lasting if run.wanted else 0)
         for m in step.reads:
             last[m] = k
             touched[m].append(at)
