@@ -1,6 +1,8 @@
 """Which temporaries are computed again: one after the other, what frees the most memory around the peak for its time.
 
-Every plan on the way is a candidate, whatever the limit: with more memory there are more to choose from.
+Every plan on the way is a candidate, whatever the limit: with more memory there are more to choose from. What is
+computed again from afar brings along all in between, which may then be the peak: where nothing else frees memory, what
+was lost too early is kept again.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ def candidates(steps: Steps) -> Iterator[Candidate]:
     while True:
         tick()
         yield state.candidate
-        found = _better(steps, state, scarce, refused)
+        found = _better(steps, state, scarce, refused) or _with_less_lost(steps, state)
         if found is None:
             return
         state = found
@@ -93,6 +95,19 @@ def _better(steps: Steps, state: _State, scarce: int, refused: set[Gap]) -> _Sta
         if best is not None:
             return best[1]
     return None
+
+
+def _with_less_lost(steps: Steps, state: _State) -> _State | None:
+    """The state with a gap less whose largest live set is smaller, for the least time a byte."""
+    best: tuple[float, _State] | None = None
+    for gap in sorted(state.lost):
+        found = _State.of(steps, state.lost - {gap})
+        if found is None or found.profile.peak >= state.profile.peak:
+            continue
+        score = (found.seconds - state.seconds) / (state.profile.peak - found.profile.peak)
+        if best is None or score < best[0]:
+            best = score, found
+    return None if best is None else best[1]
 
 
 def _gap(steps: Steps, profile: Profile, m: int, at: int) -> Gap | None:

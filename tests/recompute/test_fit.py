@@ -9,6 +9,7 @@ from neoflow.errors import ConfigError
 from neoflow.nn import functional as F
 from neoflow.partition import KernelCall
 from neoflow.recompute import Run, bytes_of, fit
+from neoflow.recompute.search import candidates
 from neoflow.recompute.steps import Step, Steps
 from neoflow.recompute.unroll import profile, unroll
 from neoflow.roofs import STATED
@@ -218,6 +219,17 @@ def test_parts_that_follow_from_each_other():
     steps = line(((), (0,), 9), ((0,), (1,), 9), ((1,), (0,), 9), ((0,), (2,), 9), ((0, 2, 1), (3,), 9), sizes=(8,) * 4)
     assert unroll(steps, [(0, 3)]) == [Run(0), Run(1), Run(2), Run(3), Run(0, (0,)), Run(2, (0,)), Run(4)]
     assert unroll(steps, [(0, 3), (1, 2)]) is None
+
+
+def test_what_was_lost_too_early_is_kept_again():
+    """d is lost first, being large. Once b and c are computed again from a, c is needed for d again long before its own
+    gradient, beside which d is the peak: that is less with d kept."""
+    forward = [((), (0,), 9), ((0,), (1,), 9), ((1,), (2,), 9), ((1, 2), (3,), 9), ((3,), (4,), 9)]
+    back = [((4,), (5,), 9), ((5, 3), (6,), 9), ((6, 2), (7,), 9), ((7, 1), (8,), 9), ((8, 0), (9,), 9)]
+    steps = line(*forward, *back, sizes=(16, 16, 32, 64, 64, 8, 8, 8, 8, 8), held=(9,))
+    found = list(candidates(steps))
+    assert [(c.peak, c.seconds) for c in found] == [(200, 10), (192, 11), (160, 12), (144, 13), (144, 14), (136, 13)]
+    assert found[-1].lost == {(0, 1), (1, 3), (2, 3)} == found[-2].lost - {(3, 4)}
 
 
 def test_what_is_written_together_is_written_again_together():
