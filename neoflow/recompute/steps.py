@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -65,6 +66,11 @@ class Steps:
                 if n > found[m][0]:
                     found[m].append(n)
         return tuple(map(tuple, found))
+
+    def touched(self, m: int, at: int) -> int:
+        """The last of the steps that touch a temporary up to step `at`."""
+        touches = self.touches[m]
+        return touches[bisect_right(touches, at) - 1]
 
     @cached_property
     def seconds(self) -> float:

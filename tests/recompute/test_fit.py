@@ -66,6 +66,12 @@ def test_what_is_lost_runs_again_before_it_is_read():
     assert profile(FORWARD, unroll(FORWARD, [(0, 1)])).live == [8, 16, 16, 24, 24]
 
 
+def test_what_runs_again_for_something_else_is_there_from_then_on_or_lost_again():
+    found = [unroll(FORWARD, [(0, 1), (1, 2)], brief) for brief in ((), [(0, 1)])]
+    assert found[0] == [Run(0), Run(1), Run(2), Run(0, (0,)), Run(1, (1,)), Run(3), Run(4)]
+    assert found[1] == [*found[0][:-1], Run(0, (0,)), Run(4)]
+
+
 def test_what_it_is_computed_from_runs_again_first():
     found = unroll(FORWARD, [(0, 1), (1, 2)])
     assert found == [Run(0), Run(1), Run(2), Run(0, (0,)), Run(1, (1,)), Run(3), Run(4)]
@@ -219,6 +225,15 @@ def test_parts_that_follow_from_each_other():
     steps = line(((), (0,), 9), ((0,), (1,), 9), ((1,), (0,), 9), ((0,), (2,), 9), ((0, 2, 1), (3,), 9), sizes=(8,) * 4)
     assert unroll(steps, [(0, 3)]) == [Run(0), Run(1), Run(2), Run(3), Run(0, (0,)), Run(2, (0,)), Run(4)]
     assert unroll(steps, [(0, 3), (1, 2)]) is None
+
+
+def test_what_runs_again_for_something_else_is_lost_again_where_it_would_be_the_peak():
+    """a is computed again for b, and would then lie beside 6, which is large, until its own gradient."""
+    forward = [((), (0,), 9), ((0,), (1,), 9), ((1,), (2,), 9), ((2,), (3,), 9), ((3,), (4,), 9)]
+    back = [((4, 1), (5,), 9), ((5,), (6,), 9), ((6,), (7,), 9), ((7, 0), (8,), 9)]
+    found = list(candidates(line(*forward, *back, sizes=(32, 32, 8, 64, 8, 8, 64, 8, 8), held=(8,))))
+    assert [(c.peak, c.seconds) for c in found] == [(136, 9), (104, 10), (104, 11), (72, 12)]
+    assert found[-1].lost == {(0, 1), (1, 2)} and found[-1].brief == {(0, 1)}
 
 
 def test_what_was_lost_too_early_is_kept_again():
