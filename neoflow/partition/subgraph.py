@@ -269,6 +269,17 @@ class Subgraph:
                 found.add(number)
         return frozenset(found)
 
+    def sources(self, number: int) -> frozenset[int]:
+        """The inputs that a value follows from."""
+        return self._sources[number]
+
+    @cached_property
+    def _sources(self) -> tuple[frozenset[int], ...]:
+        found = [frozenset((n,)) for n in range(len(self.inputs))]
+        for node in self.nodes:
+            found.append(frozenset[int]().union(*(found[i] for i in node.inputs)))
+        return tuple(found)
+
     def tensors(self) -> tuple[tuple[Placeholder, ...], tuple[Tensor, ...]]:
         """The subgraph as placeholders and the computes it outputs over them: what it means, for `evaluate`."""
         inputs = tuple(Placeholder(v.shape, v.dtype, f"in{n}", None) for n, v in enumerate(self.inputs))

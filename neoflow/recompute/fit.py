@@ -143,32 +143,41 @@ def fit(program: Program, limit: int, roofs: Roofs) -> Fitted:
             f"({plan.memory}); of what recurrences (nf.scan) keep of their steps only what a gradient reads is "
             "computed again"
         )
-    whole, seconds, lasting = plan.nbytes, steps.seconds, plan.nbytes - plan.arena_bytes
-    if whole <= limit:
+    if plan.nbytes <= limit:
         everything = tuple(Run(n) for n in range(len(steps.steps)))
-        return Fitted(program, steps, everything, plan, whole, limit, seconds, seconds)
+        return Fitted(program, steps, everything, plan, plan.nbytes, limit, steps.seconds, steps.seconds)
     found = list(candidates(steps))
+    fitted = _fastest(program, steps, found, plan, limit) or _least(program, steps, found, plan, limit)
+    if fitted.plan.nbytes <= limit:
+        return fitted
+    least = _fastest(program, steps, found, plan, fitted.plan.nbytes) or fitted
+    raise ConfigError(
+        f"the program does not fit into {amount(limit)}: the least that works is {amount(least.plan.nbytes)}, "
+        f"{least.plan.nbytes} bytes ({least.plan.memory}), by the estimate at {least.after / least.before:.2f} times "
+        f"the time; with everything kept it takes {amount(least.whole)}"
+    )
+
+
+def _fastest(program: Program, steps: Steps, found: Sequence[Candidate], whole: Plan, limit: int) -> Fitted | None:
+    """The candidate of the least time whose live set and plan fit; None where none does. whole: everything is kept."""
+    lasting = whole.nbytes - whole.arena_bytes
     for c in sorted(found, key=lambda c: (c.seconds, c.peak)):
         if lasting + c.peak <= limit:
             again = program.running(steps, c.runs)
             if (plan := again.plan()).nbytes <= limit:
-                return Fitted(again, steps, c.runs, plan, whole, limit, seconds, c.seconds)
-    least, best = _least(program, steps, found, lasting)
-    raise ConfigError(
-        f"the program does not fit into {amount(limit)}: the least that works is {amount(least.nbytes)}, "
-        f"{least.nbytes} bytes ({least.memory}), by the estimate at {best.seconds / seconds:.2f} times the time; with "
-        f"everything kept it takes {amount(whole)}"
-    )
+                return Fitted(again, steps, c.runs, plan, whole.nbytes, limit, steps.seconds, c.seconds)
+    return None
 
 
-def _least(program: Program, steps: Steps, found: Sequence[Candidate], lasting: int) -> tuple[Plan, Candidate]:
-    """The plan of the fewest bytes."""
-    best: tuple[Plan, Candidate] | None = None
+def _least(program: Program, steps: Steps, found: Sequence[Candidate], whole: Plan, limit: int) -> Fitted:
+    """The candidate whose plan takes the fewest bytes."""
+    best: Fitted | None = None
     for c in sorted(found, key=lambda c: (c.peak, c.seconds)):
-        if best is not None and best[0].nbytes <= lasting + c.peak:
+        if best is not None and best.plan.nbytes <= whole.nbytes - whole.arena_bytes + c.peak:
             break
-        plan = program.running(steps, c.runs).plan()
-        if best is None or plan.nbytes < best[0].nbytes:
-            best = plan, c
+        again = program.running(steps, c.runs)
+        plan = again.plan()
+        if best is None or plan.nbytes < best.plan.nbytes:
+            best = Fitted(again, steps, c.runs, plan, whole.nbytes, limit, steps.seconds, c.seconds)
     assert best is not None
     return best

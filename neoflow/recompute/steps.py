@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,18 +18,24 @@ from neoflow.runtime.planner import donors
 @dataclass(frozen=True)
 class Step:
     """A kernel call. reads, writes: temporaries by number. donors: pairs of them, an input and the output that may take
-    its memory where nothing reads it afterwards. space: bytes of its workspaces.
+    its memory where nothing reads it afterwards. space: bytes of its workspaces. lasting: of what it writes that is no
+    temporary; where it is repeated nobody reads that, and it takes as much beside it.
 
-    until: the step that first overwrites something it reads, the number of steps where none does: there it can still be
-    repeated, and not later.
+    until: for each of what it writes, the step that first overwrites something this follows from, the number of steps
+    where none does: there it can still be written again, and not later.
     """
 
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     donors: tuple[tuple[int, int], ...]
     space: int
+    lasting: int
     seconds: float
-    until: int
+    until: tuple[int, ...]
+
+    def can_write(self, m: int, at: int) -> bool:
+        """Whether it can write a temporary again before step `at`."""
+        return self.until[self.writes.index(m)] >= at
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,11 @@ class Steps:
                     found[m].append(n)
         return tuple(map(tuple, found))
 
+    def touched(self, m: int, at: int) -> int:
+        """The last of the steps that touch a temporary up to step `at`."""
+        touches = self.touches[m]
+        return touches[bisect_right(touches, at) - 1]
+
     @cached_property
     def seconds(self) -> float:
         """Of all steps."""
@@ -85,6 +97,12 @@ def steps_of(
     made = dict.fromkeys(base(t) for c in calls for t in c.outputs)
     number = {t: n for n, t in enumerate(t for t in made if t not in lasting)}
     writer = {updated[t]: n for n, c in enumerate(calls) for t in c.outputs if t in updated}
+
+    def until(c: KernelCall, t: Tensor) -> int:
+        sources = c.inputs if kernels[c.subgraph.digest].faults else _sources(c, t, base)
+        return min((writer[s] for s in map(base, sources) if isinstance(s, Parameter) and s in writer), default=end)
+
+    end = len(calls)
     took = {c.subgraph.digest: seconds(c.subgraph) for c in calls}
     found = []
     for c in calls:
@@ -97,9 +115,17 @@ def steps_of(
                     (number[s], number[t]) for t in c.outputs if t in number for s in donors(c, t, views) if s in number
                 ),
                 sum(aligned(w.total(threads)) for w in kernels[c.subgraph.digest].workspaces),
+                sum(aligned(t.nbytes) for t in written if t not in number),
                 took[c.subgraph.digest],
-                min((writer[t] for t in read if isinstance(t, Parameter) and t in writer), default=len(calls)),
+                tuple(until(c, t) for t in written if t in number),
             )
         )
     held = frozenset(number[t] for t in map(base, graph.roots) if t in number)
     return Steps(tuple(found), tuple(number), tuple(aligned(t.nbytes) for t in number), held)
+
+
+def _sources(call: KernelCall, written: Tensor, base: Callable[[Tensor], Tensor]) -> list[Tensor]:
+    """The inputs that what a kernel writes of a tensor, or of parts of it, follows from."""
+    outputs = zip(call.subgraph.outputs, call.outputs, strict=True)
+    numbers = {i for o, t in outputs if base(t) is written for i in call.subgraph.sources(o)}
+    return [t for n, t in enumerate(call.inputs) if n in numbers]

@@ -7,8 +7,9 @@ read. What it is computed from is kept until then, or lost as well and computed 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 
 from neoflow.recompute.steps import Steps
@@ -24,21 +25,24 @@ class Run:
     wanted: tuple[int, ...] = ()
 
 
-def unroll(steps: Steps, lost: Iterable[Gap]) -> list[Run] | None:
+def unroll(steps: Steps, lost: Iterable[Gap], brief: Collection[Gap] = ()) -> list[Run] | None:
     """The steps in order, and before what reads something that is lost, all that computes it again; None where that
-    would read what is overwritten by then."""
+    would read what is overwritten by then. brief: of what is lost that which is lost again as often as it is computed
+    for something else; the rest is there from then on."""
     after: dict[int, list[int]] = {}
     for m, n in lost:
         after.setdefault(n, []).append(m)
-    gone, ends, runs = set[int](), set[Gap](lost), list[Run]()
+    ends = {*brief, *(g for g in lost if g[1] == steps.touches[g[0]][-1])}
+    gone, runs = set[int](), list[Run]()
     for n, step in enumerate(steps.steps):
         again: list[int] = []
         for m in step.reads:
             if m in gone and not _repeat(steps, m, n, gone, runs, again):
                 return None
         runs.append(Run(n))
-        gone.update(after.get(n, ()))
-        gone.update(m for m in again if (m, steps.touches[m][-1]) in ends and steps.touches[m][-1] < n)
+        if n in after:
+            gone.update(after[n])
+        gone.update(m for m in again if n not in steps.touches[m] and (m, steps.touched(m, n)) in ends)
     return runs
 
 
@@ -57,7 +61,7 @@ def _repeat(steps: Steps, wanted: int, at: int, gone: set[int], runs: list[Run],
             continue
         stack.pop()
         if m in gone:
-            if any(steps.steps[n].until < at for n in steps.makers[m]):
+            if not all(steps.steps[n].can_write(m, at) for n in steps.makers[m]):
                 return False
             written = _together(steps, m, at, gone)
             runs += [Run(n, written) for n in steps.makers[m]]
@@ -67,23 +71,38 @@ def _repeat(steps: Steps, wanted: int, at: int, gone: set[int], runs: list[Run],
 
 
 def _together(steps: Steps, m: int, at: int, gone: set[int]) -> tuple[int, ...]:
-    """What is written again with a temporary: all that its step writes, is lost, and is read from step `at` on."""
+    """What is written again with a temporary: all that its step writes and still can, is lost, and is read from step
+    `at` on."""
     makers = steps.makers[m]
-    others = steps.steps[makers[0]].writes if len(makers) == 1 else ()
-    return m, *(o for o in others if o != m and o in gone and steps.makers[o] == makers and steps.touches[o][-1] >= at)
+    maker = steps.steps[makers[0]]
+    others = maker.writes if len(makers) == 1 else ()
+    lost = (o for o in others if o != m and o in gone and steps.makers[o] == makers)
+    return m, *(o for o in lost if steps.touches[o][-1] >= at and maker.can_write(o, at))
 
 
 @dataclass(frozen=True)
 class Profile:
-    """live: bytes of temporaries and workspaces while each step runs, with what is repeated before it. touched: for
-    each temporary, the steps at which it is written or read, ascending."""
+    """live: bytes of temporaries and workspaces while each step runs, with what is repeated before it."""
 
     live: list[int]
-    touched: list[list[int]]
+    steps: Steps
+    runs: list[Run]
 
     @property
     def peak(self) -> int:
         return max(self.live, default=0)
+
+    @cached_property
+    def touched(self) -> list[list[int]]:
+        """For each temporary, the steps at which it is written or read, ascending."""
+        found: list[list[int]] = [[] for _ in self.steps.sizes]
+        at = 0
+        for run in self.runs:
+            step = self.steps.steps[run.step]
+            for m in (*step.reads, *(run.wanted or step.writes)):
+                found[m].append(at)
+            at += not run.wanted
+        return found
 
     def around(self, m: int, at: int) -> tuple[int, int] | None:
         """The steps before and after `at` that touch a temporary; None where `at` does, or there are none."""
@@ -94,9 +113,8 @@ class Profile:
 
 def profile(steps: Steps, runs: list[Run]) -> Profile:
     """The memory of runs in order: what the planner's live set is at each."""
-    count, at = len(runs), 0
+    count = len(runs)
     grown, live = [0] * (count + 1), [0] * count
-    touched: list[list[int]] = [[] for _ in steps.sizes]
     born: dict[int, int] = {}
     last = [0] * len(steps.sizes)
     dies: set[tuple[int, int]] = set()
@@ -111,19 +129,20 @@ def profile(steps: Steps, runs: list[Run]) -> Profile:
         live[k] += step.space
         for m in step.reads:
             last[m] = k
-            touched[m].append(at)
-        for m in step.writes:
-            if not run.wanted:
+        if not run.wanted:
+            for m in step.writes:
                 born.setdefault(m, k)
-            elif m not in run.wanted:  # written, and nobody reads it
+                last[m] = k
+            continue
+        live[k] += step.lasting
+        for m in step.writes:
+            if m not in run.wanted:  # written, and nobody reads it
                 live[k] += steps.sizes[m]
                 continue
-            elif run.step == steps.makers[m][0]:
+            if run.step == steps.makers[m][0]:
                 end(m, last[m])
                 born[m] = k
             last[m] = k
-            touched[m].append(at)
-        at += not run.wanted
     for m in born:
         end(m, count - 1 if m in steps.held else last[m])
     for k, run in enumerate(runs):
@@ -133,7 +152,7 @@ def profile(steps: Steps, runs: list[Run]) -> Profile:
     for run, bytes_, more in zip(runs, accumulate(grown), live, strict=False):
         most[at] = max(most[at], bytes_ + more)
         at += not run.wanted
-    return Profile(most, touched)
+    return Profile(most, steps, runs)
 
 
 def _donated(steps: Steps, run: Run, k: int, dies: set[tuple[int, int]]) -> int:

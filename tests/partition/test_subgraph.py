@@ -78,3 +78,8 @@ def test_the_message_names_values_as_it_is_told():
     found = subgraph([SQUARE], [(SUMMED, 0), (REVERSED, 1)], [2])
     with pytest.raises(PartitionError, match=r"^relu reads sum away from its own point$"):
         found.check(("x", "sum", "relu"))
+
+
+def test_the_inputs_that_a_value_follows_from():
+    found = subgraph([VECTOR, VECTOR, VECTOR], [(DOUBLED, 0), (ADDED, 3, 1), (DOUBLED, 2), (DOUBLED, 5)], [4, 6])
+    assert [found.sources(n) for n in range(7)] == [{0}, {1}, {2}, {0}, {0, 1}, {2}, {2}]

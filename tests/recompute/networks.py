@@ -13,12 +13,12 @@ from neoflow.partition import order_calls, partition
 from neoflow.recompute import Program
 from tests.strategies import random_program
 
-KINDS = ("dense", "dense", "elementwise", "skip", "norm", "dropout", "lookup", "wide")
+KINDS = ("dense", "dense", "elementwise", "skip", "norm", "dropout", "lookup", "wide", "running")
 
 
 def network(seed):
-    """(outputs, inputs, updates, feeds) of a step: layers, skips, concatenations, dropout whose seed is updated, and
-    lookups at indices from data."""
+    """(outputs, inputs, updates, feeds) of a step: layers, skips, concatenations, dropout whose seed is updated,
+    lookups at indices from data, and norms that update running statistics in the kernel that computes what is kept."""
     rng = np.random.default_rng(seed)
     batch, width = int(rng.integers(2, 6)), int(rng.choice([8, 16, 24]))
     x, ids = nf.placeholder((batch, width), name="x"), nf.placeholder((batch,), "int64", name="ids")
@@ -49,6 +49,11 @@ def network(seed):
         elif kind == "lookup":
             table = weight((5, width), "t")
             h = h * nf.compute(h.shape, lambda b, i, table=table: table[ids[b], i], name="lookup")
+        elif kind == "running":
+            mean, kept = nf.mean(h, axis=1, keepdims=True), nf.parameter((batch, 1), name=f"running{n}")
+            feeds[kept] = rng.standard_normal(kept.shape).astype(np.float32)
+            updates[kept] = 0.9 * kept + 0.1 * mean
+            h = nf.tanh(h - mean)
         else:
             pieces = [nf.sin(F.linear(h, weight((width // 2, width), "u"))) for _ in range(2)]
             h = nf.concat(pieces, axis=1)

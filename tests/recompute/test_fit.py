@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 import neoflow as nf
+from neoflow.code import Code, Fault
 from neoflow.errors import ConfigError
 from neoflow.nn import functional as F
 from neoflow.partition import KernelCall
 from neoflow.recompute import Run, bytes_of, fit
+from neoflow.recompute.search import candidates
 from neoflow.recompute.steps import Step, Steps
 from neoflow.recompute.unroll import profile, unroll
 from neoflow.roofs import STATED
@@ -42,9 +44,12 @@ def test_what_is_no_amount_of_memory(text):
         bytes_of(text)
 
 
-def line(*steps, sizes, held=()):
-    """Steps of (reads, writes, until) over temporaries of these bytes, a second each."""
-    made = tuple(Step(tuple(r), tuple(w), (), 0, 1.0, until) for r, w, until in steps)
+def line(*steps, sizes, held=(), lasting=0):
+    """Steps of (reads, writes, until) over temporaries of these bytes, a second each. lasting: written beside."""
+    untils = [until if isinstance(until, tuple) else (until,) * len(w) for _, w, until in steps]
+    made = tuple(
+        Step(tuple(r), tuple(w), (), 0, lasting, 1.0, until) for (r, w, _), until in zip(steps, untils, strict=True)
+    )
     return Steps(made, tuple(nf.placeholder((1,)) for _ in sizes), tuple(sizes), frozenset(held))
 
 
@@ -61,6 +66,12 @@ def test_what_is_lost_runs_again_before_it_is_read():
     assert profile(FORWARD, unroll(FORWARD, [(0, 1)])).live == [8, 16, 16, 24, 24]
 
 
+def test_what_runs_again_for_something_else_is_there_from_then_on_or_lost_again():
+    found = [unroll(FORWARD, [(0, 1), (1, 2)], brief) for brief in ((), [(0, 1)])]
+    assert found[0] == [Run(0), Run(1), Run(2), Run(0, (0,)), Run(1, (1,)), Run(3), Run(4)]
+    assert found[1] == [*found[0][:-1], Run(0, (0,)), Run(4)]
+
+
 def test_what_it_is_computed_from_runs_again_first():
     found = unroll(FORWARD, [(0, 1), (1, 2)])
     assert found == [Run(0), Run(1), Run(2), Run(0, (0,)), Run(1, (1,)), Run(3), Run(4)]
@@ -72,6 +83,67 @@ def test_nothing_runs_again_once_what_it_reads_is_overwritten():
     assert unroll(line(*steps, sizes=(8,) * 5), [(0, 1)]) is None
     steps[0] = ((), (0,), 4)
     assert unroll(line(*steps, sizes=(8,) * 5), [(0, 1)]) is not None
+
+
+def test_what_follows_from_something_else_runs_again_all_the_same():
+    """0 and 1 are of one step, which overwrites what 1 alone follows from."""
+    steps = line(((), (0, 1), (9, 0)), ((0, 1), (2,), 9), ((2, 0), (3,), 9), ((3, 1), (4,), 9), sizes=(8,) * 5)
+    assert unroll(steps, [(0, 1)]) == [Run(0), Run(1), Run(0, (0,)), Run(2), Run(3)]
+    assert unroll(steps, [(1, 1)]) is None
+    assert unroll(steps, [(0, 1), (1, 1)]) is None
+
+
+def test_what_is_written_in_vain_has_memory_for_that_long():
+    """It is a parameter where the step first runs, and nobody reads it where it runs again."""
+    lost = [(0, 1)]
+    steps = [(s.reads, s.writes, s.until) for s in FORWARD.steps]
+    found = [profile(line(*steps, sizes=(8,) * 5, lasting=n), unroll(FORWARD, lost)).live for n in (0, 16)]
+    assert found == [[8, 16, 16, 24, 24], [8, 16, 16, 24, 32]]
+
+
+def centred(layers):
+    """The loss of dense layers with norms, the running means of which are updated; its input and updates."""
+    x, updates, weights = nf.placeholder((BATCH, WIDTH), name="x"), {}, []
+    h = x
+    for n in range(layers):
+        weights.append(nf.parameter((WIDTH, WIDTH), name=f"w{n}", init=0.1))
+        h = F.linear(h, weights[-1])
+        mean, running = nf.mean(h, axis=1, keepdims=True), nf.parameter((BATCH, 1), name=f"running{n}", init=0.0)
+        updates[running] = 0.9 * running + 0.1 * mean
+        h = nf.tanh(h - mean)
+    loss = nf.sum(h * h)
+    updates |= {w: w - 0.01 * g for w, g in zip(weights, nf.grad(loss, weights), strict=True)}
+    return loss, x, updates
+
+
+def running(program):
+    """What running means become, where that overwrites them."""
+    return {v for p, v in program.graph.updates if p in program.in_place and p.name.startswith("running")}
+
+
+def test_a_norm_runs_again_once_its_running_mean_is_updated():
+    loss, x, updates = centred(8)
+    program = program_of([loss], [x], updates)
+    kept = running(program)
+    fitted = fit(program, program.plan().nbytes - 4 * ACT, STATED)
+    norms = [program.calls[r.step] for r in fitted.again if not kept.isdisjoint(program.calls[r.step].outputs)]
+    assert len(norms) >= 4
+    written = [t for c in fitted.program.calls for t in c.outputs if t in kept]
+    assert len(written) == len(set(written)) == len(kept) == 8
+
+
+def test_a_norm_that_checks_an_index_runs_again_only_before_that():
+    """What it finds wrong may follow from what is overwritten."""
+    loss, x, updates = centred(3)
+    program = program_of([loss], [x], updates)
+    checking = program.using({digest: Code((), (), (Fault(None, 1),)) for digest in program.kernels})
+    kept = running(program)
+    norms = [n for n, c in enumerate(program.calls) if not kept.isdisjoint(c.outputs)]
+    assert len(norms) == 3
+    for found in (program, checking):
+        steps = found.steps(STATED).steps
+        for n in norms:
+            assert set(steps[n].until) == {n if found is checking else len(steps)}
 
 
 def test_a_seed_is_read_again_before_it_is_set():
@@ -153,6 +225,26 @@ def test_parts_that_follow_from_each_other():
     steps = line(((), (0,), 9), ((0,), (1,), 9), ((1,), (0,), 9), ((0,), (2,), 9), ((0, 2, 1), (3,), 9), sizes=(8,) * 4)
     assert unroll(steps, [(0, 3)]) == [Run(0), Run(1), Run(2), Run(3), Run(0, (0,)), Run(2, (0,)), Run(4)]
     assert unroll(steps, [(0, 3), (1, 2)]) is None
+
+
+def test_what_runs_again_for_something_else_is_lost_again_where_it_would_be_the_peak():
+    """a is computed again for b, and would then lie beside 6, which is large, until its own gradient."""
+    forward = [((), (0,), 9), ((0,), (1,), 9), ((1,), (2,), 9), ((2,), (3,), 9), ((3,), (4,), 9)]
+    back = [((4, 1), (5,), 9), ((5,), (6,), 9), ((6,), (7,), 9), ((7, 0), (8,), 9)]
+    found = list(candidates(line(*forward, *back, sizes=(32, 32, 8, 64, 8, 8, 64, 8, 8), held=(8,))))
+    assert [(c.peak, c.seconds) for c in found] == [(136, 9), (104, 10), (104, 11), (72, 12)]
+    assert found[-1].lost == {(0, 1), (1, 2)} and found[-1].brief == {(0, 1)}
+
+
+def test_what_was_lost_too_early_is_kept_again():
+    """d is lost first, being large. Once b and c are computed again from a, c is needed for d again long before its own
+    gradient, beside which d is the peak: that is less with d kept."""
+    forward = [((), (0,), 9), ((0,), (1,), 9), ((1,), (2,), 9), ((1, 2), (3,), 9), ((3,), (4,), 9)]
+    back = [((4,), (5,), 9), ((5, 3), (6,), 9), ((6, 2), (7,), 9), ((7, 1), (8,), 9), ((8, 0), (9,), 9)]
+    steps = line(*forward, *back, sizes=(16, 16, 32, 64, 64, 8, 8, 8, 8, 8), held=(9,))
+    found = list(candidates(steps))
+    assert [(c.peak, c.seconds) for c in found] == [(200, 10), (192, 11), (160, 12), (144, 13), (144, 14), (136, 13)]
+    assert found[-1].lost == {(0, 1), (1, 3), (2, 3)} == found[-2].lost - {(3, 4)}
 
 
 def test_what_is_written_together_is_written_again_together():
