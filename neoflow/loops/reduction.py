@@ -169,8 +169,8 @@ def _usual_unroll(p: NestProblem, target: Target, k: Chosen) -> int:
     if k["lane"] == "output" and is_long and is_read:
         for vectors in costs.WIDE_VECTORS:
             is_wide = whole >= vectors * shares
-            if is_wide and 2 * vectors <= target.registers:
-                return min(vectors, MOST_ACCUMULATORS // len(nest.bodies))
+            if is_wide and 2 * vectors * len(nest.bodies) <= target.registers:
+                return vectors
     if _ends_in_vectors(nest, target, k):
         return 1
     free = target.registers - costs.SPARE_REGISTERS
