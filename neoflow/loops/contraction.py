@@ -316,9 +316,10 @@ def _unroll(p: NestProblem, _: Target, k: Chosen) -> Range:
 
 
 def _usual_unroll(p: NestProblem, target: Target, k: Chosen) -> int:
-    """All of a few."""
-    extent = _last_points(p, k)
-    return int(_unroll(p, target, k).values[-1]) if extent <= costs.UNROLLED_K else 1
+    """All of a few; of many a few, where tiles have few sums beside the steps of their loop."""
+    if target.spreads_operands and _last_points(p, k) > costs.UNROLLED_K:
+        return 1
+    return min(costs.UNROLLED_K, int(_unroll(p, target, k).values[-1]))
 
 
 LANES: Knob[NestProblem] = Knob("lanes", NUMBER, "points of N in a vector", _lanes, _usual_lanes)

@@ -35,7 +35,9 @@ GATHERED_VECTORS, GATHERED_REGISTERS = 2, 32
 """Those of sums over windows that go two points at a time, each vector put together of two loads, and registers that
 hold more of them: of 3 and 4 depthwise convolutions and poolings took 1.08 to 1.25 times as long with 16 (Zen 3)."""
 UNROLLED_K = 4
-"""Length of the innermost K axis up to which it is written out. Fitted."""
+"""Length of the innermost K axis up to which it is written out; of a longer one so many points with 16 registers, where
+26 products and 1x1 convolutions took 0.85 to 1.03 of the time, 0.98 in the median (8 points: 0.97 to 1.07; Zen 3). With
+32 registers, and as many sums in a step, that was not measured."""
 SHORT_ROW_VECTORS = 12
 """Vectors of neighbouring short rows that are reduced together, of 16 or 32 registers: the body needs some too."""
 WAITED_FOR, PAIRS = 12, 4

@@ -497,12 +497,14 @@ def test_a_core_that_only_loads_beside_multiplying_fetches_panels_by_itself():
 
 
 def test_points_of_k_are_written_out_where_they_are_few():
-    def product(depth):
+    def product(depth, target):
         x, w = nf.placeholder((64, depth), name="x"), nf.placeholder((depth, 64), name="w")
-        schedule, _ = contraction(nf.expr("y[i,j] = sum(x[i,k] * w[k,j])", x=x, w=w), [x, w])
+        schedule, _ = contraction(nf.expr("y[i,j] = sum(x[i,k] * w[k,j])", x=x, w=w), [x, w], target)
         return schedule["unroll"]
 
-    assert [product(depth) for depth in (3, 4, 5, 64)] == [4, 4, 1, 1]
+    assert [product(depth, TARGET) for depth in (2, 3, 4, 5, 64)] == [2, 4, 4, 1, 1]
+    older = replace(TARGET, mcpu="x86-64-v3", vector_bytes=32)
+    assert [product(depth, older) for depth in (2, 3, 4, 5, 64)] == [2, 4, 4, 4, 4]
 
 
 def test_parts_that_are_tasks_may_be_in_passes():
