@@ -98,7 +98,9 @@ class Going(Explorer):
         self.going.set()
 
 
-def test_a_pause_lasts_until_it_is_told_to_go_on():
+def test_a_pause_lasts_until_it_is_told_to_go_on(monkeypatch):
+    """Whatever other tests have spent before in the same process."""
+    monkeypatch.setattr(exploring, "_spent", lambda: 0.0)
     going, measurer = Going(), Asked()
     spared = Spared(measurer, going)
     for ask in (spared, spared.interleaved):
