@@ -40,7 +40,7 @@ class RowNest:
     """A stored nest: its value number, and its problem over the axes inside a row; row axes are free in it.
 
     is_late: it may be written over an input, see `partition.overwrite`, so that nothing may be read after it that was
-    read before. others: nests that have their loop here; the problem is that of all of them.
+    read before. Of nests that have one loop the problem is that of all of them, the rest that of the first one.
     """
 
     number: int
@@ -49,7 +49,6 @@ class RowNest:
     size: int
     dtype: str
     is_late: bool = False
-    others: tuple[RowNest, ...] = ()
 
     @property
     def along(self) -> tuple[int, ...]:
@@ -97,7 +96,7 @@ def _with(first: RowNest, other: RowNest) -> RowNest | None:
     if nest is None:
         return None
     problem = NestProblem(nest, apart=first.problem.apart, reductions=first.problem.reductions)
-    return replace(first, problem=problem, others=(*first.others, other))
+    return replace(first, problem=problem)
 
 
 def _after_terms(a: Nest, b: Nest) -> Nest | None:

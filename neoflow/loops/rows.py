@@ -275,6 +275,11 @@ def _expressions(nest: RowNest) -> tuple[Expr, ...]:
     return nest.problem.fused({"fuse": nest.problem.all_fused}).expressions
 
 
+def _between(stored: tuple[RowNest, ...]) -> int:
+    """Bytes that lie between the nests of a row."""
+    return sum(s.size * dt.itemsize(s.dtype) for s in stored if not s.is_output)
+
+
 def measures(p: RowProblem, _: Target, k: Chosen) -> Measures:
     """Of all rows; the working set is what lies between the nests of one."""
     count, stored = costs.points(p.axes), nests(p, k)
@@ -282,10 +287,9 @@ def measures(p: RowProblem, _: Target, k: Chosen) -> Measures:
     reads = [r for body in bodies for e in body for r in input_reads(e) if r.slot < p.first]
     size = {s.number: s.size * dt.itemsize(s.dtype) for s in stored}
     written = count * sum(size[n] for n in p.outputs)
-    between = sum(size[s.number] for s in stored if not s.is_output)
     work = count * sum(s.size * costs.operations(body) for s, body in zip(stored, bodies, strict=True))
     points = count * sum(s.size for s in stored)
-    return Measures(points, 1, work, nbytes(reads), written, count, 1, between)
+    return Measures(points, 1, work, nbytes(reads), written, count, 1, _between(stored))
 
 
 # --- sums that parts of their terms add to, of all rows
@@ -345,7 +349,7 @@ def _together(p: RowProblem, _: Target, k: Chosen) -> Range:
 def _beside(p: RowProblem, _: Target, k: Chosen) -> Range:
     if int(k["across"]) > 1:
         return one(1, "sums of all rows are added up before")
-    kept = sum(s.size * dt.itemsize(s.dtype) for s in nests(p, k) if not s.is_output)
+    kept = _between(nests(p, k))
     most = min(MOST_BESIDE, costs.points(p.axes), costs.NEAR_BYTES // max(1, kept))
     return up_to(
         max(1, most), f"{kept} bytes lie between the nests of a row, {MOST_BESIDE} rows at most go side by side"

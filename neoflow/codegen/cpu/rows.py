@@ -16,7 +16,7 @@ from neoflow.codegen.tir.phases import Phase, Phases, Scratch
 from neoflow.expr.ir import Axis
 from neoflow.loops.nest import reduced
 from neoflow.loops.reduction import usual_parts
-from neoflow.loops.rows import RowProblem, following, loops, summed, summing
+from neoflow.loops.rows import RowProblem, following, loops, nests, summed, summing
 from neoflow.loops.schedule import Schedule
 
 Value = emit.Value
@@ -27,7 +27,7 @@ def lower_rows(problem: RowProblem, schedule: Schedule, buffers: Buffers) -> Pha
     stored, across, beside = loops(problem, schedule), int(schedule["across"]), int(schedule["beside"])
     # a masked vector may start at the last element: LLVM 22 miscompiles one that passes the end of a stack array
     spare = buffers.target.vector_bytes
-    kept = [s for nest in stored for s in (nest, *nest.others) if not s.is_output]
+    kept = [nest for nest in nests(problem, schedule) if not nest.is_output]
     apart = {**buffers.inputs, **dict(zip(problem.outputs, buffers.outputs, strict=True))}
 
     def with_locals(row: int) -> dict[int, tirx.Buffer]:

@@ -160,7 +160,7 @@ class Reducer:
     def fold(self, state: State, statements: list, some: range | None = None) -> list[Value]:
         """One scalar from all lanes of some accumulators, of all without: neighbours first, then halves; statements are
         added."""
-        rows = [state.values(n) for n in some or range(state.pieces[0].count)]
+        rows = [state.values(n) for n in some or range(state.count)]
         while len(rows) > 1:
             rows = [
                 self._named(self._merged(rows[n], rows[n + 1]), statements) if n + 1 < len(rows) else rows[n]
