@@ -2,8 +2,8 @@
 
     request  subgraph, schedule, target, and the source files and packages that lowering follows from
        |     known without lowering anything; any edit of those files makes a new one
-    kernel   the lowered text, the processor, and what turns text into machine code (TVM, LLVM, the passes, the linker)
-             known after lowering; equal wherever the code is, so an edit that changes no code compiles nothing again
+    kernel   what was lowered, the processor, and what turns it into machine code (TVM, LLVM, the passes, the linker)
+             known after lowering; an edit that changes no code of a subgraph and schedule compiles nothing again
 
 The cache leads from a request to its kernel, and from a kernel to its code.
 """

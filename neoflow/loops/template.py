@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 from neoflow.boundary import public
 from neoflow.errors import ScheduleError, shown
 from neoflow.expr import dtype as dt
+from neoflow.expr.memo import remembered
 from neoflow.loops import contraction, costs, map, reduction, rows, scatter, tile
 from neoflow.loops.blocked import blocked
 from neoflow.loops.gpu import contraction as gpu_contraction
@@ -190,6 +191,7 @@ def usual_template(problem: Problem, target: Target, allowed: tuple[str, ...] | 
 # --- defaults
 
 
+@remembered
 def default_schedule(subgraph: Subgraph, target: Target) -> Schedule:
     """The schedule of a subgraph by its structure alone."""
     return default(problem_of(subgraph), target)

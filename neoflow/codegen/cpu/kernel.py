@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm import tirx
+from tvm_ffi import structural_hash
 
 from neoflow.code import Code, Entry, Workspace
 from neoflow.codegen.cpu.entry import body_function, entry_source
 from neoflow.codegen.cpu.templates import LOWERINGS
+from neoflow.codegen.keys import digest
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.dialect import AVX512, CPU, speaking
 from neoflow.codegen.tir.frame import Buffers
@@ -26,7 +28,7 @@ class Lowered:
 
     code: how it will be called. bodies: a TIR function of pointers and a range of tasks for each entry, by name.
     entries: LLVM IR that calls them with an array of pointers. is_shared: whether an output may be the memory of an
-    input that another output needs.
+    input that another output needs. source: a digest of the subgraph and the schedule it follows from, where it does.
     """
 
     name: str
@@ -34,10 +36,15 @@ class Lowered:
     bodies: tuple[tuple[str, tirx.PrimFunc], ...]
     entries: str
     is_shared: bool
+    source: str = ""
 
     def text(self) -> str:
         """TIR script."""
         return "\n".join(body.script() for _, body in self.bodies)
+
+    def hashes(self) -> tuple[int, ...]:
+        """Of each body, whatever its variables are called: 64 bits, in a twentieth of the time of its text."""
+        return tuple(structural_hash(body) for _, body in self.bodies)
 
     def named(self, name: str) -> Lowered:
         """The same kernel under another name."""
@@ -48,7 +55,8 @@ class Lowered:
         entries = tuple(e._replace(symbol=renamed(e.symbol)) for e in self.code.entries)
         bodies = tuple((renamed(n), f.with_attr("global_symbol", renamed(n))) for n, f in self.bodies)
         called = self.entries.replace(f"@{self.name}_", f"@{name}_")
-        return Lowered(name, self.code._replace(entries=entries), bodies, called, self.is_shared)
+        code = self.code._replace(entries=entries)
+        return replace(self, name=name, code=code, bodies=bodies, entries=called)
 
 
 def lower(subgraph: Subgraph, schedule: Schedule, target: Target, name: str) -> Lowered:
@@ -63,7 +71,8 @@ def lower(subgraph: Subgraph, schedule: Schedule, target: Target, name: str) -> 
     faults = emit.Faults()
     with speaking(AVX512 if target.vector_bytes == 64 else CPU):
         phases = LOWERINGS[schedule.template](problem_of(subgraph), schedule, Buffers(target, inputs, outputs, faults))
-        return assemble(name, phases, (*inputs.values(), *outputs), is_shared(subgraph), faults)
+        lowered = assemble(name, phases, (*inputs.values(), *outputs), is_shared(subgraph), faults)
+    return replace(lowered, source=digest(subgraph.digest, schedule.to_json()))
 
 
 def assemble(
