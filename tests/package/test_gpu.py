@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,9 +11,13 @@ import numpy as np
 import pytest
 
 import neoflow as nf
+from neoflow.architectures import gpu_target
+from neoflow.package.commands import make_commands
+from neoflow.package.contents import read_contents
 from tests.emulator.driver import emulated
 from tests.emulator.library import calls, cuda_library
 from tests.package.network import BATCH, batch, functions, ten_steps
+from tests.runtime.test_loops import recurrence
 
 pytestmark = [pytest.mark.tvm, pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")]
 SOURCE = Path(__file__).parent / "train_gpu.c"
@@ -160,3 +165,103 @@ def test_a_call_that_fails_is_told_and_all_is_given_back(made, tmp_path, call, s
     found = run(made, tmp_path, NF_EMULATOR_FAILS=call)
     assert found[0] == status and found[2] == ["out of memory"]
     assert found[3][-1] == ["cuDevicePrimaryCtxRelease_v2", "live", "0"]
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
+def test_the_header_is_of_cpp_too(made):
+    source = '#include "net.h"\nint main() { return net_open(0) == nullptr; }\n'
+    command = ["c++", "-x", "c++", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", f"-I{made[0]}", "-"]
+    subprocess.run(command, input=source, text=True, check=True)
+
+
+def test_names_of_the_header_are_refused(monkeypatch, tmp_path):
+    """On a CPU there is no `get`."""
+    x = nf.placeholder((3,), name="x")
+    nf.compile([x * 2.0], [x]).save(tmp_path / "p.nflib", "get")
+    emulated(monkeypatch, checked=False)
+    f = nf.compile([x * 2.0], [x], target="cuda")
+    with pytest.raises(
+        nf.PackageError, match=r"is called by a word of C, and not open, .*, get, set, read, write: 'get'"
+    ):
+        f.save(tmp_path / "q.nflib", "get")
+
+
+def test_much_shared_memory_is_asked_for_and_ptx_runs_on_newer_gpus(made):
+    """Both as the commands say it: up to 48 KiB are there without asking."""
+    contents = read_contents((made[0] / "program.json").read_bytes())
+
+    def commands(shared_bytes, kind):
+        first, *others = contents.programs
+        code, *codes = first.plan.kernels
+        entry = code.entries[0]._replace(shared_bytes=shared_bytes)
+        plan = first.plan._replace(kernels=(code._replace(entries=(entry,)), *codes))
+        given = contents._replace(programs=(first._replace(plan=plan), *others))
+        target = gpu_target(kind, "sm_80")
+        return make_commands("net", given, target, [b"code"] * len(given.libraries), b"", b"head").opening
+
+    for shared_bytes, asked in ((48 << 10, []), ((48 << 10) + 16, [[8, (48 << 10) + 16]])):
+        found = [c.arguments for c in commands(shared_bytes, "cuda") if c.function == "cuFuncSetAttribute"]
+        assert [[w.added for w in arguments[1:]] for arguments in found] == asked
+    for kind, most in (("cuda", 90), ("nvptx", 1 << 31)):
+        (found,) = [c.arguments for c in commands(0, kind) if c.function == "is_other"]
+        assert [w.added for w in found[2:]] == [80, most]
+
+
+CALLER = """
+import ctypes, sys
+import numpy as np
+path, *files = sys.argv[1:]
+library = ctypes.CDLL(f"{path}/libnf_p.so")
+library.p_open.restype, library.p_message.restype = ctypes.c_void_p, ctypes.c_char_p
+model = ctypes.c_void_p(library.p_open(0))
+arrays = [np.load(f) for f in files]
+failed = library.p_run(model, *(a.ctypes.data_as(ctypes.c_void_p) for a in arrays))
+assert failed == 0, library.p_message(failed)
+library.p_close(model)
+for f, a in zip(files, arrays):
+    np.save(f, a)
+"""
+
+
+def called(f, inputs, tmp_path):
+    """(the outputs of a function that was saved and called once by its C name, the calls of the driver)."""
+    path = tmp_path / "p.nflib"
+    f.save(path)
+    modules = [(path / name).read_text() for name in json.loads((path / "program.json").read_text())["libraries"]]
+    there = cuda_library(tmp_path / "driver", modules)
+    outputs = [np.zeros(f.plan.buffers[n].shape, np.float32) for n in f.plan.outputs]
+    files = [str(tmp_path / f"{n}.npy") for n in range(len(inputs) + len(outputs))]
+    for file, array in zip(files, [*inputs, *outputs], strict=True):
+        np.save(file, array)
+    command = [sys.executable, "-c", CALLER, str(path), *files]
+    done = subprocess.run(command, env=there, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [np.load(file) for file in files[len(inputs) :]], calls(there)
+
+
+def test_loops_go_turn_by_turn(monkeypatch, tmp_path):
+    """A recurrence and its gradients."""
+    emulated(monkeypatch, checked=False)
+    outputs, inputs = recurrence(4, reverse=False)
+    feeds = {t: np.random.default_rng(n).standard_normal(t.shape).astype(np.float32) for n, t in enumerate(inputs)}
+    f = nf.compile(outputs, inputs, target="cuda")
+    found, _ = called(f, list(feeds.values()), tmp_path)
+    assert f.plan.loops
+    for a, b in zip(found, nf.evaluate(outputs, feeds, "float64"), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_calls_of_a_group_are_branches_of_a_graph(monkeypatch, tmp_path):
+    emulated(monkeypatch, checked=False)
+    monkeypatch.setenv("NEOFLOW_WITH", "together")
+    x = nf.placeholder((7,), name="x")
+    outputs = [nf.sum(nf.sin(x * float(n))) for n in range(1, 4)]
+    parameters = [nf.parameter((40 + n,), name=f"p{n}", init=np.full(40 + n, n, np.float32)) for n in range(3)]
+    f = nf.compile(outputs, [x], {p: p * 0.5 + nf.tanh(p) for p in parameters}, target="cuda")
+    (first, count), *_ = f.plan.together
+    value = np.linspace(0, 1, 7, dtype=np.float32)
+    found, asked = called(f, [value], tmp_path)
+    np.testing.assert_allclose(found, [np.sin(value * n).sum() for n in range(1, 4)], rtol=1e-5)
+    names = [name for name, *_ in asked]
+    branches = sum(n for _, n in f.plan.together)
+    assert count > 1 and names.count("cuStreamWaitEvent") == 2 * branches, (first, branches)
