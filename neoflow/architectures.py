@@ -106,8 +106,17 @@ def gpu_target(kind: str, name: str) -> Target:
     return Target(kind, name, 1, 16, found.l2_bytes, 1)
 
 
+def taken_by(target: Target) -> range:
+    """The capabilities, 90 for sm_90, of GPUs that take the target's code: machine code those of its major version from
+    its own on, PTX all from its own on."""
+    least = architecture(target).capability
+    return range(least, _ANY if target.kind == "nvptx" else (least // 10 + 1) * 10)
+
+
 def runs_on(target: Target, here: str) -> bool:
-    """Whether a GPU of the architecture `here` takes the target's code: machine code of one major version, any PTX up
-    to its own."""
-    wanted, there = (int(name.removeprefix("sm_")) for name in (target.mcpu, here))
-    return wanted <= there and (target.kind == "nvptx" or wanted // 10 == there // 10)
+    """Whether a GPU of the architecture `here` takes the target's code."""
+    return int(here.removeprefix("sm_")) in taken_by(target)
+
+
+_ANY = 1 << 31
+"""More than the capability of any GPU."""

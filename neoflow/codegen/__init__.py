@@ -17,16 +17,46 @@ from neoflow.partition import Subgraph
 from neoflow.target import Target
 
 if TYPE_CHECKING:
-    from neoflow.codegen.cpu import FIRST_FUNCTION, Image, Lowered, Runs, build_package
+    from neoflow.codegen.cpu import (
+        ARGUMENTS,
+        DATA,
+        FILL,
+        FIRST_FUNCTION,
+        IGNORED,
+        IS_OTHER,
+        ITSELF,
+        OWN,
+        CFunction,
+        Command,
+        Commands,
+        Image,
+        Lowered,
+        Runs,
+        Word,
+        build_commands,
+        build_package,
+    )
 
 __all__ = [
+    "ARGUMENTS",
     "CEILING_THREADS",
+    "DATA",
     "DEVICES",
+    "FILL",
     "FIRST_FUNCTION",
+    "IGNORED",
+    "IS_OTHER",
+    "ITSELF",
+    "OWN",
+    "CFunction",
+    "Command",
+    "Commands",
     "Image",
     "Lowered",
     "Runs",
+    "Word",
     "build",
+    "build_commands",
     "build_package",
     "build_persistent",
     "build_team",
@@ -49,6 +79,18 @@ __all__ = [
 DEVICES = {"cpu": "neoflow.codegen.cpu", "cuda": "neoflow.codegen.gpu", "nvptx": "neoflow.codegen.gpu"}
 """The package of each kind of target, with `lower`, `kernel_key`, `build` and `source`; of a GPU also `missing`."""
 _OF_CPU = (
+    "ARGUMENTS",
+    "DATA",
+    "FILL",
+    "IGNORED",
+    "IS_OTHER",
+    "ITSELF",
+    "OWN",
+    "CFunction",
+    "Command",
+    "Commands",
+    "Word",
+    "build_commands",
     "FIRST_FUNCTION",
     "Image",
     "Lowered",

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from neoflow.package.contents import Array, Contents, Program
 from neoflow.package.image import FOREIGN, UNREADABLE
 from neoflow.package.manifest import FORMAT, PARAMETERS
+from neoflow.target import Target
 
 _TYPES = {
     "float64": "double",
@@ -23,12 +24,54 @@ _TYPES = {
     "bool": "uint8_t",
 }
 """The C type of an element."""
-RESERVED = ("open", "close", "parameter", "message", "load", "store", "constants", "head", "names")
+_NAMES = ("open", "close", "parameter", "message", "load", "store", "constants", "head", "names")
+RESERVED = {"cpu": _NAMES, "gpu": (*_NAMES, "get", "set", "read", "write")}
 """What no function of a package may be called: names of the header's own."""
-_INSTANCE = """\
+_ON_CPU = """\
 /* An instance: parameters, memory and threads. One thread at a time may use it; several instances may run side by side.
    Every array begins at a multiple of 64 bytes (aligned_alloc), is dense and row-major. Functions return 0, or a number
    that NAME_message puts into words. */"""
+_ON_GPU = """\
+/* An instance: parameters and memory on a GPU. One thread at a time may use it, whose CUDA context becomes the primary
+   one of that GPU; several instances may run side by side. Every array is on the host, dense and row-major, and is
+   copied. Functions return 0, or a number that NAME_message puts into words; those of an instance that could not be
+   opened say why: there is no driver, the GPU is of another architecture, its memory is too small. */"""
+_MOVED = """\
+/* Copy a parameter of an instance to an array on the host, and from one, between two calls. NAME_parameter is its
+   address on the GPU. */
+int32_t {name}_get(const {name} *model, int32_t number, void *array);
+int32_t {name}_set({name} *model, int32_t number, const void *array);
+void *{name}_parameter(const {name} *model, int32_t number);
+"""
+_PARTS = """\
+/* Copy a parameter of an instance from a file, from where that is read next, and to one. */
+static inline int32_t {name}_read({name} *model, int32_t number, FILE *file) {{
+    void *array = malloc({name}_names[number].bytes);
+    int32_t result = {unreadable};
+    if (array != NULL && fread(array, {name}_names[number].bytes, 1, file) == 1)
+        result = {name}_set(model, number, array);
+    free(array);
+    return result;
+}}
+
+static inline int32_t {name}_write(const {name} *model, int32_t number, FILE *file) {{
+    void *array = malloc({name}_names[number].bytes);
+    int32_t result = array == NULL ? {unreadable} : {name}_get(model, number, array);
+    if (result == 0 && fwrite(array, {name}_names[number].bytes, 1, file) != 1)
+        result = {unreadable};
+    free(array);
+    return result;
+}}
+"""
+_READ = {
+    "cpu": "fread({name}_parameter(model, n), {name}_names[n].bytes, 1, file) == 1 ? 0 : {unreadable}",
+    "gpu": "{name}_read(model, n, file)",
+}
+_WRITE = {
+    "cpu": "fwrite({name}_parameter(model, n), {name}_names[n].bytes, 1, file) == 1 ? 0 : {unreadable}",
+    "gpu": "{name}_write(model, n, file)",
+}
+"""What moves parameter n between an instance and a file."""
 _TABLE = """\
 /* The parameters, in the order of their numbers: name, bytes, and where each begins in a file of parameters, counted
    from the end of that file's head. */
@@ -58,9 +101,10 @@ static inline int32_t {name}_load({name} *model, const char *path) {{
             result = {foreign};
     }}
     for (int32_t n = 0; result == 0 && n < {upper}_PARAMETERS; n++)
-        if (fseek(file, (long)({upper}_HEAD_BYTES + {name}_names[n].begin), SEEK_SET) != 0 ||
-            fread({name}_parameter(model, n), {name}_names[n].bytes, 1, file) != 1)
+        if (fseek(file, (long)({upper}_HEAD_BYTES + {name}_names[n].begin), SEEK_SET) != 0)
             result = {unreadable};
+        else
+            result = {read};
     fclose(file);
     return result;
 }}
@@ -74,9 +118,10 @@ static inline int32_t {name}_store(const {name} *model, const char *path) {{
     if (fwrite({name}_head(), {upper}_HEAD_BYTES, 1, file) != 1)
         result = {unreadable};
     for (int32_t n = 0; result == 0 && n < {upper}_PARAMETERS; n++)
-        if (fseek(file, (long)({upper}_HEAD_BYTES + {name}_names[n].begin), SEEK_SET) != 0 ||
-            fwrite({name}_parameter(model, n), {name}_names[n].bytes, 1, file) != 1)
+        if (fseek(file, (long)({upper}_HEAD_BYTES + {name}_names[n].begin), SEEK_SET) != 0)
             result = {unreadable};
+        else
+            result = {write};
     if (fclose(file) != 0)
         result = {unreadable};
     return result;
@@ -84,44 +129,62 @@ static inline int32_t {name}_store(const {name} *model, const char *path) {{
 """
 
 
-def make_header(name: str, contents: Contents, threads: int, target: str, version: str, head: bytes) -> str:
-    """The text of the header. head: what a file of parameters begins with; threads: at most so many are used."""
+def make_header(name: str, contents: Contents, target: Target, version: str, head: bytes, threads: int = 1) -> str:
+    """The text of the header. head: what a file of parameters begins with; threads: of a CPU at most so many are
+    used."""
     guard = f"{name.upper()}_NFLIB_H"
     parts = [
-        f"/* {name}, by neoflow {version}: a package of format {FORMAT} for {target}. Made by a program. */",
+        f"/* {name}, by neoflow {version}: a package of format {FORMAT} for {target.mcpu}. Made by a program. */",
         f"#ifndef {guard}\n#define {guard}\n",
         "#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n",
         '#ifdef __cplusplus\nextern "C" {\n#endif\n',
-        _INSTANCE.replace("NAME", name),
-        f"typedef struct {name} {name};\n",
-        f"#define {name.upper()}_THREADS {threads} /* at most */",
-        f"#define {name.upper()}_PARAMETERS {len(contents.parameters)}\n",
-        f"/* A new instance, its parameters 0, of so many threads (0: {threads}); NULL where memory is missing. */",
-        f"{name} *{name}_open(int32_t threads);",
-        f"void {name}_close({name} *model);",
-        f"const char *{name}_message(int32_t number);\n",
-        "/* The memory of a parameter, which a program may read and write between two calls. */",
-        f"void *{name}_parameter(const {name} *model, int32_t number);\n",
+        *(_of_cpu(name, contents, threads) if target.device == "cpu" else _of_gpu(name, contents)),
         *_numbers(name, contents.parameters),
         *(_declared(name, p, contents) for p in contents.programs),
     ]
     if contents.parameters:
         said = json.loads(head[8:])
         rows = [(_quoted(p.name), p.nbytes, said[p.name]["data_offsets"][0]) for p in contents.parameters]
-        parts += [
-            _TABLE.format(name=name, rows="".join(f'    {{"{n}", {size}u, {at}u}},\n' for n, size, at in rows)),
-            _FILES.format(
-                name=name,
-                upper=name.upper(),
-                head=len(head),
-                parameters=PARAMETERS,
-                bytes=sum(p.nbytes for p in contents.parameters),
-                unreadable=UNREADABLE,
-                foreign=FOREIGN,
-            ),
-        ]
+        words = {"name": name, "upper": name.upper(), "unreadable": UNREADABLE, "foreign": FOREIGN}
+        sizes = {"head": len(head), "bytes": sum(p.nbytes for p in contents.parameters), "parameters": PARAMETERS}
+        moves = {"read": _READ[target.device].format(**words), "write": _WRITE[target.device].format(**words)}
+        parts.append(
+            _TABLE.format(name=name, rows="".join(f'    {{"{n}", {size}u, {at}u}},\n' for n, size, at in rows))
+        )
+        if target.device == "gpu":
+            parts.append(_PARTS.format(**words))
+        parts.append(_FILES.format(**words, **sizes, **moves))
     parts.append("#ifdef __cplusplus\n}\n#endif\n#endif\n")
     return "\n".join(parts)
+
+
+def _of_cpu(name: str, contents: Contents, threads: int) -> Iterator[str]:
+    """An instance that has threads."""
+    yield _ON_CPU.replace("NAME", name)
+    yield f"typedef struct {name} {name};\n"
+    yield f"#define {name.upper()}_THREADS {threads} /* at most */"
+    yield f"#define {name.upper()}_PARAMETERS {len(contents.parameters)}\n"
+    yield f"/* A new instance, its parameters 0, of so many threads (0: {threads}); NULL where memory is missing. */"
+    yield f"{name} *{name}_open(int32_t threads);"
+    yield from _ended(name)
+    yield "/* The memory of a parameter, which a program may read and write between two calls. */"
+    yield f"void *{name}_parameter(const {name} *model, int32_t number);\n"
+
+
+def _of_gpu(name: str, contents: Contents) -> Iterator[str]:
+    """An instance that has a GPU's memory."""
+    yield _ON_GPU.replace("NAME", name)
+    yield f"typedef struct {name} {name};\n"
+    yield f"#define {name.upper()}_PARAMETERS {len(contents.parameters)}\n"
+    yield "/* A new instance, its parameters 0, on the GPU of this number, from 0 on; NULL where memory is missing. */"
+    yield f"{name} *{name}_open(int32_t ordinal);"
+    yield from _ended(name)
+    yield _MOVED.format(name=name).replace("NAME", name)
+
+
+def _ended(name: str) -> Iterator[str]:
+    yield f"void {name}_close({name} *model);"
+    yield f"const char *{name}_message(int32_t number);\n"
 
 
 def _numbers(name: str, parameters: Sequence[Array]) -> Iterator[str]:

@@ -6,7 +6,7 @@ are the instance itself, the constants in the library, functions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -34,7 +34,7 @@ UNREADABLE, FOREIGN = 3, 4
 """The numbers of the two about files."""
 
 
-class _Places:
+class Places:
     """Bytes of an instance, given out from its start; words are rows of a place, a base, what is added."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ def make_image(name: str, contents: Contents, threads: int, constants: bytes, he
     """An instance of a package for a CPU, with at most so many threads. head: what a file of parameters begins with."""
     functions = list(dict.fromkeys(s for p in contents.programs for k in p.plan.kernels for s in k.symbols))
     numbers = {symbol: n for n, symbol in enumerate((*functions, _COPY, _LOOP), FIRST_FUNCTION)}
-    places = _Places()
+    places = Places()
     places.take(64 + 24 * min(threads, MOST_THREADS))
     team = places.take(TEAM_BYTES, _PAGE)
     places.words.append((team + 40, 0, 1))
@@ -105,7 +105,7 @@ def _faults(program: Program, number: int) -> list[str]:
 class _Bound:
     """A function in an instance: its program for the team, its table of pointers, its status words."""
 
-    def __init__(self, places: _Places, program: Program, numbers: dict[str, int], threads: int):
+    def __init__(self, places: Places, program: Program, numbers: dict[str, int], threads: int):
         self.places, self.program = places, program
         plan = program.plan
         addresses = [[numbers[e.symbol] for e in k.entries] for k in plan.kernels]
@@ -138,14 +138,7 @@ class _Bound:
         known |= {b: (_CONSTANTS, constants[n]) for n, b in zip(program.constants, plan.constants, strict=True)}
         known |= {n: (_OWN, rooms[b.kind] + b.offset) for n, b in enumerate(plan.buffers) if b.kind in rooms}
         given = {b: n for n, b in enumerate((*plan.inputs, *plan.outputs))}
-        layout = self.layout
-        spots = [(number, place, 0) for number, places in layout.places.items() for place in places]
-        for number, sweep in layout.sweeps.items():
-            spots += [(number, *spot) for spot in zip(sweep.places.tolist(), sweep.offsets.tolist(), strict=True)]
-        for number, place, further in spots:
-            base, offset = number, further
-            while plan.buffers[base].kind == "view":
-                base, offset = plan.buffers[base].base, offset + plan.buffers[base].offset
+        for base, place, offset in spots(self.layout):
             if base not in known and base not in given:  # an old value of a parameter, kept during the call
                 known[base] = (_OWN, self.places.take(plan.buffers[base].nbytes))
             at = self.table + 8 * place
@@ -153,3 +146,16 @@ class _Bound:
                 self.bindings.append((at, given[base], offset))
             else:
                 self.places.words.append((at, known[base][0], known[base][1] + offset))
+
+
+def spots(layout: Layout) -> Iterator[tuple[int, int, int]]:
+    """Where in its table addresses of memory go: the buffer that is no view, the place, how many bytes further."""
+    buffers = layout.plan.buffers
+    found = [(number, place, 0) for number, places in layout.places.items() for place in places]
+    for number, sweep in layout.sweeps.items():
+        found += [(number, *spot) for spot in zip(sweep.places.tolist(), sweep.offsets.tolist(), strict=True)]
+    for number, place, further in found:
+        base, offset = number, further
+        while buffers[base].kind == "view":
+            base, offset = buffers[base].base, offset + buffers[base].offset
+        yield base, place, offset

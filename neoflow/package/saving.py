@@ -63,25 +63,32 @@ def save_package(path: Path, functions: Mapping[str, Built]) -> None:
     constants = list({c.digest: c for f in functions.values() for c in f.graph.constants}.values())
     modules = list({m.name: m for f in functions.values() for m in f.modules}.values())
     data, placed = _placed(constants)
-    libraries = (f"libnf_{name}.so",) if target.device == "cpu" else tuple(_modules(modules, target))
-    numbers = {m.name: 0 if target.device == "cpu" else n for n, m in enumerate(modules)}
+    shared = f"libnf_{name}.so"
+    on_cpu = target.device == "cpu"
+    libraries = (shared,) if on_cpu else tuple(_modules(modules, target))
+    numbers = {m.name: 0 if on_cpu else n for n, m in enumerate(modules)}
     programs = tuple(_program(n, f, parameters, constants, numbers) for n, f in functions.items())
     contents = Contents(programs, tuple(map(_array, parameters)), placed, libraries)
     values = pack_parameters(parameters)
+    head = values[: 8 + int.from_bytes(values[:8], "little")]
     files = {PROGRAM: contents.to_json(), PARAMETERS: values}
     features: tuple[str, ...] = ()
-    if target.device == "cpu":
+    if on_cpu:
         kernels = {k.symbol: k for f in functions.values() for k in f.kernels}.values()
         lowered = [codegen.lower(k.subgraph, k.schedule, k.target, k.symbol) for k in kernels]
-        head = values[: 8 + int.from_bytes(values[:8], "little")]
         image = make_image(name, contents, target.threads, data, head)
-        files[libraries[0]] = codegen.build_package(lowered, target, image)
-        header = make_header(name, contents, image.threads, target.mcpu, neoflow.__version__, head)
-        files[f"{name}.h"] = header.encode()
+        files[shared] = codegen.build_package(lowered, target, image)
+        header = make_header(name, contents, target, neoflow.__version__, head, image.threads)
         features = codegen.features(target)
     else:
+        from neoflow.package.commands import make_commands  # imported here: on a CPU nobody waits for it
+
         files |= {file: m.library for file, m in zip(libraries, modules, strict=True)}
         files[CONSTANTS] = data
+        code = [m.library for m in modules]
+        files[shared] = codegen.build_commands(make_commands(name, contents, target, code, data, head))
+        header = make_header(name, contents, target, neoflow.__version__, head)
+    files[f"{name}.h"] = header.encode()
     made = Made(target.kind, target.mcpu, target.threads, features)
     written = {n: Written(len(content), digest(content)) for n, content in files.items()}
     manifest = Manifest(neoflow.__version__, name, made, written)
@@ -91,9 +98,10 @@ def save_package(path: Path, functions: Mapping[str, Built]) -> None:
 def _target(functions: Mapping[str, Built]) -> Target:
     """What all of them are for."""
     for name, f in functions.items():
-        if not is_name(name) or name in RESERVED:
+        reserved = RESERVED[f.target.device]
+        if not is_name(name) or name in reserved:
             raise PackageError(
-                f"a function of a package is called by a word of C, and not {', '.join(RESERVED)}: {name!r}"
+                f"a function of a package is called by a word of C, and not {', '.join(reserved)}: {name!r}"
             )
         if any(not m.library for m in f.modules):
             raise PackageError(codegen.missing(f.target) or "the kernels were not compiled")

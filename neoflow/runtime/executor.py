@@ -294,7 +294,7 @@ class Executor:
         if at in handed:
             raise self._session(at).judge(plan.calls[number].name, changed_by(plan, number, self._updated))
         self._ended += not self.device.is_host
-        changed = changed_by(plan, number, self._updated) if self.device.is_host else _told(plan, self._updated)
+        changed = changed_by(plan, number, self._updated) if self.device.is_host else overwritten(plan, self._updated)
         raise OutOfRange(fault_of(plan, number, word), changed)
 
 
@@ -310,10 +310,11 @@ def changed_by(plan: Plan, failing: int, updated: Sequence[int]) -> str:
     """Which parameters (their buffers) have been overwritten when a call fails: in place, by their last user."""
     last = {number: n for n, call in enumerate(plan.calls) for number in call.arguments}
     late = {target for _, target in plan.copies}
-    return _told(plan, [n for n in updated if n not in late and last.get(n, failing + 1) <= failing])
+    return overwritten(plan, [n for n in updated if n not in late and last.get(n, failing + 1) <= failing])
 
 
-def _told(plan: Plan, written: Sequence[int]) -> str:
+def overwritten(plan: Plan, written: Sequence[int]) -> str:
+    """What has become of parameters, in words: these buffers of them have other values."""
     names = ", ".join(plan.buffers[n].name for n in written)
     return f"already overwritten: {names}; set or load them again" if written else "no parameter has changed"
 

@@ -14,6 +14,7 @@ from neoflow.report import packaged, tuning
 from neoflow.report.tuning import TunedModel
 from neoflow.train.dynamic import PATIENCE
 from neoflow.tune import Limits
+from tests.emulator.driver import emulated
 
 
 @pytest.mark.tvm
@@ -30,6 +31,21 @@ def test_build(run, folder):
     status, out, _ = run("build", "tiny_wide", "-o", folder / "wide", "--batch", "3")
     assert status == 0 and re.search(r"wide: step and infer of tiny for cpu.*\n +[\d,]+ program\.json", out)
     assert nf.load(folder / "wide").infer.inputs[0].shape == (3, 1, 10, 10)
+
+
+@pytest.mark.tvm
+def test_build_for_a_gpu(run, folder, monkeypatch):
+    """It has C functions too, and its modules."""
+    emulated(monkeypatch)
+    status, out, _ = run("build", "tiny", "--target", "cuda:sm_90", "--json")
+    files = set(json.loads(out)["files"])
+    modules = {name for name in files if name.startswith("kernels_") and name.endswith(".cubin")}
+    assert status == 0 and modules
+    both = {"program.json", "parameters.safetensors", "constants.bin", "libnf_tiny.so", "tiny.h"}
+    assert files == both | modules
+    header = (folder / "tiny.nflib" / "tiny.h").read_text()
+    assert "int32_t tiny_step(tiny *model, const float *x, const int64_t *labels, float *" in header
+    assert "int32_t tiny_get(const tiny *model, int32_t number, void *array);" in header
 
 
 def test_build_tunes_both_functions_within_its_seconds(run, monkeypatch):

@@ -250,7 +250,7 @@ def test_a_gpu_runs_the_package_of_a_network(monkeypatch, tmp_path):
     emulated(monkeypatch, checked=False)
     step, infer = functions("cuda")
     step.save(tmp_path / "net.nflib", "step", infer=infer)
-    assert (tmp_path / "net.nflib" / "kernels_0.cubin").is_file() and not list(tmp_path.rglob("*.so"))
+    assert (tmp_path / "net.nflib" / "kernels_0.cubin").is_file()
     expected = ten_steps(step, infer)
     package = nf.load(tmp_path / "net.nflib")
     same(ten_steps(package.step, package.infer), expected)

@@ -7,20 +7,18 @@ void *NAME_parameter(NAME *, int32_t number)     const char *NAME_message(int32_
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path
 
 import numpy as np
-import tvm
 
 from neoflow.codegen.cpu.compile import compiled_kernels, object_file
 from neoflow.codegen.cpu.elf import link
 from neoflow.codegen.cpu.kernel import Lowered
 from neoflow.codegen.cpu.team import team_object
+from neoflow.codegen.cpu.written import assembled, c_function, content, numbers, pointers, words
 from neoflow.machine import available_cores
 from neoflow.target import Target
 
@@ -74,21 +72,13 @@ def build_package(kernels: Sequence[Lowered], target: Target, image: Image) -> b
         groups += [alike[n : n + _GROUP] for n in range(0, len(alike), _GROUP)]
     with ThreadPoolExecutor(available_cores(), "neoflow-build") as pool:
         compiled = list(pool.map(lambda group: object_file(compiled_kernels(group, target)), groups))
-    return link([_assembled(package_source(image)), team_object(), *compiled], f"libnf_{image.name}.so")
-
-
-def _assembled(text: str) -> bytes:
-    """The object file of LLVM IR."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "package.ll")
-        path.write_text(text)
-        return object_file(tvm.runtime.load_module(str(path)))
+    return link([assembled(package_source(image)), team_object(), *compiled], f"libnf_{image.name}.so")
 
 
 def package_source(image: Image) -> str:
     """LLVM IR of what a C program calls."""
     text = files("neoflow.codegen.cpu").joinpath("package.ll").read_text()
-    numbers = {
+    values = {
         "INSTANCE_BYTES": image.nbytes,
         "CLEARED_BYTES": image.cleared,
         "WORD_COUNT": len(image.words),
@@ -97,35 +87,22 @@ def package_source(image: Image) -> str:
         "PARAMETER_COUNT": len(image.parameters),
         "MESSAGE_COUNT": len(image.messages),
     }
-    for word, value in numbers.items():
+    for word, value in values.items():
         text = text.replace(word, str(value))
     bases = ["null", "null", "@NAME_constants", *(f"@{f}" for f in image.functions)]
     known = ("nf_team_run", "nf_team_worker", "nf_team_end")
     lines = [f"declare void @{f}(ptr, i32, i32, i32)" for f in image.functions if f not in known]
     lines += [
-        f"@head = internal constant {_text(image.head)}",
-        f"@NAME_constants = constant {_text(image.constants)}, align 64",
-        _numbers("words", "i64", image.words.reshape(-1).tolist()),
-        _numbers("places", "i64", image.parameters),
-        _pointers("bases", bases),
-        *(f"@message_{n} = internal constant {_text(m.encode() + bytes(1))}" for n, m in enumerate(image.messages)),
-        _pointers("messages", [f"@message_{n}" for n in range(len(image.messages))]),
+        f"@head = internal constant {content(image.head)}",
+        f"@NAME_constants = constant {content(image.constants)}, align 64",
+        numbers("words", "i64", image.words.reshape(-1).tolist()),
+        numbers("places", "i64", image.parameters),
+        pointers("bases", bases),
+        *(words(f"message_{n}", m) for n, m in enumerate(image.messages)),
+        pointers("messages", [f"@message_{n}" for n in range(len(image.messages))]),
         *(line for n, run in enumerate(image.runs) for line in _function(n, run)),
     ]
     return (text + "\n".join(lines) + "\n").replace("NAME_", f"{image.name}_")
-
-
-def _text(data: bytes) -> str:
-    digits = "\\" + data.hex("\\") if data else ""
-    return f'[{len(data)} x i8] c"{digits}"'
-
-
-def _numbers(name: str, kind: str, values: Sequence[int]) -> str:
-    return f"@{name} = internal constant [{len(values)} x {kind}] [{', '.join(f'{kind} {v}' for v in values)}]"
-
-
-def _pointers(name: str, values: Sequence[str]) -> str:
-    return f"@{name} = internal constant [{len(values)} x ptr] [{', '.join(f'ptr {v}' for v in values)}]"
 
 
 def _function(number: int, run: Runs) -> list[str]:
@@ -134,16 +111,9 @@ def _function(number: int, run: Runs) -> list[str]:
         f"i64 {run.program}, i64 {run.arguments}, ptr @bindings_{number}, i64 {len(run.bindings)}, "
         f"i64 {run.status}, i64 {len(run.first)}, ptr @first_{number}"
     )
-    count = run.arguments
-    lines = [
-        _numbers(f"bindings_{number}", "i64", run.bindings.reshape(-1).tolist()),
-        _numbers(f"first_{number}", "i32", run.first),
+    return [
+        numbers(f"bindings_{number}", "i64", run.bindings.reshape(-1).tolist()),
+        numbers(f"first_{number}", "i32", run.first),
         f"@runs_{number} = internal constant {{ i64, i64, ptr, i64, i64, i64, ptr }} {{ {fields} }}",
-        f"define i32 @NAME_{run.name}({', '.join(['ptr %m', *(f'ptr %a{n}' for n in range(count))])}) {{",
-        f"  %arguments = alloca [{max(count, 1)} x ptr]",
+        *c_function(run.name, run.arguments, f"runs_{number}"),
     ]
-    for n in range(count):
-        lines.append(f"  %p{n} = getelementptr ptr, ptr %arguments, i64 {n}")
-        lines.append(f"  store ptr %a{n}, ptr %p{n}")
-    lines.append(f"  %r = call i32 @run_function(ptr %m, ptr @runs_{number}, ptr %arguments)")
-    return [*lines, "  ret i32 %r", "}"]

@@ -182,7 +182,7 @@ class CudaDriver:
         self._context = self._do("cuDevicePrimaryCtxRetain", device)
         self._do("cuCtxSetCurrent", self._context)
         self._stream, self._uploads = (self._do("cuStreamCreate", 1) for _ in range(2))  # wait for no legacy stream
-        self._launched = self._do("cuEventCreate", _NO_TIMES)
+        self._launched = self._do("cuEventCreate", NO_TIMES)
         kinds = cu.CUdevice_attribute
         major = self._do("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)
         minor = self._do("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device)
@@ -232,7 +232,7 @@ class CudaDriver:
 
     def _wait(self, waiting: Any, other: Any) -> None:
         """One stream for what is in another by now."""
-        event = self._do("cuEventCreate", _NO_TIMES)
+        event = self._do("cuEventCreate", NO_TIMES)
         self._do("cuEventRecord", event, other)
         self._do("cuStreamWaitEvent", waiting, event, 0)
         self._do("cuEventDestroy", event)
@@ -299,7 +299,7 @@ class CudaDriver:
 
     def launch(self, function: int, blocks: int, threads: int, shared_bytes: int, arguments: Sequence[int]) -> None:
         handle = self._cu.CUfunction(function)
-        if shared_bytes > _ASKED_SHARED_BYTES:
+        if shared_bytes > ASKED_SHARED_BYTES:
             kind = self._cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._do("cuFuncSetAttribute", handle, kind, shared_bytes)
         values = (tuple(arguments), (ctypes.c_void_p,) * len(arguments))
@@ -345,7 +345,7 @@ class CudaDriver:
 
     def _moment(self, stream: Any) -> Any:
         """In a stream of the graph that is made; gone with that."""
-        event = self._do("cuEventCreate", _NO_TIMES)
+        event = self._do("cuEventCreate", NO_TIMES)
         self._here.late.append(("cuEventDestroy", (event,)))
         self._do("cuEventRecord", event, stream)
         return event
@@ -418,9 +418,9 @@ class CudaDriver:
         self._do("cuStreamSynchronize", self._stream)
 
 
-_ASKED_SHARED_BYTES = 48 << 10
+ASKED_SHARED_BYTES = 48 << 10
 """More dynamic shared memory than this must be asked for."""
-_NO_TIMES = 2
+NO_TIMES = 2
 """Of an event: it orders, and tells no time."""
 _NOT_YET = "CUDA_ERROR_NOT_READY"
 _STICKY = "; nothing runs on the GPU any more in this process: start it again"
