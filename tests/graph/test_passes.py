@@ -47,7 +47,12 @@ def law(row, seed):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_values_stay_whatever_is_rewritten(row):
-    steps = [step for seed in range(12) for step in law(row, seed)]
+    """Four seeds; as many more as it takes until each of its rewrites has applied, up to twelve."""
+    steps: list = []
+    for seed in range(12):
+        if seed >= 4 and {step.rewrite for step in steps} >= set(row.rewrites):
+            break
+        steps += law(row, seed)
     assert {step.rewrite for step in steps} >= set(row.rewrites)
     assert all(step.reason for step in steps)
 
