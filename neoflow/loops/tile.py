@@ -457,7 +457,7 @@ def measures(p: NestProblem, target: Target, k: Chosen) -> Measures:
     tasks = cut.batch * splits * math.prod(cut.tasks(k, target.threads))
     held = cut.rows * int(k["vectors"])
     left, right = inlined(p, k)
-    again = cut.batch * cut.k * (left * cut.m * s.work[0] + right * cut.n * s.work[1])
+    again = cut.batch * cut.k * (left * cut.m * (1 + s.work[0]) + right * cut.n * (1 + s.work[1]))
     work = s.c.flops + points * written_work + again
     return Measures(
         points, cut.k, work, read, written, tasks, held, size_each * tile * cut.k / (splits * int(k["passes"]))

@@ -11,7 +11,8 @@ from neoflow.codegen.cpu.packing import Packing
 from neoflow.codegen.cpu.parts import Parts
 from neoflow.codegen.tir import emit
 from neoflow.expr.ir import Axis
-from neoflow.loops import Schedule
+from neoflow.loops import Schedule, problem_of, tile
+from neoflow.loops.space import Space
 from neoflow.nn import functional as F
 from tests.codegen import kernels as k
 from tests.codegen.test_contraction import contractions
@@ -159,3 +160,24 @@ def test_what_tiles_compute_lies_nowhere():
         text = codegen.source([codegen.lower(subgraph, schedule, k.TARGET, "k")], k.TARGET, "tir")
         assert ("tiles" in text, "panels" in text) == (pack, pack_panels)
         k.check(y, [a, b], schedule, scale=8.0)
+
+
+def sampled(count: int, dtype: str = "float32") -> int:
+    """Schedules at random of each contraction with computed operands, checked; of how many tiles compute one."""
+    found, rng = 0, np.random.default_rng(count)
+    for _, y, inputs in computed(dtype):
+        problem = problem_of(k.subgraph_of([y], inputs))
+        every = Space(problem, k.TARGET, ("contraction",))
+        for schedule in dict.fromkeys(every.sample(rng) for _ in range(count)):
+            found += any(tile.inlined(problem, schedule))
+            k.check(y, inputs, schedule, scale=8.0)
+    return found
+
+
+def test_sampled_schedules_of_computed_operands():
+    assert sampled(2) >= 4
+
+
+@pytest.mark.slow
+def test_many_sampled_schedules_of_computed_operands():
+    assert sampled(30) >= 60 and sampled(15, "float64") >= 30
