@@ -18,10 +18,12 @@ _TILED = ("loops/sides.py", "loops/joined.py", "loops/tile.py", "loops/riding.py
 _CONTRACTION = tuple(
     f"codegen/cpu/{n}.py"
     for n in (
+        "addresses",
         "beside",
         "blocks",
         "contraction",
         "operands",
+        "packing",
         "parts",
         "passes",
         "results",

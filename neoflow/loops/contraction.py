@@ -9,7 +9,8 @@
                 outputs at the tile = epilogue(acc)       after the last pass; in partial sums first when splits > 1
 
 The side with N lies in panels [K][vectors * lanes], or is read in place where it is contiguous along N; the side with
-M is read in place where its address is linear, or packed in tiles [K][rows].
+M is read in place where its address is linear, or packed in tiles [K][rows]. Of what is packed a few points of K may
+lie side by side, [K / f][rows][f] and [K / f][vectors][f][lanes]; what is neither is computed in each tile.
 
 The default takes the side and the vectors whose estimated cycles are fewest.
 """
@@ -338,11 +339,13 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
     operands.PACK,
     operands.RUN,
     operands.TURN_ROWS,
+    operands.ROW_POINTS,
     tasks.PARALLEL,
     tasks.ORDER,
     operands.PACK_PANELS,
     operands.TURN,
     operands.PACK_LOOP,
+    operands.VECTOR_POINTS,
     operands.AHEAD,
     operands.PACK_PARTS,
     operands.PREFETCH,

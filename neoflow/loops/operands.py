@@ -1,4 +1,8 @@
-"""Knobs of the `contraction` template: how the two sides are packed, and by whom."""
+"""Knobs of the `contraction` template: how the two sides are packed, and by whom.
+
+A side that is not packed is read in place where tiles find it as they need it, else computed at each point of K of each
+tile: a producer that is inlined, with the conditions of its reads. No default computes what it may pack.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +30,24 @@ from neoflow.target import Target
 # --- the side with M
 
 
+MOST_INLINED = 1024
+"""Nodes of a side that a point of K has, for each row or vector of a tile and each point that is written out, where it
+is not packed: a bound of the time to compile, no judgement of speed."""
+POINTS = (1, 4, 8, 16)
+"""Points of K that may lie side by side: of 16, a row has a line of a cache."""
+
+
+def _inlined(what: str, nodes: int, times: int) -> Range:
+    """Whether a side of so many nodes is packed, which would be written out so many times at a step of K else."""
+    most = f"{nodes} nodes of {what} {times} times at a step of K are more than {MOST_INLINED}"
+    return Range((False, True), "") if nodes * times <= MOST_INLINED else one(True, most)
+
+
 def _pack(p: NestProblem, _: Target, k: Chosen) -> Range:
-    if sides(p, k).left_read is not None:
+    s = sides(p, k)
+    if s.left_read is not None:
         return Range((False, True), "")
-    return one(True, "the side with M is not one read at linear addresses of what is computed with")
+    return _inlined("the side with M", s.left_nodes, int(k["tile_rows"]) * int(k["unroll"]))
 
 
 def _usual_pack(p: NestProblem, target: Target, k: Chosen) -> bool:
@@ -76,7 +94,32 @@ def _usual_turn_rows(p: NestProblem, target: Target, k: Chosen) -> bool:
     return bool(_turn_rows(p, target, k).values[-1]) and target.spreads_operands
 
 
-PACK: Knob[NestProblem] = Knob("pack", FLAG, "the side with M is packed", _pack, _usual_pack)
+def _row_points(p: NestProblem, _: Target, k: Chosen) -> Range:
+    if not k["pack"]:
+        return one(1, "the side with M is not packed")
+    if k["turn_rows"]:
+        return one(1, "squares turned in registers are one point of K after another")
+    s = sides(p, k)
+    if not k["run"]:
+        return _blocks_of(s)
+    axes = s.left_joined.axes
+    if contiguous_run(s.left_joined.side, axes[-1:], 1) is None:
+        return one(1, "the side with M is packed in vectors along another axis of K than the innermost one")
+    extent = axes[-1].extent
+    allowed = tuple(n for n in _blocks_of(s).values if len(axes) == 1 or extent % int(n) == 0)
+    return Range(allowed, f"packed in vectors along {extent} points of K, which are no whole blocks of so many")
+
+
+def _blocks_of(s: Sides) -> Range:
+    """Points of K that may be a block."""
+    k = size(s.c.k)
+    allowed = tuple(n for n in POINTS if n <= k)
+    return Range(allowed, f"K has {k} points, and blocks are of 1, 4, 8 or 16")
+
+
+PACK: Knob[NestProblem] = Knob(
+    "pack", FLAG, "the side with M is packed, not read in place or computed in each tile", _pack, _usual_pack
+)
 RUN: Knob[NestProblem] = Knob(
     "run", FLAG, "it is packed in vectors along K", _run, lambda p, t, k: _run(p, t, k).values[-1]
 )
@@ -89,13 +132,21 @@ TURN_ROWS: Knob[NestProblem] = Knob(
 )
 
 
+ROW_POINTS: Knob[NestProblem] = Knob(
+    "row_points", NUMBER, "points of K of a packed row that lie side by side", _row_points, lambda _, __, ___: 1
+)
+
+
 # --- the side with N
 
 
 def _pack_panels(p: NestProblem, _: Target, k: Chosen) -> Range:
-    if sides(p, k).in_place(int(k["lanes"])) is not None:
+    s, lanes = sides(p, k), int(k["lanes"])
+    if s.in_place(lanes) is not None:
         return Range((False, True), "")
-    return one(True, "the side with N is not one read whose vectors lie in memory as they are")
+    if s.chunk(lanes) != lanes:
+        return one(True, "vectors of the side with N cross the ends of lines, and are put together in packing alone")
+    return _inlined("the side with N", s.right_nodes, int(k["vectors"]) * int(k["unroll"]))
 
 
 def is_kept(p: NestProblem, target: Target, k: Chosen) -> bool:
@@ -244,8 +295,30 @@ def _usual_pack_loop(p: NestProblem, target: Target, k: Chosen) -> bool:
     return bool(_pack_loop(p, target, k).values[-1]) and sides(p, k).right_nodes > costs.LONG
 
 
+def _vector_points(p: NestProblem, _: Target, k: Chosen) -> Range:
+    lanes = int(k["lanes"])
+    if not k["pack_panels"]:
+        return one(1, "the side with N is not packed")
+    if int(k["vectors"]) == 1:
+        return one(1, "points of K of a panel of one vector lie side by side as it is")
+    if lanes & (lanes - 1):
+        return one(1, f"vectors of {lanes} lanes are no power of two, and squares would cross their ends")
+    return _blocks_of(sides(p, k))
+
+
 PACK_PANELS: Knob[NestProblem] = Knob(
-    "pack_panels", FLAG, "the side with N is packed", _pack_panels, _usual_pack_panels
+    "pack_panels",
+    FLAG,
+    "the side with N is packed, not read in place or computed in each tile",
+    _pack_panels,
+    _usual_pack_panels,
+)
+VECTOR_POINTS: Knob[NestProblem] = Knob(
+    "vector_points",
+    NUMBER,
+    "points of K of a packed vector that lie side by side",
+    _vector_points,
+    lambda _, __, ___: 1,
 )
 TURN: Knob[NestProblem] = Knob(
     "turn", FLAG, "it is packed in squares turned in registers", _turn, lambda p, t, k: _turn(p, t, k).values[-1]
@@ -347,7 +420,16 @@ def _is_far(s: Sides, target: Target) -> bool:
     return s.right_read is not None and nbytes([s.right_read]) > target.l2_bytes * target.threads
 
 
-def _prefetch(_: NestProblem, __: Target, ___: Chosen) -> Range:
+def _lies(p: NestProblem, k: Chosen) -> bool:
+    """Whether a side lies somewhere, packed or in place."""
+    s = sides(p, k)
+    is_left = bool(k["pack"]) or s.left_read is not None
+    return is_left or bool(k["pack_panels"]) or s.in_place(int(k["lanes"])) is not None
+
+
+def _prefetch(p: NestProblem, _: Target, k: Chosen) -> Range:
+    if not _lies(p, k):
+        return one(1, "both sides are computed in each tile")
     return Range(PREFETCHES, "1 is not at all, and what comes later than 32 points is gone before it is needed")
 
 
@@ -396,6 +478,8 @@ def _usual_prefetch(p: NestProblem, target: Target, k: Chosen) -> int:
     """Panels, or else rows. Where loads of operands are all that a core can do beside multiply-adds, it had better
     fetch panels by itself: tiles took 0.82 to 0.95 of the time in steps on Zen 3, those of a grouped convolution of 4
     channels 0.71; rows of long sums in place took 1.03 to 1.16."""
+    if not _lies(p, k):
+        return 1
     if target.spreads_operands:
         ahead = _ahead_of_panels(p, target, k)
         return ahead if ahead > 1 else _ahead_of_rows(p, target, k)

@@ -275,7 +275,7 @@ def _lines_fetched(p: NestProblem, k: Chosen) -> int:
 def _next_panel(p: NestProblem, _: Target, k: Chosen) -> Range:
     s, width = sides(p, k), int(k["lanes"]) * int(k["vectors"])
     if k["pack_panels"] or s.in_place(int(k["lanes"])) is None:
-        return one(False, "panels are packed")
+        return one(False, "panels are not read in place")
     if _tiles_over_panel(p, k) == 1:
         return one(False, "no row tiles go over a panel one after the other")
     if int(k["splits"]) > 1 or int(k["passes"]) > 1:

@@ -122,6 +122,10 @@ class Sides:
         return left, right, costs.arithmetic(self.written)
 
     @cached_property
+    def left_nodes(self) -> int:
+        return sum(1 for _ in postorder(self.c.left))
+
+    @cached_property
     def right_nodes(self) -> int:
         return sum(1 for _ in postorder(self.c.right))
 
@@ -311,6 +315,7 @@ def estimated_cycles(p: NestProblem, target: Target, k: Chosen) -> float:
     # what rows gain that are not packed since tiles find them again is a wait that this does not count
     is_packed = k["pack"] or (cut.panels >= costs.REPACKED_PANELS and finds_rows_again(p, target, k))
     pack_left = cut.batch * cut.k * cut.m * _row_cycles(s, target, int(k["tile_rows"])) if is_packed else 0.0
+    multiply += cut.batch * cut.k * sum(_inlined_cycles(p, k))
     write = cut.batch * cut.m * cut.n * _write_cycles(s, lanes, int(k["tile_rows"]))
     write += cut.batch * cut.m * cut.panels * costs.WRITE_PIECE  # a piece of a row each
     needed = dt.itemsize(s.element) * cut.k * (cut.rows + lanes * vectors)
@@ -323,6 +328,24 @@ def estimated_cycles(p: NestProblem, target: Target, k: Chosen) -> float:
     if not k["pack"] and not target.spreads_operands and row_lines_a_place(p, k) > costs.MANY_LINES:
         multiply += cut.batch * cut.k * cut.tiles * cut.panels * costs.REREAD_LINE
     return multiply + pack_right + pack_left + write
+
+
+def inlined(p: NestProblem, k: Chosen) -> tuple[int, int]:
+    """How often each point of the two sides is computed in tiles: for each panel, or row tile; 0 where a side lies
+    packed, or is read in place."""
+    s, cut = sides(p, k), pieces(p, k)
+    is_left = not k["pack"] and s.left_read is None
+    is_right = not k["pack_panels"] and s.in_place(int(k["lanes"])) is None
+    return cut.panels * is_left, cut.tiles * is_right
+
+
+def _inlined_cycles(p: NestProblem, k: Chosen) -> tuple[float, float]:
+    """Cycles of computing all points of M, and of N, at a point of K in tiles."""
+    s, cut = sides(p, k), pieces(p, k)
+    left, right = inlined(p, k)
+    is_line = s.right_is_contiguous and int(k["lanes"]) > 1
+    each = (1 + s.work[1]) / int(k["lanes"]) if is_line else costs.PACK_ELEMENT + s.work[1]
+    return left * cut.m * s.work[0], right * cut.n * each
 
 
 def _panel_cycles(s: Sides, lanes: int) -> float:
@@ -423,7 +446,8 @@ def strides_far(target: Target, read: Read | None, element: str, k: tuple[Axis, 
 
 
 def measures(p: NestProblem, target: Target, k: Chosen) -> Measures:
-    """The working set is what one row tile and one panel need of a part of K."""
+    """The working set is what one row tile and one panel need of a part of K; operations are those of the sums, of the
+    outputs, and of sides that tiles compute."""
     s, cut, splits = sides(p, k), pieces(p, k), int(k["splits"])
     points, size_each = cut.batch * cut.m * cut.n, dt.itemsize(s.element)
     written_work = s.work[2]
@@ -432,7 +456,9 @@ def measures(p: NestProblem, target: Target, k: Chosen) -> Measures:
     tile = cut.rows + int(k["lanes"]) * int(k["vectors"])
     tasks = cut.batch * splits * math.prod(cut.tasks(k, target.threads))
     held = cut.rows * int(k["vectors"])
-    work = s.c.flops + points * written_work
+    left, right = inlined(p, k)
+    again = cut.batch * cut.k * (left * cut.m * (1 + s.work[0]) + right * cut.n * (1 + s.work[1]))
+    work = s.c.flops + points * written_work + again
     return Measures(
         points, cut.k, work, read, written, tasks, held, size_each * tile * cut.k / (splits * int(k["passes"]))
     )

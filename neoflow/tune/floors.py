@@ -21,11 +21,11 @@ from typing import Any
 from neoflow.architectures import REGISTERS_A_THREAD
 from neoflow.expr import dtype as dt
 from neoflow.expr.count import count_definition
-from neoflow.expr.ir import Apply, Expr, postorder
+from neoflow.expr.ir import Apply, Axis, Expr, postorder
 from neoflow.loops import TEMPLATES, Problem, Schedule, costs, rows, tile
 from neoflow.loops.gpu.estimate import estimate
 from neoflow.loops.nest import reduced
-from neoflow.loops.sides import size
+from neoflow.loops.sides import size, tile_axes
 from neoflow.partition import Subgraph
 from neoflow.roofs import Roofs
 from neoflow.target import Target
@@ -103,8 +103,28 @@ def _contraction(p: Any, k: Schedule, target: Target) -> tuple[float, float]:
     loads = steps * ((cut.rows if lanes > 1 else 1) + vectors) / VECTORS_A_CYCLE
     chains = steps * costs.LATENCY / (1 + WINDOW / (cut.k * accumulators))
     stores = steps * max(0, accumulators + vectors - target.registers) / 2
+    computed = steps * (accumulators + _inlined(p, k, s, register)) / VECTORS_A_CYCLE
     parts = _partial(k, cut.batch * cut.m * cut.n * dt.itemsize(tile.element_of(p)))
-    return max(multiply, loads, chains, stores), _again(p, k, target, cut) + parts
+    return max(multiply, loads, chains, stores, computed), _again(p, k, target, cut) + parts
+
+
+def _inlined(p: Any, k: Schedule, s: tile.Sides, register: int) -> float:
+    """Vector operations at a step of K of a tile, at least, by which it computes its sides: of what differs from step
+    to step and within the tile. Rows may be computed side by side, and steps that are written out share them."""
+    left, right = tile.inlined(p, k)
+    count = 0.0
+    if left:
+        rows = tile.pieces(p, k).rows / int(k["unroll"])
+        count += rows * _moving(s.c.left, s.c.k[-1], tile_axes(s.c.m, int(k["tile_rows"])))
+    if right:
+        count += int(k["lanes"]) * int(k["vectors"]) * _moving(s.c.right, s.c.k[-1], s.c.n[-1:])
+    return count / register
+
+
+def _moving(side: Expr, step: Axis, within: tuple[Axis, ...]) -> float:
+    """Instructions at least of what of a side differs along an axis, and along one of the others."""
+    nodes = (n for n in postorder(side) if step in n.free and not n.free.isdisjoint(within))
+    return sum(isinstance(n, Apply) and dt.is_float(n.dtype) for n in nodes) / 2
 
 
 def _partial(k: Schedule, nbytes: float) -> float:

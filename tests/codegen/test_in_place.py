@@ -65,19 +65,24 @@ def test_a_batch_and_several_axes(dtype):
             check(outputs, inputs, order=order, vectors=2, tile_rows=4, splits=2)
 
 
-def test_what_cannot_be_read_in_place_is_packed():
-    """A side that strides along N, and one that is computed."""
+def test_what_cannot_be_read_in_place_is_packed_by_default():
+    """A side that strides along N, and one that is computed; either may be computed in each tile instead."""
     a, b, c = (nf.placeholder(s, name=n) for s, n in (((9, 23), "a"), ((37, 23), "b"), ((23, 37), "c")))
     r = nf.axis(23, "r")
     strided = nf.compute((9, 37), lambda i, j: nf.sum(a[i, r] * b[j, r], axis=[r]))
     computed = nf.compute((9, 37), lambda i, j: nf.sum(nf.exp(a[i, r]) * nf.exp(c[r, j]), axis=[r]))
     for outputs, inputs in (([strided], [a, b]), ([computed], [a, c])):
-        subgraph, schedule = check(outputs, inputs, order="tiles", splits=1)
-        assert schedule["pack_panels"]
-        with pytest.raises(ScheduleError, match="one read whose vectors lie in memory as they are"):
-            codegen.lower(subgraph, changed(schedule, pack_panels=False), TARGET, "f")
-    with pytest.raises(ScheduleError, match="one read at linear addresses"):
-        codegen.lower(subgraph, changed(schedule, pack=False), TARGET, "f")
+        assert scheduled(subgraph_of(outputs, inputs), side="right")["pack_panels"]
+        _, schedule = check(outputs, inputs, order="tiles", splits=1)
+        assert not schedule["pack_panels"]
+
+
+def test_vectors_that_cross_the_ends_of_lines_are_packed():
+    outputs, inputs = two_axes(TARGET.lanes("float32") + 3)
+    subgraph, schedule = check(outputs, inputs, order="tiles", splits=1, in_lines=False)
+    assert schedule["pack_panels"]
+    with pytest.raises(ScheduleError, match="cross the ends of lines, and are put together in packing alone"):
+        codegen.lower(subgraph, changed(schedule, pack_panels=False, turn=False, pack_loop=False), TARGET, "f")
 
 
 def test_a_small_matrix_is_read_in_place_by_default():

@@ -72,7 +72,7 @@ def test_lines_of_windows_and_their_gradients():
 def test_sampled_schedules_in_lines():
     case = groups(19, beside=False)
     every, rng = Space(problem_of(case.subgraph), TWO, ("contraction",)), np.random.default_rng(1)
-    found = [s for s in dict.fromkeys(every.sample(rng) for _ in range(24)) if s["in_lines"]]
+    found = [s for s in dict.fromkeys(every.sample(rng) for _ in range(32)) if s["in_lines"]]
     assert len(found) >= 4
     check([(case, found[:8])])
 

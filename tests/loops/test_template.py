@@ -185,7 +185,8 @@ def test_knobs_missing_unknown_or_of_another_kind_are_refused(name):
 
 
 REFUSED = [
-    (matmul, {"pack_panels": False, "side": "left"}, "one read whose vectors lie in memory as they are"),
+    (matmul, {"pack": False, "run": False, "turn_rows": False, "row_points": 4}, "the side with M is not packed"),
+    (matmul, {"pack_panels": True, "vectors": 1, "vector_points": 4}, "lie side by side as it is"),
     (matmul, {"vectors": 17}, "no register tile"),
     (matmul, {"tile_rows": 33, "vectors": 2}, "at most 64 accumulators"),
     (matmul, {"tiles": 99}, "row tiles"),

@@ -17,7 +17,7 @@ from neoflow.codegen.cpu.parts import Env, Parts, Span
 from neoflow.codegen.cpu.passes import Passes
 from neoflow.codegen.cpu.results import Results
 from neoflow.codegen.cpu.riding import Added, Riding
-from neoflow.codegen.cpu.tiling import Panel, Rows, tiling_of
+from neoflow.codegen.cpu.tiling import Panel, Rows, block_points, tiling_of
 from neoflow.codegen.tir import emit
 from neoflow.codegen.tir.blocks import cleared
 from neoflow.codegen.tir.frame import Buffers, Frame, points
@@ -67,7 +67,8 @@ class _Lowering:
         owned = None if self.by_panels or ahead else self.blocks.longest
         self.left = RowOperand(frame, c.left, self.tiling, element, schedule, owned)
         self.right = PanelOperand(frame, c.right, self.tiling, element, schedule, shared=ahead or not self.by_panels)
-        self.packing = Parts(c.k, math.ceil(c.k[0].extent / int(schedule["pack_parts"])))
+        length = math.ceil(c.k[0].extent / int(schedule["pack_parts"]))
+        self.packing = Parts.of_blocks(c.k, length, block_points(schedule))
         self.passes = Passes(self.tiling, element, self.blocks, self.groups)
         is_turned = schedule["store"] == "turned"
         self.beside = Beside(written, self.panels.along(lines), c.m, is_turned) if schedule["fetch"] else None

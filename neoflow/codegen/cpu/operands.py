@@ -4,16 +4,19 @@
     RowOperand      the side with M, in tiles [K][rows], or its own memory where the address is linear
 
 All of an operand is packed before the tasks, which share it; or each piece by the task that owns it, for itself.
+What is not packed and does not lie in memory as a tile reads it is computed at each point of K of each tile.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tvm import tirx
 
+from neoflow.codegen.cpu.addresses import along, base_of, lines_of, moves_of, place_of, stretches
+from neoflow.codegen.cpu.packing import Packing
 from neoflow.codegen.cpu.parts import Env, Packed, Run, Span
 from neoflow.codegen.cpu.tiling import Panel, Rows, Tiling, lanes_left
 from neoflow.codegen.cpu.transpose import turned, turned_block
@@ -59,26 +62,40 @@ class PanelOperand:
         self.frame, self.side, self.tiling, self.panels, self.element = frame, side, tiling, tiling.panels, element
         self.packed = Packed.of(side, tiling.parts)
         self.turn, self.pack_loop = bool(schedule["turn"]), bool(schedule["pack_loop"])
-        pack = bool(schedule["pack_panels"])
+        self.is_packed = bool(schedule["pack_panels"])
         panels = tiling.panels
-        self.in_place = None if pack else vector_read(side, panels.n, panels.lanes, element, panels.are_in_lines)
+        read = vector_read(side, panels.n, panels.lanes, element, panels.are_in_lines)
+        self.in_place = None if self.is_packed else read
+        self.packing = Packing(int(schedule["vector_points"]), panels.lanes)
         self.all_k, self.item_bytes = size(tiling.parts.k), dt.itemsize(element)
         self.distance = int(schedule["prefetch"]) if int(schedule["prefetch"]) * self.item_bytes >= LINE_BYTES else 0
-        every, one = size(tiling.batch) * self.all_k * self.panels.padded, tiling.parts.points * self.panels.width
+        every = size(tiling.batch) * self.packing.padded(self.all_k) * panels.padded
+        one = self.packing.padded(tiling.parts.points) * panels.width
         self.buffer = emit.buffer(every if shared else one, element, "panels", 64)
-
-    @property
-    def is_packed(self) -> bool:
-        return self.in_place is None
 
     def reader(self, statements: list, env: Env, panel: Panel, base: Value) -> Reader:
         """Gives a vector of the panel at a point of K; the panel is packed at `base`."""
         if self.in_place is not None:
             return self._reader_in_place(statements, env, panel, self.in_place)
+        if not self.is_packed:
+            return self._computed(statements, panel)
 
         def read(_: list, __: Env, k: Value, vector: int) -> Value:
-            begin = emit.integer(vector * panel.lanes)
-            return emit.load(self.buffer, self._index(base, k, panel, begin, panel.lanes))
+            return emit.load(self.buffer, self._index(base, k, panel, vector * panel.lanes, panel.lanes))
+
+        return read
+
+    def _computed(self, statements: list, panel: Panel) -> Reader:
+        """Computes the vector, as packing would."""
+        places = self._places(statements, panel, panel.lanes)
+
+        def read(out: list, e: Env, _: Value, vector: int) -> Value:
+            begin = vector * panel.lanes
+            mask = lanes_left(panel.valid - begin, panel.lanes)
+            ev = self.frame.evaluator({**e, **places[begin]}, self.panels.n[-1], panel.lanes, mask=mask)
+            value = emit.widen(ev.value(self.side), panel.lanes)
+            out += ev.statements
+            return value
 
         return read
 
@@ -86,7 +103,7 @@ class PanelOperand:
         source, k_axes = self.frame.inputs[side.slot], self.tiling.parts.k
         begins = [0] if self.panels.are_in_line else range(0, panel.valid, panel.lanes)
         places = [self.panels.place(statements, panel, emit.integer(b)) for b in begins]
-        bases = [_base(statements, side, {**env, **place}, k_axes) for place in places]
+        bases = [base_of(statements, side, {**env, **place}, k_axes) for place in places]
         if self.panels.are_in_line:
             moves = [emit.integer(b) for b in range(0, panel.valid, panel.lanes)]
         else:
@@ -95,9 +112,9 @@ class PanelOperand:
 
         def read(out: list, e: Env, _: Value, vector: int) -> Value:
             if vector == 0:  # one address a point of K: there are too few registers for one of every vector
-                address = _along(side, bases[0], e, k_axes)
+                address = along(side, bases[0], e, k_axes)
                 if self.panels.are_in_line:
-                    there[:] = [_place(out, source, side, address)]
+                    there[:] = [place_of(out, source, side, address)]
                 else:
                     there[:] = [(emit.view(out, source, address), emit.integer(0))]
             [(held, first)] = there
@@ -107,17 +124,20 @@ class PanelOperand:
 
         return read
 
-    def _index(self, base: Value, k: Value, panel: Panel, begin: Value, lanes: int) -> Value:
-        return emit.ramp(base + k * emit.integer(panel.width) + begin, 1, lanes)
+    def _index(self, base: Value, k: Value, panel: Panel, begin: int | Value, lanes: int) -> Value:
+        return emit.ramp(self.packing.at(base, k, panel.width, begin), 1, lanes)
 
     def base(self, env: Env, panel: Panel) -> Value:
         """Where the panel starts when all of them are packed."""
-        batch = self.tiling.batch_number(env) * emit.integer(self.all_k * self.panels.padded)
-        return batch + self.panels.padded_start(panel) * emit.integer(self.all_k)
+        all_k = self.packing.padded(self.all_k)
+        batch = self.tiling.batch_number(env) * emit.integer(all_k * self.panels.padded)
+        return batch + self.panels.padded_start(panel) * emit.integer(all_k)
 
     def fetcher(self, statements: list, env: Env, panel: Panel, base: Value) -> Fetcher:
-        """Fetches a point of K of the panel, packed at `base` or in place."""
+        """Fetches a point of K of the panel, packed at `base` or in place; of a block of points a part of its lines."""
         begins = list(range(0, panel.valid, max(1, LINE_BYTES // self.item_bytes)))
+        if self.in_place is None and not self.is_packed:
+            return lambda _, __: []
         if self.in_place is None:
             width = emit.integer(panel.width)
             return lambda _, k: [emit.prefetch(self.buffer, base + k * width + emit.integer(b)) for b in begins]
@@ -125,8 +145,8 @@ class PanelOperand:
         if not self._begins_lines(side):
             begins.append(panel.valid - 1)  # the line that the last vector ends in
         places = [self.panels.place(statements, panel, emit.integer(b)) for b in begins]
-        bases = [_base(statements, side, {**env, **place}, k_axes) for place in places]
-        return lambda e, _: [emit.prefetch(source, _along(side, b, e, k_axes)) for b in bases]
+        bases = [base_of(statements, side, {**env, **place}, k_axes) for place in places]
+        return lambda e, _: [emit.prefetch(source, along(side, b, e, k_axes)) for b in bases]
 
     def fetch_next(self, env: Env, panel: Panel, number: Value, count: int) -> list:
         """Part `number` of `count` of what the panel behind this one reads in place: of each point of K the lines that
@@ -135,7 +155,7 @@ class PanelOperand:
             return []
         out: list = []
         source, side, k_axes = self.frame.inputs[self.in_place.slot], self.in_place, self.tiling.parts.k
-        base = _base(out, side, {**env, **self.panels.place(out, panel, emit.integer(0))}, k_axes)
+        base = base_of(out, side, {**env, **self.panels.place(out, panel, emit.integer(0))}, k_axes)
         each = math.ceil(self.all_k / count)
         first = emit.bind(out, number * emit.integer(each), "first")
         line, width = max(1, LINE_BYTES // self.item_bytes), self.panels.width
@@ -143,7 +163,7 @@ class PanelOperand:
         def point(n: Value) -> list:
             body: list = []
             at = emit.digits(body, first + n, [a.extent for a in k_axes])
-            address = _along(side, base, dict(zip(k_axes, at, strict=True)), k_axes)
+            address = along(side, base, dict(zip(k_axes, at, strict=True)), k_axes)
             ends = range(2 * width - 1, width - 1, -line)
             return [*body, *(emit.prefetch(source, address + emit.integer(end)) for end in ends)]
 
@@ -180,7 +200,7 @@ class PanelOperand:
         def point(e: Env, k: Value) -> list:
             body: list = []
             for begin, place in places.items():
-                index = self._index(base, k, panel, emit.integer(begin), chunk)
+                index = self._index(base, k, panel, begin, chunk)
                 body += self._store({**e, **place}, index, chunk, lanes_left(panel.valid - begin, chunk))
             return body + self._zeros(base, k, panel, chunk)
 
@@ -195,7 +215,7 @@ class PanelOperand:
         while begin < panel.width:
             lanes = min(1 << (panel.width - begin).bit_length() - 1, 1 << panel.lanes.bit_length() - 1)
             zero = emit.splat(0.0, self.element, lanes)
-            out.append(emit.store(self.buffer, self._index(base, k, panel, emit.integer(begin), lanes), zero))
+            out.append(emit.store(self.buffer, self._index(base, k, panel, begin, lanes), zero))
             begin += lanes
         return out
 
@@ -237,7 +257,7 @@ class PanelOperand:
         assert step is not None
 
         def index(k: Value) -> Value:
-            return self._index(base, k, panel, emit.integer(begin), lanes)
+            return self._index(base, k, panel, begin, lanes)
 
         def zeros(k: Value) -> list:
             return self._zeros(base, k, panel, lanes) if is_last else []
@@ -291,41 +311,41 @@ class RowOperand:
         """tiles: how many a task packs for itself; None when all of them are packed before."""
         self.is_shared = tiles is None
         self.frame, self.side, self.tiling, self.element = frame, side, tiling, element
-        self.packed = Packed.of(side, tiling.parts)
+        self.packed, self.packing = Packed.of(side, tiling.parts), Packing(int(schedule["row_points"]))
         self.copied = direct_read(self.packed.side, element)
         self.run = self._contiguous_run(frame.target.lanes(element)) if schedule["run"] else None
         self.turned = self.copied if schedule["turn_rows"] else None
         self.all_k, self.item_bytes = size(tiling.parts.k), dt.itemsize(element)
-        self.in_place = None if schedule["pack"] else direct_read(side, element)
-        every = size(tiling.batch) * tiling.row_tiles.count * self.all_k
-        points = every if tiles is None else tiles * tiling.parts.points
+        self.is_packed = bool(schedule["pack"])
+        self.in_place = None if self.is_packed else direct_read(side, element)
+        every = size(tiling.batch) * tiling.row_tiles.count * self.packing.padded(self.all_k)
+        points = every if tiles is None else tiles * self.packing.padded(tiling.parts.points)
         self.buffer = emit.buffer(points * len(tiling.row_tiles.whole), element, "tiles", 64)
-
-    @property
-    def is_packed(self) -> bool:
-        return self.in_place is None
 
     def base(self, env: Env, number: Value) -> Value:
         """Where row tile `number` starts when all of them are packed."""
         tiles = self.tiling.row_tiles
         flat = self.tiling.batch_number(env) * emit.integer(tiles.count) + number
-        return flat * emit.integer(self.all_k * len(tiles.whole))
+        return flat * emit.integer(self.packing.padded(self.all_k) * len(tiles.whole))
 
     def fetcher(self, statements: list, env: Env, rows: Rows, base: Value) -> Fetcher:
         """Fetches a point of K of the tile at `env`, packed at `base` or in place."""
         line = max(1, LINE_BYTES // self.item_bytes)
+        if self.in_place is None and not self.is_packed:
+            return lambda _, __: []
         if self.in_place is None:
             begins, count = range(0, len(rows), line), emit.integer(len(rows))
             return lambda _, k: [emit.prefetch(self.buffer, base + k * count + emit.integer(b)) for b in begins]
         source, side, k_axes = self.frame.inputs[self.in_place.slot], self.in_place, self.tiling.parts.k
-        first, moves = _base(statements, side, env, k_axes), _lines(_moves(side, rows), line)
-        return lambda e, _: [emit.prefetch(source, _along(side, first, e, k_axes) + emit.integer(m)) for m in moves]
+        first, moves = base_of(statements, side, env, k_axes), lines_of(moves_of(side, rows), line)
+        return lambda e, _: [emit.prefetch(source, along(side, first, e, k_axes) + emit.integer(m)) for m in moves]
 
     def begin(self, env: Env, span: Span, number: Value, own: Value, rows: Rows) -> Value:
         """Where the span of row tile `number` is packed, `own` its number among those of the task."""
         if self.is_shared:
             return self.base(env, number) + self.tiling.parts.skipped(span, len(rows))
-        return own * emit.integer(self.tiling.parts.points * len(self.tiling.row_tiles.whole))
+        points = self.packing.padded(self.tiling.parts.points)
+        return own * emit.integer(points * len(self.tiling.row_tiles.whole))
 
     def pack_shared(self, env: Env, span: Span) -> list:
         """The task of packing the span of one of all row tiles."""
@@ -338,33 +358,36 @@ class RowOperand:
 
     def pack(self, env: Env, rows: Rows, base: Value, span: Span) -> list:
         """The span of a row tile, to `base`."""
-        packed, run, count = self.packed, self.run, emit.integer(len(rows))
+        packed, run = self.packed, self.run
+
+        def index(k: Value, row: int | Value) -> Value:
+            return self.packing.at(base, k, len(rows), row)
 
         def point(e: Env, k: Value) -> list:
             if self.copied is not None:
-                return self._copy(e, rows, self.copied, base + k * count)
-            return rows.each(e, lambda at, r: self._store(at, base + k * count + r))
+                return self._copy(e, rows, self.copied, lambda row: index(k, row))
+            return rows.each(e, lambda at, r: self._store(at, index(k, r)))
 
         if run is None:
             return packed.each_point(env, span, point)
 
         def block(e: Env, k: Value) -> list:
             if self.turned is not None:
-                return self._turn(e, rows, self.turned, run, base + k * count)
-            step = run.step * len(rows)
-            return rows.each(e, lambda at, r: self._store(at, base + k * count + r, run.along, run.lanes, step))
+                return self._turn(e, rows, self.turned, run, base + k * emit.integer(len(rows)))
+            step = run.step * len(rows) if self.packing.points == 1 else 1
+            return rows.each(e, lambda at, r: self._store(at, index(k, r), run.along, run.lanes, step))
 
         return packed.each_block(env, span, run, block, point)
 
-    def _copy(self, env: Env, rows: Rows, side: Read, index: Value) -> list:
-        """A point of K at every row, to `index`: neighbours in memory in vectors, of which two may overlap."""
+    def _copy(self, env: Env, rows: Rows, side: Read, index: Callable[[int], Value]) -> list:
+        """A point of K at every row, each to its index: neighbours in memory in vectors, of which two may overlap."""
         out: list = []
         source, first = self._first(out, env, side)
-        for row, move, count in _stretches(_moves(side, rows)):
+        for row, move, count in stretches(moves_of(side, rows)):
             lanes = 1 << (min(count, self.frame.target.lanes(self.element)).bit_length() - 1)
             for begin in (*range(0, count - lanes, lanes), count - lanes):
                 value = emit.load(source, emit.ramp(first + emit.integer(move + begin), 1, lanes))
-                out.append(emit.store(self.buffer, emit.ramp(index + emit.integer(row + begin), 1, lanes), value))
+                out.append(emit.store(self.buffer, emit.ramp(index(row + begin), self.packing.points, lanes), value))
         return out
 
     def _first(self, statements: list, env: Env, side: Read) -> tuple[tirx.Buffer, Value]:
@@ -377,7 +400,7 @@ class RowOperand:
     def _turn(self, env: Env, rows: Rows, side: Read, run: Run, index: Value) -> list:
         """A block of the run at every row, to `index`: squares of it turned in registers, a vector of rows each."""
         out: list = []
-        moves = _moves(side, rows)
+        moves = moves_of(side, rows)
         source, first = self._first(out, env, side)
         zero = emit.splat(0.0, self.element, run.lanes)
         for begin in range(0, len(rows), run.lanes):
@@ -399,82 +422,42 @@ class RowOperand:
         return [*ev.statements, emit.store(self.buffer, emit.ramp(index, step, lanes), value)]
 
     def _contiguous_run(self, lanes: int) -> Run | None:
-        """A K axis along which the side is contiguous, with a vector's length or half of one."""
-        place = contiguous_run(self.packed.side, self.packed.parts.k, lanes)
+        """A K axis along which the side is contiguous, with a vector's length or half of one; in blocks of points that
+        lie side by side, of as many."""
+        k = self.packed.parts.k
+        if self.packing.points > 1:
+            return Run(k[-1], self.packing.points, 1, is_again=False)
+        place = contiguous_run(self.packed.side, k, lanes)
         return None if place is None else self.packed.parts.runs(lanes)[place]
 
     def reader(self, statements: list, env: Env, rows: Rows, base: Value) -> Reader:
         """Gives a row at a point of K, of the tile at `env`, packed at `base`."""
         if self.in_place is not None:
             return self._reader_in_place(statements, env, rows, self.in_place)
-        return lambda _, __, k, r: emit.load(self.buffer, base + k * emit.integer(len(rows)) + emit.integer(r))
+        if not self.is_packed:
+            return self._computed(rows)
+        return lambda _, __, k, r: emit.load(self.buffer, self.packing.at(base, k, len(rows), r))
+
+    def _computed(self, rows: Rows) -> Reader:
+        """Computes the row, as packing would."""
+
+        def read(out: list, e: Env, _: Value, r: int) -> Value:
+            ev = self.frame.evaluator(rows.written_out(e)[r])
+            value = ev.value(self.side)
+            out += ev.statements
+            return value
+
+        return read
 
     def _reader_in_place(self, statements: list, env: Env, rows: Rows, side: Read) -> Reader:
         source, k_axes = self.frame.inputs[side.slot], self.tiling.parts.k
-        base, moves = _base(statements, side, env, k_axes), _moves(side, rows)
+        base, moves = base_of(statements, side, env, k_axes), moves_of(side, rows)
         there: list[tuple[tirx.Buffer, Value]] = []
 
         def read(out: list, e: Env, _: Value, r: int) -> Value:
             if r == 0:
-                there[:] = [_place(out, source, side, _along(side, base, e, k_axes))]
+                there[:] = [place_of(out, source, side, along(side, base, e, k_axes))]
             [(held, index)] = there
             return emit.load(held, index + emit.integer(moves[r]))
 
         return read
-
-
-def _moves(side: Read, rows: Rows) -> list[int]:
-    """How far each row of a tile is from its first."""
-    terms, _ = affine.linear(side.indices[0])
-    return [sum(terms.get(a, 0) * n for a, n in offset.items()) for offset in rows.offsets()]
-
-
-def _stretches(moves: Sequence[int]) -> list[tuple[int, int, int]]:
-    """(first row, its place, rows) of each stretch of rows that are neighbours in memory."""
-    found: list[tuple[int, int, int]] = []
-    for row, move in enumerate(moves):
-        if found and move == found[-1][1] + found[-1][2]:
-            first, place, count = found.pop()
-            found.append((first, place, count + 1))
-        else:
-            found.append((row, move, 1))
-    return found
-
-
-def _lines(moves: Sequence[int], line: int) -> list[int]:
-    """Of these places as few as are in every line that they touch, wherever lines begin."""
-    found: list[int] = []
-    *others, last = sorted(moves)
-    for move in others:
-        if not found or move >= found[-1] + line:
-            found.append(move)
-    return [*found, last]
-
-
-def _place(statements: list, source: tirx.Buffer, side: Read, address: Value) -> tuple[tirx.Buffer, Value]:
-    """Where an address of a linear read is: a buffer and an index.
-
-    LLVM takes sums with negative steps for ones that may wrap around, and adds anew for each load: they are added once.
-    """
-    if all(step >= 0 for step in affine.over_axes(affine.linear(side.indices[0])).values()):
-        return source, address
-    return emit.view(statements, source, address), emit.integer(0)
-
-
-def _base(statements: list, read: Read, env: Env, k_axes: Sequence[Axis]) -> Value:
-    """The address of a linear read where all of K is 0."""
-    form = affine.linear(read.indices[0])
-    base = emit.integer(form[1])
-    for a, step in affine.over_axes(form).items():
-        if all(a is not k for k in k_axes):
-            base = base + env[a] * emit.integer(step)
-    return emit.bind(statements, base, "base")
-
-
-def _along(read: Read, base: Value, env: Env, k_axes: Sequence[Axis]) -> Value:
-    """The address at a point of K, from that where all of it is 0."""
-    terms, _ = affine.linear(read.indices[0])
-    for a in k_axes:
-        if a in terms:
-            base = base + env[a] * emit.integer(terms[a])
-    return base

@@ -54,11 +54,13 @@ class Span:
 
 @dataclass(frozen=True)
 class Run:
-    """A K axis to go along in blocks of `lanes`; neighbours along it are `step` points of K apart."""
+    """A K axis to go along in blocks of `lanes`; neighbours along it are `step` points of K apart. is_again: whether a
+    block may do points again that one before it has done."""
 
     along: Axis
     lanes: int
     step: int
+    is_again: bool = True
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,12 @@ class Parts:
 
     k: tuple[Axis, ...]
     length: int
+
+    @classmethod
+    def of_blocks(cls, k: tuple[Axis, ...], length: int, points: int) -> Parts:
+        """Parts of at least that length, each of whole blocks of so many points but for the last one."""
+        step = points // math.gcd(points, size(k[1:]))
+        return cls(k, min(k[0].extent, math.ceil(length / step) * step))
 
     @property
     def count(self) -> int:
@@ -146,7 +154,8 @@ class Parts:
             out: list = []
             blocks, done, left = _blocks(out, within.length, run.lanes)
             out += _loop_if_any(blocks, lambda b: at(b * lanes, block), "b")
-            if isinstance(within.length, int) and within.length > run.lanes and within.length % run.lanes >= AGAIN:
+            is_known = isinstance(within.length, int) and within.length > run.lanes
+            if run.is_again and is_known and within.length % run.lanes >= AGAIN:
                 return out + at(emit.integer(within.length - run.lanes), block)
             return out + _loop_if_any(left, lambda i: at(done + i, point), "i")
 

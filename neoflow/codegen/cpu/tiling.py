@@ -26,14 +26,19 @@ Value = emit.Value
 
 
 def tiling_of(c: Contraction, schedule: Schedule) -> Tiling:
-    """The contraction cut by the knobs lanes, vectors, rows, splits and passes."""
+    """The contraction cut by the knobs lanes, vectors, rows, splits and passes, in whole blocks of what lies packed."""
     lanes, vectors, limit = int(schedule["lanes"]), int(schedule["vectors"]), int(schedule["tile_rows"])
     rows = Rows(c.m, *row_box(c.m, limit))
     split = math.ceil(c.k[0].extent / int(schedule["splits"]))
-    part = math.ceil(split / int(schedule["passes"]))
+    parts = Parts.of_blocks(c.k, math.ceil(split / int(schedule["passes"])), block_points(schedule))
     stretch = c.n[-1].extent if schedule["in_lines"] else size(c.n)
-    panels, parts = Panels(c.n, vectors, lanes, stretch), Parts(c.k, part)
-    return Tiling(c.batch, RowTiles(rows), panels, parts, math.ceil(split / part))
+    panels = Panels(c.n, vectors, lanes, stretch)
+    return Tiling(c.batch, RowTiles(rows), panels, parts, math.ceil(split / parts.length))
+
+
+def block_points(schedule: Schedule) -> int:
+    """Points of K that whole blocks of both packed operands have."""
+    return max(int(schedule["row_points"]), int(schedule["vector_points"]))
 
 
 @dataclass(frozen=True)
