@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
+from neoflow import devices
 from neoflow.config import load as settings
 from neoflow.machine import processor
 
@@ -32,6 +33,12 @@ def called(name: str) -> str:
     """How a benchmark was measured, in words: the machine, its threads, the command as it was given."""
     command = " ".join([f"python -m benchmarks.{name}", *sys.argv[1:]])
     return f"{processor()}, {settings().threads} threads; `{command}`"
+
+
+def gpu_here() -> str:
+    """The name of this machine's GPU and its driver. Raises `RuntimeFault` when there is none."""
+    here = devices.gpu().driver.gpu
+    return f"{here.name} ({here.architecture}), CUDA {here.driver // 1000}.{here.driver % 1000 // 10}"
 
 
 def append(path: Path, row: Any) -> None:

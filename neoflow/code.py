@@ -1,10 +1,8 @@
 """`Code`: what the compiled form of a kernel is called by."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar  # annotations are no text: each would be compiled, as a package is loaded
 
 from neoflow.arguments import misfit
 from neoflow.boundary import public
@@ -82,7 +80,7 @@ class Code(NamedTuple):
 
     @staticmethod
     @public
-    def from_json(text: str) -> Code:
+    def from_json(text: str) -> "Code":
         """The code that `to_json` gave. Raises `TextError` for anything else."""
         try:
             data: Mapping[str, Any] = json.loads(text)

@@ -33,7 +33,6 @@ from benchmarks.gpu.tables import COMMAND, section
 from benchmarks.gpu.tasks import TASKS
 from benchmarks.gpu.turns import TIMING
 from benchmarks.gpu.worker import Failed, Worker, failure
-from neoflow import devices
 from neoflow.errors import RuntimeFault
 
 OUT = Path("gpu-results")
@@ -140,7 +139,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     setting = Setting(options.seconds, options.limit, options.search, options.dry)
     with dry.emulator() if options.dry else nullcontext():
         try:
-            left = work(tasks, rows, path, gpu_here(), setting, 60 * options.minutes, options.together) if tasks else 0
+            left = (
+                work(tasks, rows, path, results.gpu_here(), setting, 60 * options.minutes, options.together)
+                if tasks
+                else 0
+            )
         except RuntimeFault as absent:
             say(f"nothing is measured: {absent.message}")
             left = len(tasks)
@@ -150,12 +153,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if left:
         say(f"{left} rows are left: the same command goes on")
     return int(left > 0)
-
-
-def gpu_here() -> str:
-    """Its name and its driver. Raises `RuntimeFault` when there is none."""
-    here = devices.gpu().driver.gpu
-    return f"{here.name} ({here.architecture}), CUDA {here.driver // 1000}.{here.driver % 1000 // 10}"
 
 
 def work(

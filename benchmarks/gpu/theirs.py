@@ -11,6 +11,8 @@ import numpy as np
 
 from benchmarks.gpu.ours import median_seconds
 from benchmarks.gpu.rows import Setting
+from neoflow.contest.kinds import CUDA_GRAPHS, WARM, set_torch
+from neoflow.contest.kinds import compiled as by_torch_compile
 from neoflow.models import find_peer
 from neoflow.nn import Model
 from neoflow.train.step import RATE
@@ -36,14 +38,9 @@ def module() -> Any:
 
 
 def torch(tf32: bool = False) -> Any:
-    """PyTorch as an expert sets it: TF32 where a row asks for it, cuDNN's fastest algorithms. Raises `Absent`.
-
-    By the older names of these settings: torch.compile reads them, and refuses a mixture of both.
-    """
+    """PyTorch as an expert sets it: TF32 where a row asks for it, cuDNN's fastest algorithms. Raises `Absent`."""
     found = module()
-    found.backends.cuda.matmul.allow_tf32 = tf32
-    found.backends.cudnn.allow_tf32 = tf32
-    found.backends.cudnn.benchmark = True
+    set_torch(tries_algorithms=True, tf32=tf32)
     return found
 
 
@@ -79,7 +76,7 @@ def captured(run: Run) -> Run:
     stream = cuda.Stream()
     stream.wait_stream(cuda.current_stream())
     with cuda.stream(stream):
-        for _ in range(3):
+        for _ in range(WARM):
             run()
     cuda.current_stream().wait_stream(stream)
     graph = cuda.CUDAGraph()
@@ -93,7 +90,7 @@ def as_it_is(run: Run) -> Run:
     return run
 
 
-COMPILED: dict[str, str] = {"max-autotune": "max-autotune", "compiled with CUDA graphs": "reduce-overhead"}
+COMPILED: dict[str, str] = {"max-autotune": "max-autotune", "compiled with CUDA graphs": CUDA_GRAPHS}
 """Of torch.compile: our name for a mode, and its own."""
 CONTENDERS: dict[str, Callable[[Run], Run]] = {
     "eager": as_it_is,
@@ -116,9 +113,7 @@ def step_of(model: Model, name: str, contender: str, precision: str = "fp32") ->
     tensors = list(peer.tensors.values())
     objective = peer.objective
     if contender in COMPILED:
-        for t in (x, labels, *tensors):  # they stay where they are: a CUDA graph need not copy them first
-            found._dynamo.mark_static_address(t)
-        objective = found.compile(objective, mode=COMPILED[contender])
+        objective = by_torch_compile(objective, (x, labels, *tensors), COMPILED[contender])
     narrow = {"bf16": found.bfloat16, "fp16": found.float16}.get(precision)
     keeps = CONTENDERS[contender] is not captured
 

@@ -12,6 +12,8 @@ from typing import Any
 from neoflow.contest.contenders import OURS, PEERS
 from neoflow.contest.sides import Task
 
+CPU = "cpu"
+"""The target of this machine's CPU."""
 BATCHES = {
     "capsconv": (1, 16),
     "capsconv8": (1, 16),
@@ -46,12 +48,12 @@ PAPERS = (
 """The nine models of the paper, recurrent cells in both sizes."""
 
 
-def tasks(tune: float = 0.0) -> list[Task]:
+def tasks(tune: float = 0.0, target: str = CPU) -> list[Task]:
     """All: training at every batch size, inference at batch 1."""
     found = []
     for model, batches in BATCHES.items():
-        found += [Task(model, batch, "train", tune) for batch in batches]
-        found.append(Task(model, 1, "infer", tune))
+        found += [Task(model, batch, "train", tune, target=target) for batch in batches]
+        found.append(Task(model, 1, "infer", tune, target=target))
     return found
 
 
@@ -61,7 +63,8 @@ class Cell:
     rounds of neoflow's time over a contender's. missing: why a contender is not there. told: by neoflow when it was
     compiled. versions: of the frameworks. foreign: the share of the machine that other work took. kernels: of neoflow,
     beside their floors (fields of `KernelGap`). revision: of the sources. apart: the share of blocks that were timed
-    while cores were apart (`neoflow.measure.near`); 1 before anybody looked."""
+    while cores were apart (`neoflow.measure.near`); 1 before anybody looked. target: what neoflow was compiled for,
+    "cpu" or "cuda:sm_90" and the like, on whose device the peers ran; on: that GPU and its driver."""
 
     model: str
     batch: int
@@ -79,10 +82,12 @@ class Cell:
     kernels: tuple[Mapping[str, Any], ...] = ()
     roofs: Mapping[str, Any] = field(default_factory=dict)
     apart: float = 1.0
+    target: str = CPU
+    on: str = ""
 
     @property
     def task(self) -> Task:
-        return Task(self.model, self.batch, self.mode, self.tune)
+        return Task(self.model, self.batch, self.mode, self.tune, target=self.target)
 
     @property
     def is_done(self) -> bool:
@@ -105,23 +110,33 @@ class Cell:
 
 
 def path_of(folder: Path, task: Task) -> Path:
-    """The file of a cell; cells of other searches lie beside it."""
+    """The file of a cell; cells of other searches and other targets lie beside it."""
     search = f"-tuned{task.tune:g}" if task.tune else ""
-    return folder / f"{task.model}-{task.batch}-{task.mode}{search}.json"
+    return folder / f"{_step(task)}{search}{_place(task)}.json"
+
+
+def _step(task: Task) -> str:
+    return f"{task.model}-{task.batch}-{task.mode}"
+
+
+def _place(task: Task) -> str:
+    """What the file of a cell of a GPU has at its end."""
+    return "" if task.target == CPU else "-on-" + task.target.replace(":", "-")
 
 
 def read(folder: Path, task: Task) -> Cell | None:
-    """What is kept of a task; None where nothing is, or the file is of another form."""
+    """What is kept of a task; None where nothing is, or the file is of another form, or of another task."""
     try:
         said = json.loads(path_of(folder, task).read_text())
-        return Cell(**{**said, "kernels": tuple(said["kernels"])})
+        cell = Cell(**{**said, "kernels": tuple(said["kernels"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None
+    return cell if cell.task == task else None
 
 
 def read_shorter(folder: Path, task: Task) -> Cell | None:
     """What is kept of the same step after the longest search that was shorter; None where there was none."""
-    name = re.compile(rf"{re.escape(f'{task.model}-{task.batch}-{task.mode}')}-tuned([0-9.]+)")
+    name = re.compile(rf"{re.escape(_step(task))}-tuned([0-9.]+){re.escape(_place(task))}")
     found = (name.fullmatch(p.stem) for p in folder.glob("*.json"))
     seconds = sorted((s for m in found if m and (s := float(m[1])) < task.tune), reverse=True)
     cells = (read(folder, replace(task, tune=s)) for s in seconds)

@@ -9,7 +9,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.models.cells import Cell
+from benchmarks.models.cells import CPU, Cell
+from benchmarks.results import gpu_here
 from benchmarks.steps.contenders import ROOT
 from neoflow.contest.contenders import OURS
 from neoflow.contest.hall import Hall
@@ -71,6 +72,8 @@ def measure(task: Task, hall: Hall, setting: Setting) -> Cell:
         kernels,
         roofs,
         round(cores.share_apart, 3),
+        task.target,
+        "" if task.target == CPU else gpu_here(),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from benchmarks.models.cells import PAPERS, Cell
+from benchmarks.models.cells import CPU, PAPERS, Cell
 from neoflow.contest.contenders import OURS, PEERS
 from neoflow.contest.sides import Task
 from neoflow.report.gaps import KernelGap, gap_table
@@ -15,6 +15,8 @@ PLAIN = PEERS[0]
 SHOWN = 8
 """Kernels of a step that falls short, those that are furthest above their floors."""
 NOT = "not measured"
+GOALS, GPU_GOALS = (3.16, 1.8, 2.5), (3.16, 1.5, None)
+"""To reach, as geometric means: the paper's models beside PyTorch as installed, and beside the best peer; inference."""
 Cells = Mapping[Task, Cell | None]
 
 
@@ -37,15 +39,16 @@ def mean_bound(cells: Sequence[Cell], against: str | None) -> float | None:
 
 
 def summary(cells: Cells) -> list[str]:
-    """What is to be reached, what was, and what could be, were all kernels at their floors."""
+    """What is to be reached, what was, and what could be, were all kernels at their floors. All of one target."""
+    of_plain, of_best, of_inference = GOALS if all(t.target == CPU for t in cells) else GPU_GOALS
     papers = [t for t in cells if is_papers(t)]
     trained = [t for t in cells if t.mode == "train"]
     inferred = [t for t in cells if t.mode == "infer"]
     lines = ["| geometric mean | of | times as fast | to reach | | at all floors |", "|---|---|--:|--:|---|--:|"]
     for what, asked, against, wanted in (
-        ("the paper's models, training, beside PyTorch as installed", papers, PLAIN.key, 3.16),
-        ("the paper's models, training, beside the best peer", papers, None, 1.8),
-        ("inference at batch 1, beside the best peer", inferred, None, 2.5),
+        ("the paper's models, training, beside PyTorch as installed", papers, PLAIN.key, of_plain),
+        ("the paper's models, training, beside the best peer", papers, None, of_best),
+        ("inference at batch 1, beside the best peer", inferred, None, of_inference),
         ("every model, training, beside the best peer", trained, None, None),
     ):
         there = [c for t in asked if (c := cells[t]) is not None and c.gain(against or c.best()) is not None]

@@ -98,7 +98,7 @@ class Hall:
                 raise WorkerFailure(self._expert)
             library = self._expert if isinstance(self._expert, Path) else None
             values = environment(contender, self._cache, library) | _path()
-            if self._cache is not None and contender.kind == "jax":
+            if self._cache is not None and contender.framework == "jax":
                 values["JAX_COMPILATION_CACHE_DIR"] = str(self._cache / contender.name)
             self._workers[key] = Worker({"kind": contender.kind}, values, PROGRAM, self._patience)
         return self._workers[key]

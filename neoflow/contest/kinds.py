@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar
+from typing import Any
 
 from neoflow.contest.sides import Jax, Neoflow, Peer, Torch, TorchCompile
 from neoflow.errors import ConfigError
@@ -12,20 +12,44 @@ from neoflow.nn import Model
 
 DEVICE = "cuda"
 """Of PyTorch, where networks are made."""
+WARM = 3
+"""Steps before any that is timed: torch.compile records its CUDA graphs in the second, cuDNN tries its algorithms."""
+CUDA_GRAPHS = "reduce-overhead"
+"""torch.compile's name for replaying what it compiled as CUDA graphs."""
+
+
+def set_torch(tries_algorithms: bool, tf32: bool = False) -> None:
+    """Have PyTorch compute in TF32 or in float32 alone, by the fastest of cuDNN's algorithms or by what it guesses.
+
+    By the older names of these settings: torch.compile reads them, and refuses a mixture of both.
+    """
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cudnn.benchmark = tries_algorithms
+
+
+def compiled(function: Callable[..., Any], fixed: Iterable[Any], mode: str) -> Callable[..., Any]:
+    """What torch.compile makes of a function of tensors. fixed: tensors that stay where they are, which a CUDA graph
+    need not copy first."""
+    import torch
+
+    for tensor in fixed:
+        torch._dynamo.mark_static_address(tensor)
+    return torch.compile(function, mode=mode)
 
 
 class TorchOnGpu(Torch):
     """Eager, in float32 without TF32. A step copies what it is fed from the host, as neoflow's does."""
 
-    tries_algorithms = False
+    tries_algorithms, warm = False, WARM
 
     def place(self) -> AbstractContextManager[Any]:
         import torch
 
         if not torch.cuda.is_available():
             raise ConfigError(f"PyTorch {torch.__version__} reaches no GPU here: install one that is built for CUDA")
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-        torch.backends.cudnn.benchmark = self.tries_algorithms
+        set_torch(self.tries_algorithms)
         return torch.device(DEVICE)
 
     def call(self) -> Any:
@@ -45,11 +69,20 @@ class TorchExpertOnGpu(TorchOnGpu):
 class TorchCompileOnGpu(TorchCompile, TorchExpertOnGpu):
     """Compiled, and replayed as CUDA graphs."""
 
-    options: ClassVar[Mapping[str, str]] = {"mode": "reduce-overhead"}
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return compiled(function, self.peer.tensors.values(), CUDA_GRAPHS)
+
+    def call(self) -> Any:
+        import torch
+
+        torch.compiler.cudagraph_mark_step_begin()  # the graph of the step before is done with its memory
+        return super().call()
 
 
 class JaxOnGpu(Jax):
     """In float32 without TF32; fed from the host, as the others are."""
+
+    warm = WARM
 
     def place(self) -> AbstractContextManager[Any]:
         import jax

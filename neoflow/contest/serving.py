@@ -1,7 +1,7 @@
 """One contender in a process of its own, for one step after another: `python -m neoflow.contest.serving KIND`.
 
 Questions come on standard input and answers go to standard output, JSON, a line each: "load" a task (the one before is
-dropped), "block" of so many seconds; of neoflow also "roofs" of this machine, and "kernels" beside their floors.
+dropped), "block" of so many seconds; of neoflow also "kernels" beside their floors, and the roofs of the machine.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Serving:
 
     def kernels(self, seconds: float) -> dict[str, Any]:
         """Each kernel's time and floor, measured for about so long."""
-        from neoflow.measure.roofs import measure_roofs
         from neoflow.report.gaps import kernel_gaps
         from neoflow.report.kernels import profile
+        from neoflow.report.run import roofs_of
 
         assert isinstance(self.side, Neoflow)
         compiled = self.side.compiled
-        self.roofs = self.roofs or measure_roofs(compiled.target, 1.0)
+        self.roofs = self.roofs or roofs_of(compiled.target, 1.0)
         times = profile(self.side.function, self.side.arrays, seconds)
         return {"kernels": [asdict(k) for k in kernel_gaps(compiled, times, self.roofs)], "roofs": asdict(self.roofs)}
 

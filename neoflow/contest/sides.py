@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,9 +101,11 @@ class Neoflow:
 
 
 class Peer:
-    """A network of `benchmarks/peers`, or beside the user's model. told: the framework's version."""
+    """A network of `benchmarks/peers`, or beside the user's model. told: the framework's version. warm: calls after the
+    first one and before any that is timed."""
 
     framework: str
+    warm = 0
 
     def __init__(self, task: Task) -> None:
         model = build_model(task.model, task.batch)
@@ -119,6 +121,8 @@ class Peer:
             self._call = partial(self.peer.infer, x)
         first = self.call()
         self.values = [float(first)] if is_training else sampled(first)
+        for _ in range(self.warm):
+            self.call()
 
     def call(self) -> Any:
         return self._call()
@@ -144,8 +148,6 @@ class Torch(Peer):
 
 
 class TorchCompile(Torch):
-    options: ClassVar[Mapping[str, str]] = {}
-
     def prepare(self, task: Task) -> None:
         """Have torch.compile take what a step computes. Raises `TypeError` for a peer without it."""
         import torch
@@ -154,7 +156,13 @@ class TorchCompile(Torch):
         if not hasattr(self.peer, name):
             raise TypeError(f"the peer of {task.model} has no {name}, which torch.compile could take")
         torch._dynamo.reset()
-        setattr(self.peer, name, torch.compile(getattr(self.peer, name), **self.options))
+        setattr(self.peer, name, self.compiled(getattr(self.peer, name)))
+
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """What torch.compile makes of a function of tensors."""
+        import torch
+
+        return torch.compile(function)
 
 
 class Jax(Peer):

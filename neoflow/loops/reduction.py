@@ -201,11 +201,11 @@ def _rows(p: NestProblem, _: Target, k: Chosen) -> Range:
     nest = p.fused(k)
     if k["lane"] == "reduced" and nest.axes:
         points = costs.points(nest.axes)
-        most = min(points, _most_beside(nest, k))
+        most = min(points, _most_rows(nest, k))
         return up_to(most, f"{MOST_ACCUMULATORS} vectors of accumulators at most, and {points} outputs")
     if k["lane"] != "output" or len(nest.axes) < 2:
         return one(1, "there is no axis for rows of outputs side by side")
-    most = min(nest.axes[-2].extent, _most_beside(nest, k))
+    most = min(nest.axes[-2].extent, _most_rows(nest, k))
     return up_to(most, f"{MOST_ACCUMULATORS} vectors of accumulators at most, and {nest.axes[-2].extent} rows")
 
 
@@ -215,17 +215,17 @@ def _usual_rows(p: NestProblem, target: Target, k: Chosen) -> int:
     nest = p.fused(k)
     if k["lane"] == "reduced" and nest.axes:
         outputs = int(k["lanes"]) if _ends_in_vectors(nest, target, k) else windows.side_by_side(nest, target)
-        return min(outputs, _most_beside(nest, k))
+        return min(outputs, _most_rows(nest, k))
     if k["lane"] != "output" or len(nest.axes) < 2:
         return 1
     vectors = max(1, math.ceil(nest.axes[-1].extent / int(k["lanes"])))
     if costs.points(reduced(nest).axes) <= costs.FEW_TERMS and not windows.is_shared(nest, target):
         return 1
     extent, most = nest.axes[-2].extent, max(1, costs.SHORT_ROW_VECTORS // vectors)
-    return min(math.ceil(extent / math.ceil(extent / most)), _most_beside(nest, k))
+    return min(math.ceil(extent / math.ceil(extent / most)), _most_rows(nest, k))
 
 
-def _most_beside(nest: Nest, k: Chosen) -> int:
+def _most_rows(nest: Nest, k: Chosen) -> int:
     """Outputs, or rows of outputs, whose accumulators of all reductions are not too many."""
     return max(1, MOST_ACCUMULATORS // (int(k["unroll"]) * len(nest.bodies)))
 

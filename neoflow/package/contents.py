@@ -1,11 +1,9 @@
 """What `program.json` says: the functions of a package, their plans, and the arrays they share."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple  # annotations are no text: each would be compiled, as a package is loaded
 
 from neoflow import dtype as dt
 from neoflow.code import Code, Entry, Fault, Workspace

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neoflow.boundary import publish_methods
@@ -69,6 +70,32 @@ class PackagedFunction(Bound):
         return f"<PackagedFunction {self.name}({takes}) -> [{gives}]{updates}: {len(self.plan.calls)} kernel calls>"
 
 
+class Functions(Mapping[str, PackagedFunction]):
+    """Functions by name, each made when it is first asked for: who infers does not wait until a step is laid out."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], PackagedFunction]]):
+        self._makers, self._made = dict(makers), dict[str, PackagedFunction]()
+        self._lock = threading.RLock()
+
+    def __getitem__(self, name: str) -> PackagedFunction:
+        with self._lock:
+            if name not in self._made:
+                self._made[name] = self._makers[name]()
+            return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._makers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+    def __repr__(self) -> str:
+        return f"<Functions {', '.join(self)}>"
+
+
 class Package:
     """What `nf.load` gives: functions, `package.step(x)` or `package["step"](x)`, and the parameters they share.
 
@@ -83,7 +110,7 @@ class Package:
         parameters: Mapping[str, PackagedParameter],
     ):
         self._folder, self.name, self.target = folder, manifest.name, manifest.target
-        self.functions, self.parameters = dict(functions), dict(parameters)
+        self.functions, self.parameters = functions, dict(parameters)
 
     @property
     def path(self) -> Path:

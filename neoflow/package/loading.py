@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from neoflow.errors import PackageError
 from neoflow.machine import cpu_features
-from neoflow.package.manifest import PARAMETERS, Made, Manifest, read_checked, read_manifest
+from neoflow.package.manifest import Made, Manifest, read_manifest
+from neoflow.package.values import Values, read_values
 from neoflow.runtime.device.library import make_room
 
 if TYPE_CHECKING:
@@ -21,26 +22,25 @@ if TYPE_CHECKING:
 
 
 class _Ahead:
-    """A file of a package, read and checked by a thread."""
+    """The parameters of a package, read and checked by a thread."""
 
-    def __init__(self, folder: str, manifest: Manifest, name: str):
-        self._data, self._failure = b"", PackageError(f"{folder} was not read")
-        self._is_read = False
-        self._thread = threading.Thread(target=self._read, args=(folder, manifest, name), daemon=True)
+    def __init__(self, folder: str, manifest: Manifest):
+        self._found: Values | PackageError = PackageError(f"{folder} was not read")
+        self._thread = threading.Thread(target=self._read, args=(folder, manifest), daemon=True)
         self._thread.start()
 
-    def _read(self, folder: str, manifest: Manifest, name: str) -> None:
+    def _read(self, folder: str, manifest: Manifest) -> None:
         try:
-            self._data, self._is_read = read_checked(folder, manifest, name), True
+            self._found = read_values(folder, manifest)
         except PackageError as error:
-            self._failure = error
+            self._found = error
 
-    def wait(self) -> bytes:
-        """The file. Raises what reading it has raised."""
+    def wait(self) -> Values:
+        """The parameters. Raises what reading them has raised."""
         self._thread.join()
-        if not self._is_read:
-            raise self._failure
-        return self._data
+        if isinstance(self._found, PackageError):
+            raise self._found
+        return self._found
 
 
 def load(path: str | os.PathLike) -> Package:
@@ -52,7 +52,7 @@ def load(path: str | os.PathLike) -> Package:
     folder = os.fsdecode(path)
     manifest = read_manifest(folder)
     threading.Thread(target=_make_room, daemon=True).start()
-    parameters = _Ahead(folder, manifest, PARAMETERS)
+    parameters = _Ahead(folder, manifest)
     if manifest.target.kind == "cpu":
         _check_cpu(folder, manifest.target)
     from neoflow.package.assembling import assemble  # imported here: the thread reads meanwhile

@@ -6,14 +6,13 @@
 seal: the hash of all else. Whoever reads a package reads the format first: of a newer one nothing more is known.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple  # annotations are no text: each would be compiled, as a package is loaded
 
 from neoflow.errors import PackageError
 from neoflow.plain import plain
@@ -128,8 +127,10 @@ def _count(value: object) -> int:
     return value
 
 
-def read_file(folder: str, name: str, most: int) -> bytes:
-    """A file of at most so many bytes. Raises `PackageError` for anything but a plain file that can be read."""
+@contextmanager
+def opened(folder: str, name: str) -> Iterator[tuple[int, int]]:
+    """A file's descriptor and how many bytes it has. Raises `PackageError` for anything but a plain file that can be
+    read, and where reading it within fails."""
     path = os.path.join(folder, name)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -140,22 +141,39 @@ def read_file(folder: str, name: str, most: int) -> bytes:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise PackageError(f"{path} is no plain file")
-        if status.st_size > most:
-            raise PackageError(f"{path} has {status.st_size} bytes, more than {most}")
-        with open(descriptor, "rb", buffering=0, closefd=False) as file:
-            return file.read()
+        yield descriptor, status.st_size
     except OSError as error:
         raise PackageError(f"{path} cannot be read: {error}") from error
     finally:
         os.close(descriptor)
 
 
-def read_checked(folder: str, manifest: Manifest, name: str) -> bytes:
-    """A file of the package as it was written. Raises `PackageError` where it is not."""
+def read_file(folder: str, name: str, most: int) -> bytes:
+    """A file of at most so many bytes. Raises `PackageError` for a longer one, and as `opened` does."""
+    with opened(folder, name) as (descriptor, nbytes):
+        if nbytes > most:
+            raise PackageError(f"{folder}/{name} has {nbytes} bytes, more than {most}")
+        with open(descriptor, "rb", buffering=0, closefd=False) as file:
+            return file.read()
+
+
+def written_as(folder: str, manifest: Manifest, name: str) -> Written:
+    """What a file was. Raises `PackageError` for one that the manifest does not name."""
     written = manifest.files.get(name)
     if written is None:
         raise PackageError(f"{folder} is damaged: its manifest has no {name}")
+    return written
+
+
+def damaged(folder: str, name: str) -> PackageError:
+    """What is said of a file that is another than was written."""
+    return PackageError(f"{folder} is damaged: {name} is not as it was written; build or copy it again")
+
+
+def read_checked(folder: str, manifest: Manifest, name: str) -> bytes:
+    """A file of the package as it was written. Raises `PackageError` where it is not."""
+    written = written_as(folder, manifest, name)
     data = read_file(folder, name, written.bytes)
     if len(data) != written.bytes or digest(data) != written.sha256:
-        raise PackageError(f"{folder} is damaged: {name} is not as it was written; build or copy it again")
+        raise damaged(folder, name)
     return data

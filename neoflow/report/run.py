@@ -134,10 +134,11 @@ def _outcome(summary: Summary) -> Fact:
     return Fact("Test accuracy", f"{100 * summary.accuracy:.2f} %", f"loss {summary.loss:.3g}, {tested}")
 
 
-def roofs_of(target: Target) -> Roofs:
-    """What the machine of a run reaches: a CPU measured, a GPU measured where its code can be compiled here."""
+def roofs_of(target: Target, seconds: float = 0.3) -> Roofs:
+    """What the machine of a run reaches: a CPU measured, each roof for some seconds; a GPU measured where its code can
+    be compiled here."""
     if target.device == "cpu":
-        return measure_roofs(target)
+        return measure_roofs(target, seconds)
     try:
         return gpu_roofs(target, measure_gpu(devices.gpu()))
     except NeoflowError as error:

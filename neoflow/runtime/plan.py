@@ -1,10 +1,8 @@
 """`Plan`: an ordered list of kernel calls over buffers, as pure data."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple  # annotations are no text: each would be compiled, as a package is loaded
 
 from neoflow import dtype as dt
 from neoflow.boundary import public
@@ -63,7 +61,7 @@ class Repeated(NamedTuple):
     moving: tuple[Moving, ...]
     is_apart: bool = False
 
-    def holds(self, other: Repeated) -> bool:
+    def holds(self, other: "Repeated") -> bool:
         """Whether all calls of another loop are among its own."""
         return self.first <= other.first and other.first + other.count <= self.first + self.count
 
@@ -117,7 +115,7 @@ class Plan(NamedTuple):
         """Its `parts` in words."""
         return ", ".join(f"{name} {amount(nbytes)}" for name, nbytes in self.parts.items() if nbytes)
 
-    def adopting(self, codes: Mapping[int, Code], threads: int) -> Plan:
+    def adopting(self, codes: Mapping[int, Code], threads: int) -> "Plan":
         """The plan with other code for some of its kernels, by their numbers; every buffer that is there stays so."""
         kernels = tuple(codes.get(n, code) for n, code in enumerate(self.kernels))
         buffers, spaces, scratch = list(self.buffers), {}, self.scratch_bytes
@@ -159,7 +157,7 @@ class Plan(NamedTuple):
 
     @classmethod
     @public
-    def from_text(cls, text: str) -> Plan:
+    def from_text(cls, text: str) -> "Plan":
         """The plan that `to_text` wrote. Raises `TextError`."""
         from neoflow.text import read_record
 

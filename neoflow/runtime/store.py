@@ -130,6 +130,11 @@ class ParameterStore:
         """Give a parameter that has no value yet this one."""
         memory = self.device.allocate(p.shape, p.dtype)
         self.device.copy(memory, np.broadcast_to(value, p.shape))
+        self.begin_in(p, memory)
+
+    def begin_in(self, p: Lasting, memory: Memory) -> None:
+        """Give a parameter that has no value yet the one in this memory of the store's device, which is its own from
+        now on."""
         weakref.finalize(p, self._forget, id(p))  # first: an id may be used again
         self._home.setdefault(id(p), (self.device, None))
         self._memory.setdefault(id(p), {_key((self.device, None)): memory})  # of two threads one's

@@ -37,6 +37,11 @@ _STORED: dict[str, str] = {
 """Types by their name in safetensors, whose reader for NumPy lacks bfloat16; the last are those of other programs."""
 
 
+def dtype_of(stored: object) -> str | None:
+    """Our name for a type by its name in safetensors; None for what is no such name."""
+    return _STORED.get(stored) if isinstance(stored, str) else None
+
+
 def unpack_arrays(data: bytes, source: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Arrays by name, and the metadata, of a safetensors file's content. Raises `CheckpointError`, naming `source`."""
     from safetensors import SafetensorError, deserialize

@@ -31,6 +31,13 @@ class Peer(Network):
     def scores(self, x, training):
         return F.linear(x, self.tensors["w"], self.tensors["b"])
 """
+JAX_PEER = """
+from benchmarks.peers.jax_base import Network
+
+class Peer(Network):
+    def scores(self, p, state, x, training):
+        return x @ p["w"].T + p["b"], state
+"""
 
 
 @pytest.fixture
@@ -134,7 +141,7 @@ def test_peers_of_a_gpu_run_there(monkeypatch, tiny):
 @pytest.mark.parametrize("mode", ["train", "infer"])
 @pytest.mark.parametrize(("kind", "tries"), [("torch on a GPU", False), ("torch expert on a GPU", True)])
 def test_pytorch_on_a_gpu(kind, tries, mode, monkeypatch, tiny, pytorch):
-    """In float32, waited for after every call, to the values of the CPU."""
+    """In float32, waited for after every call, to the values of the CPU; some calls come before any that is timed."""
     torch = pytorch
     waits = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -146,7 +153,43 @@ def test_pytorch_on_a_gpu(kind, tries, mode, monkeypatch, tiny, pytorch):
     assert torch.backends.cudnn.benchmark == tries
     before = len(waits)
     side.call()
-    assert before == 1 and len(waits) == 2
+    assert before == 1 + kinds.WARM and len(waits) == 1 + before
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Inductor as it is imported
+@pytest.mark.parametrize(("mode", "name"), [("train", "objective"), ("infer", "scores")])
+def test_pytorch_compiled_on_a_gpu(mode, name, monkeypatch, tiny, pytorch):
+    """As CUDA graphs, which copy no parameter and begin anew at each step; what is not compiled here stands for it."""
+    torch, begun, asked = pytorch, [], []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: begun.append(1))
+    monkeypatch.setattr(torch, "compile", lambda function, **options: asked.append(options) or function)
+    monkeypatch.setattr(kinds, "DEVICE", "cpu")
+    side = kinds.KINDS["torch.compile on a GPU"](Task(tiny, 2, mode))
+    assert asked == [{"mode": "reduce-overhead"}] and name in vars(side.peer), "the other one stays as it was"
+    assert all(hasattr(t, "_dynamo_static_input_type") for t in side.peer.tensors.values())
+    before = len(begun)
+    side.call()
+    assert before == 1 + kinds.WARM and len(begun) == before + 1
+    np.testing.assert_allclose(side.values, sides.Torch(Task(tiny, 2, mode)).values, rtol=1e-6)
+
+
+@pytest.mark.jax
+def test_jax_is_waited_for(monkeypatch, tiny, tmp_path):
+    """JAX for CPUs stands in the place of JAX for GPUs."""
+    jax = pytest.importorskip("jax")
+    waits, wait, there = [], jax.block_until_ready, jax.devices("cpu")
+    monkeypatch.setattr(jax, "devices", lambda kind: there)
+    monkeypatch.setattr(jax, "block_until_ready", lambda found: waits.append(found) or wait(found))
+    monkeypatch.setattr(jax.config, "update", lambda name, value: None)
+    (tmp_path / "jax_tiny.py").write_text(JAX_PEER)
+    side = kinds.JaxOnGpu(Task(tiny, 2, "train"))
+    losses = [w for w in waits if isinstance(w, float)]
+    assert len(losses) == 1 + kinds.WARM and losses == sorted(losses, reverse=True)
+    assert side.call() is waits[-1]
+    np.testing.assert_allclose(side.values, sides.Jax(Task(tiny, 2, "train")).values, rtol=1e-6)
 
 
 @pytest.mark.torch

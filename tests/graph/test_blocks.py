@@ -67,12 +67,6 @@ def test_random_linear_recurrences_in_blocks():
     assert law(range(10)) >= 15
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
-def test_many_random_linear_recurrences_in_blocks(part):
-    assert law(range(500 * part + 1000, 500 * part + 1500)) > 600
-
-
 NEAR = {
     "is not linear in what is carried": [
         lambda h, x: nf.tanh(h) * x,

@@ -101,12 +101,6 @@ def test_random_recurrences_of_matrices_unrolled_scanned_and_in_chunks():
     assert law(range(8)) >= 4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(5))
-def test_many_random_recurrences_of_matrices_in_chunks(part):
-    assert law(range(100 * part + 1000, 100 * part + 1100)) > 40
-
-
 def _rows(h, row):
     q, k, v = row
     then = h + k[:, None] * v[None, :]

@@ -89,7 +89,6 @@ def test_values_stay_whatever_lies_how():
 @pytest.mark.slow
 def test_values_stay_in_many_random_programs():
     assert sum(map(law, range(1000, 1150))) >= 3000
-    assert sum(map(training_law, range(1000, 1600))) >= 3000
 
 
 def test_layouts_are_bijections_of_arrays():

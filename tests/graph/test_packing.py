@@ -170,8 +170,7 @@ def test_values_stay_in_random_programs():
 
 
 @pytest.mark.slow
-def test_values_stay_in_many_random_programs():
-    assert sum(map(law, range(1000, 10_000))) >= 3000
+def test_values_stay_in_many_programs_of_every_kind():
     assert sum(map(programs, range(1000, 1060))) >= 200
 
 

@@ -66,12 +66,11 @@ def test_values_stay_in_many_programs(row):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", (branches, recurrences, widths), ids=lambda p: p.__name__)
-@pytest.mark.parametrize("row", (BATCH, None), ids=("batch", "all passes"))
-def test_what_is_put_side_by_side_keeps_values_in_ten_thousand_programs(program, row):
+def test_what_is_put_side_by_side_keeps_values_in_five_thousand_programs(program):
     for seed in range(20_000, 21_700):
         case = program(seed)
         graph = make_graph(case.roots, list(case.feeds))
-        after = optimize(graph) if row is None else run(graph, row)[0]
+        after = run(graph, BATCH)[0]
         for a, b in zip(case.values(graph.outputs), case.values(after.outputs), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9, err_msg=f"{program}, seed {seed}")
 

@@ -234,7 +234,6 @@ def law(seeds):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("threads", [2, 3])
-def test_random_recurrences_in_strands(of_any_size, threads, monkeypatch):
-    monkeypatch.setenv("NEOFLOW_THREADS", str(threads))
-    assert law(range(3000 + 40 * threads, 3040 + 40 * threads)) > 30
+def test_random_recurrences_in_strands_of_three_threads(of_any_size, monkeypatch):
+    monkeypatch.setenv("NEOFLOW_THREADS", "3")
+    assert law(range(3120, 3160)) > 30

@@ -108,18 +108,6 @@ def test_random_programs_keep_their_order_and_their_memory_apart(seed):
         check_memory(graph, parts, *drawn)
 
 
-@pytest.mark.slow
-def test_six_hundred_random_programs_keep_their_order_and_their_memory_apart():
-    groups = 0
-    for seed in range(6000, 6600):
-        graph, both = with_updates(seed)
-        for parts in both:
-            found = check(graph, parts)
-            check_memory(graph, parts, *found)
-            groups += len(found[0].groups)
-    assert groups > 3000
-
-
 def updates_of(count, size=100):
     """A program that moves parameters along given arrays, each by a kernel of its own."""
     parameters = [nf.parameter((size + n,), name=f"p{n}") for n in range(count)]

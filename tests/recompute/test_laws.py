@@ -47,12 +47,6 @@ def test_a_limit_changes_memory_alone(make):
     assert sum(law(make, seed) for seed in (0, 3)) > 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("make", [network, scattered])
-def test_a_limit_changes_memory_alone_of_many(make):
-    assert sum(law(make, seed) for seed in range(1000, 1200)) > 100
-
-
 @pytest.mark.parametrize("make", [network, scattered])
 def test_the_live_set_is_the_planners(make):
     """As long as nothing is repeated; then it may count a whole for one part of it that nobody reads."""

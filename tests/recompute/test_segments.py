@@ -36,12 +36,6 @@ def test_random_recurrences_in_segments():
     assert law(range(8)) >= 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(5))
-def test_five_thousand_random_recurrences_in_segments(part):
-    assert law(range(1000 * part + 1000, 1000 * part + 2000)) > 300
-
-
 def ended(steps, reverse):
     """One that ends early, after as many steps as its data says."""
     x, h = nf.placeholder((steps, 3), name="x"), nf.placeholder((3,), name="h")

@@ -84,10 +84,8 @@ def test_values_stay_forward_and_backward(wanted):
 
 
 @pytest.mark.slow
-def test_values_stay_in_many_networks_and_programs(wanted):
-    counts, others = networks(range(100, 112)), programs(range(500, 512))
-    assert counts[BLOCKED] >= 24 and counts[SWAPPED] >= 12
-    assert others[SWAPPED] >= 3
+def test_values_stay_in_many_programs(wanted):
+    assert programs(range(500, 512))[SWAPPED] >= 3
 
 
 @pytest.mark.tvm

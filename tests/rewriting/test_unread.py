@@ -57,11 +57,6 @@ def test_values_stay_when_less_is_computed():
     assert sum(law(seed) for seed in range(20)) >= 6
 
 
-@pytest.mark.slow
-def test_values_stay_when_less_is_computed_in_many_programs():
-    assert sum(law(1000 + seed) for seed in range(600)) >= 150
-
-
 @pytest.mark.parametrize(
     "read, found",
     [

@@ -184,17 +184,17 @@ class Lowering:
         along = self.along_output if along_output is None else along_output
         if not along:
             return self._outputs_in_tiles(extra, body)
-        beside = self.rows if self.along_output else 1  # parts of outputs that lanes were terms of are no rows
+        count = self.rows if self.along_output else 1  # parts of outputs that lanes were terms of are no rows
         strip = Strip(self.outputs[-1], self.lanes)
         groups, left = divmod(strip.blocks, self.unroll)
         blocks = Axis(-1, groups + (1 if left or strip.tail else 0), "group")
-        row_axis = self.outputs[-2] if beside > 1 else Axis(-4, 1)
-        row_groups, row_tail = divmod(row_axis.extent, beside)
+        row_axis = self.outputs[-2] if count > 1 else Axis(-4, 1)
+        row_groups, row_tail = divmod(row_axis.extent, count)
         row_blocks = Axis(-5, row_groups + (1 if row_tail else 0), "rows")
-        other = self.outputs[:-2] if beside > 1 else self.outputs[:-1]
+        other = self.outputs[:-2] if count > 1 else self.outputs[:-1]
 
         def task(env: Env) -> list:
-            first_row = env[row_blocks] * emit.integer(beside)
+            first_row = env[row_blocks] * emit.integer(count)
 
             def places(rows: int, start: Value, vectors: int) -> list[Env]:
                 return [
@@ -217,10 +217,10 @@ class Lowering:
                 return emit.when(env[blocks] < emit.integer(groups), whole, rest)
 
             if not row_tail:
-                return columns(beside)
+                return columns(count)
             if not row_groups:
                 return columns(row_tail)
-            return emit.when(env[row_blocks] < emit.integer(row_groups), columns(beside), columns(row_tail))
+            return emit.when(env[row_blocks] < emit.integer(row_groups), columns(count), columns(row_tail))
 
         dimensions = [*extra, *other, row_blocks, blocks]
         return self._phase(dimensions, task)

@@ -89,13 +89,6 @@ def test_recurrences_of_points(gpu, seed):
     agree(*drawn(rng, int(rng.integers(1, 9))), seed)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3, 203))
-def test_many_recurrences_of_points(gpu, seed):
-    rng = np.random.default_rng(seed)
-    agree(*drawn(rng, int(rng.integers(1, 9))), seed)
-
-
 def selective(steps=5, batch=3, channels=4, states=2):
     """x, delta [T, B, D], enter, leave [T, B, N]: what a selective scan does in its steps."""
     x, delta = (nf.placeholder((steps, batch, channels), name=n) for n in ("x", "delta"))
