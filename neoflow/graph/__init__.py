@@ -7,9 +7,9 @@ a compute, and comes back to what a replacement touched, until nothing is left. 
 order and reachability up to date. What was done is a `Derivation`: printed by `explain`, replayed on an equal graph.
 
 graph (`Graph`) · edit (`Editor`) · rewrite (the nouns) · engine · canonical, padding, hoist, batch, widen, join,
-added, chains, slices, offsets (the rewrites) · cost (what they compare) · algebra (the laws of folding) · passes (the
-table) · known (what is constant, computed once) · precision (what is stored narrow: no rewrite, for values change) ·
-facts, pieces
+added, chains, slices, offsets (the rewrites) · cost (what they compare), rivals (which of several) · algebra (the laws
+of folding) · passes (the table) · known (what is constant, computed once) · precision (what is stored narrow: no
+rewrite, for values change) · facts, pieces
 """
 
 from neoflow.graph.edit import Editor

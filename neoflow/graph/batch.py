@@ -30,6 +30,7 @@ from neoflow.graph.edit import Editor
 from neoflow.graph.facts import is_contraction, own_indices
 from neoflow.graph.join import joined
 from neoflow.graph.rewrite import Edit, Match, Rewrite
+from neoflow.graph.rivals import Links, Parallel, Timed
 from neoflow.verdict import Verdict
 
 MANY = 64
@@ -93,7 +94,7 @@ class BatchSums(Rewrite):
 
 
 @dataclass(frozen=True)
-class BatchShared(Rewrite):
+class BatchShared(Parallel):
     """Reductions that share an operand and differ in others, none of which needs another, become one.
 
     a[i, j] = sum[k](x[i, k] * w[j, k]);  b[i, j] = sum[k](y[i, k] * w[j, k]);  c[i, j] = sum[k](z[i, k] * w[j, k])
@@ -108,8 +109,8 @@ class BatchShared(Rewrite):
     name: str = "batch shared"
     is_compared: bool = True
 
-    def match(self, editor: Editor, t: Compute) -> Iterator[Match]:
-        """All that share an operand, for each that they may share, found at the first."""
+    def groups(self, editor: Editor, t: Compute) -> Iterator[Links]:
+        """All that share an operand with it, for each that they may share."""
         if not can_be_one(t.definition):
             return
         inputs = editor.inputs(t)
@@ -122,12 +123,10 @@ class BatchShared(Rewrite):
                 and editor.inputs(r)[slot] is shared
                 and [class_of(i) for i in editor.inputs(r)] == classes
             ]
-            if len(group) > 1 and min(map(editor.number, group)) == editor.number(t):
-                for part in _in_order(editor, group):
-                    yield Match((t, *part))
+            if len(group) > 1:
+                yield from (part for part in _in_order(editor, group) if any(r is t for r in part))
 
-    def legal(self, editor: Editor, match: Match) -> Verdict:
-        links = match.tensors[1:]
+    def timed(self, editor: Editor, links: Links) -> Verdict:
         found = _operands(editor, links, links)
         if isinstance(found, str):
             return Verdict(False, found)
@@ -274,7 +273,7 @@ def _verdict(
     what = cost.told(before, after) + (f", with {nbytes} bytes for copies" if nbytes else "")
     if not cost.is_worth(before, after, least):
         return Verdict(False, f"one for {count} would take {what}")
-    return Verdict(True, f"one for {count} takes {what}; {told}")
+    return Timed(True, f"one for {count} takes {what}; {told}", before, after)
 
 
 def is_kept_apart(editor: Editor, t: Compute) -> bool:

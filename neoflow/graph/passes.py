@@ -17,6 +17,7 @@ from neoflow.graph.long import SplitLong
 from neoflow.graph.offsets import MoveNumbers, MoveReads
 from neoflow.graph.ones import DropOnes, ReadVectors
 from neoflow.graph.padding import PadGuards, PadNarrow
+from neoflow.graph.rivals import compared
 from neoflow.graph.shared import ShareSums
 from neoflow.graph.slices import ReadSlices
 from neoflow.graph.widen import WidenShared
@@ -30,7 +31,11 @@ FACTOR = Pass("factor", (FactorSums(),), after=CANONICAL)
 SHARE_SUMS = Pass("share sums", (ShareSums(), DropOnes(), ReadVectors()), after=CANONICAL)
 HOIST = Pass("hoist", (HoistCostly(), HoistLookups()), after=CANONICAL)
 BATCH = Pass(
-    "batch", (JoinSlices(), AddFirst(), BatchShared(), WidenShared(), BatchSums()), after=CANONICAL, again=True
+    "batch",
+    (JoinSlices(), AddFirst(), BatchShared(), WidenShared(), BatchSums()),
+    after=CANONICAL,
+    again=True,
+    compare=compared,
 )
 CHAIN_SUMS = Pass("chain sums", (ChainSums(),), after=CANONICAL)
 READ_SLICES = Pass("read slices", (ReadSlices(),), after=CANONICAL)
