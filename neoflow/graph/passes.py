@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from neoflow.graph.added import AddFirst
 from neoflow.graph.batch import BatchShared, BatchSums
@@ -42,6 +43,9 @@ READ_SLICES = Pass("read slices", (ReadSlices(),), after=CANONICAL)
 MOVE_OFFSETS = Pass("move offsets", (MoveNumbers(), MoveReads()), after=CANONICAL)
 WITHIN = Pass("sums within", (SumWithin(),), after=CANONICAL)
 
+BATCHES = (BatchShared, BatchSums)
+"""The rewrites that make one operation of many steps."""
+
 PASSES = (
     CANONICALIZE,
     PAD_GUARDS,
@@ -61,6 +65,12 @@ differ; what is read again to be summed is known when all of that is done."""
 
 OPTIONAL_REWRITES = tuple(dict.fromkeys(n for row in PASSES[1:] for n in (row.name, *(r.name for r in row.rewrites))))
 """Passes and rewrites that a graph may do without."""
+
+
+def priced(row: Pass, price: float) -> Pass:
+    """A pass in which each byte that waits for the last of many steps costs so many seconds, see `BatchSums`."""
+    rewrites = tuple(replace(r, price=price) if isinstance(r, BATCHES) else r for r in row.rewrites)
+    return replace(row, rewrites=rewrites)
 
 
 def canonicalize(graph: Graph) -> Graph:

@@ -13,6 +13,7 @@ Source: parallel fusion, section 4.3 of NeoFlow, which takes the first dimension
 from __future__ import annotations
 
 import itertools
+import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -33,10 +34,12 @@ Links = tuple[Compute, ...]
 
 @dataclass(frozen=True)
 class Timed(Verdict):
-    """A verdict by time: seconds of the operators each by itself, and as one with what is copied for it."""
+    """A verdict by time: seconds of the operators each by itself, and as one with what is copied for it. price: seconds
+    that a byte of memory has to cost for it to be no, which is never where no more bytes are alive at once."""
 
     before: float = 0.0
     after: float = 0.0
+    price: float = math.inf
 
 
 class Parallel(Rewrite):
