@@ -272,6 +272,17 @@ def test_what_waits_is_counted_in_bytes_at_once():
         assert reasons[name].endswith(f"up to {STEPS * state} bytes of them wait at once, apart {state}")
 
 
+def test_what_is_copied_waits_beside_its_copy():
+    """The second state is returned, so that all are copied to lie side by side: each waits for that."""
+    outputs, inputs = recurrence()
+    state = BATCHED * SIZE * 4
+    second = next(t for t in make_graph(outputs, inputs).nodes if t.name.startswith("tanh"))
+    _, derivation = batched([*outputs, second], inputs)
+    (step,) = [s for s in derivation.steps if s.rewrite.name == "batch sums"]
+    assert f"with {2 * STEPS * state} bytes for copies" in step.reason
+    assert step.reason.endswith(f"up to {2 * STEPS * state} bytes of them wait at once, apart {2 * state}")
+
+
 def test_what_is_given_does_not_wait():
     x, d = (nf.placeholder((STEPS, BATCHED, SIZE), name=n) for n in "xd")
     _, derivation = batched([total([gradient(d[t], x[t]) for t in range(STEPS)])], [x, d])

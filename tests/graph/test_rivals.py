@@ -1,5 +1,7 @@
 """Groups of operators that overlap: which of them become one, and what is said of the others."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -83,12 +85,14 @@ def test_the_first_of_two_dimensions_is_left_where_the_second_is_cheaper():
 
 
 def test_the_first_is_taken_where_the_estimate_says_little():
-    """Matrices are as wide as weights."""
-    (x, y), (v, w) = matrices(2, 64), weights(2, 64)
+    """Weights are a little wider than matrices: the second takes less, but less than a tenth."""
+    (x, y), (v, w) = matrices(2, 64), weights(2, 96)
     shapes, derivation = batched([(x, v), (x, w), (y, w)])
     (step,) = [s for s in derivation.steps if s.rewrite.name == "batch shared"]
-    assert shapes == [(2, 64, 64), (64, 64)] and step.name == "a" and not refused(derivation)
+    assert shapes == [(2, 64, 96), (64, 96)] and step.name == "a" and not refused(derivation)
     assert "the 3 operators of groups that overlap take about " in step.reason
+    so, otherwise = map(float, re.findall(r"about ([\d.]+) us so, ([\d.]+) with", step.reason)[0])
+    assert 0.9 * so < otherwise < so
     assert step.reason.endswith("with batch shared of b, c")
 
 
