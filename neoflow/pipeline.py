@@ -480,10 +480,11 @@ def compile(
     memory: the most bytes that a call may take, of parameters, inputs, outputs and all in between: 2147483648, "2GiB".
     What there is no room to keep is computed again where it is read, by the same kernels, so that every bit stays;
     `f.explain("memory")` has what, and its price. What recurrences keep of their steps for a gradient is computed again
-    a segment at a time: sums over time may be rounded otherwise then (`f.explain("segments")`). optimize: search
-    for so many seconds for a faster equal graph, by rules that are proved (`neoflow rules list`), and take it where a
-    call is measured to be faster; sums may be rounded otherwise; `f.explain("optimize")` has the graph before and
-    after, and what it gains, estimated and measured.
+    a segment at a time, and what is one operation of many steps may go back to a chain of them: sums over time may be
+    rounded otherwise then (`f.explain("segments")`, `f.explain("over time")`). optimize: search for so many seconds for
+    a faster equal graph, by rules that are proved (`neoflow rules list`), and take it where a call is measured to be
+    faster; sums may be rounded otherwise; `f.explain("optimize")` has the graph before and after, and what it gains,
+    estimated and measured.
     Raises `GraphError`, `CodegenError`, `ConfigError`.
     """
     roots = [outputs] if isinstance(outputs, Tensor) else list(outputs)
