@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from neoflow import codegen, config, devices, instep, tuning
 from neoflow.building import find_kernels, load, usual_schedule
-from neoflow.caller import caller
 from neoflow.code import Handed
 from neoflow.devices import device, parameter_store
 from neoflow.errors import CodegenError, ConfigError, NeoflowError, RuntimeFault
@@ -30,7 +29,7 @@ from neoflow.measure import Measurer
 from neoflow.measure.fleet import Fleet
 from neoflow.measure.here import Here
 from neoflow.measure.measurer import Pool
-from neoflow.nn.form import unkept
+from neoflow.nn.form import warn_of_unkept
 from neoflow.partition import Grouped, HandedCall, KernelCall, flattened, order_calls, prepared_first
 from neoflow.persisting import NONE, Loops, persisting
 from neoflow.precision import check_precision
@@ -41,9 +40,11 @@ from neoflow.rewriting import (
     SEGMENTS,
     TOGETHER,
     Known,
+    Price,
     attended,
     divided,
     handed,
+    in_memory,
     mapped,
     nobody,
     segmented,
@@ -71,7 +72,7 @@ class Compiled:
     now; cached: kernels that came from the cache. precision: as it was asked for. optimizer: what found faster graphs.
     loops: on a GPU, those that are one launch each. foreign: calls of another library; their numbers in the plan come
     after those of the kernels. algorithms: what contractions are computed by, of each graph where that was asked, of
-    those whose roundings are so many times a plain sum's at most.
+    those whose roundings are so many times a plain sum's at most. fitted: how it fits, under a limit to memory.
     """
 
     written: Graph
@@ -91,6 +92,7 @@ class Compiled:
     foreign: tuple[Handed, ...] = ()
     algorithms: tuple[tuning.Algorithms, ...] = ()
     rounding: float = ROUNDING
+    fitted: Fitted | None = None
 
     def __repr__(self) -> str:
         return f"<Compiled {len(self.graph.nodes)} computes: {len(self.calls)} calls of {len(self.kernels)} kernels>"
@@ -142,7 +144,7 @@ def compile_program(
     limit = None if memory is None else bytes_of(memory)
     check_precision(precision, target)
     begun = time.monotonic()
-    make = partial(_compiled, outputs, inputs, updates, machine, precision, rounding=rounding)
+    make = partial(in_memory, partial(_compiled, outputs, inputs, updates, machine, precision, rounding=rounding))
     if optimizer is not None:
         return make(None, None, begun, limit, optimizer=optimizer)
     within = limits or measured_within(machine, optimize)
@@ -211,13 +213,15 @@ def _compiled(
     hands: bool = True,
     measures: Limits | None = None,
     rounding: float = ROUNDING,
+    price: Price | None = None,
 ) -> Compiled:
     """begun: when the seconds of the limits did (`time.monotonic`). memory: bytes that there are. given: schedules
     of subgraphs, by digest. With either of them nothing is prepared: every call runs all kernels. lives: whether
     parameters may live packed; with schedules that are given none does. in_blocks: whether recurrences may go in
     strands that are blocks of one launch on a GPU. hands: whether recurrences may become calls of another library;
     where not, those that are there stay. measures: limits within which the algorithms of contractions are measured;
-    where none, what is known of them decides, and of the whole program; rounding: those that are allowed."""
+    where none, what is known of them decides, and of the whole program; rounding: those that are allowed. price: of
+    bytes that wait, under a limit to memory."""
     trace, settings = Trace(), config.load()
     written = trace.run(
         "expressions", lambda: make_graph(outputs, inputs, updates), lambda g: f"{len(g.nodes)} computes as written"
@@ -243,7 +247,7 @@ def _compiled(
         may_last = tuning.unmeasured(machine, settings.cache_dir)
     if memory is not None and SEGMENTS not in settings.without and runs_of(source.order):
         divide = partial(
-            divided, trace=Trace(), target=machine, precision=precision, algorithms=choosing, may_last=None
+            divided, trace=Trace(), target=machine, precision=precision, algorithms=choosing, may_last=None, price=price
         )
         find = partial(segmented, source, memory, machine, settings, divide)
         source = trace.run(SEGMENTS, find, lambda s: s.summary, str, f"{len(source.nodes)} computes").graph
@@ -251,7 +255,7 @@ def _compiled(
     in_blocks = in_blocks and given is None and memory is None
     known, roofs = _measured(given, machine, settings.cache_dir), tuning.machine_roofs(machine, settings.cache_dir)
     how = precision, choosing, may_last, optimizer, may_live, known, in_blocks, roofs
-    graph, parts = divided(source, trace, machine, *how)
+    graph, parts = divided(source, trace, machine, *how, price)
     judging = 0.0 if limits is None else instep.seconds_for(limits)
     if limits is not None and limits.seconds is not None:
         left = limits.seconds - judging - (time.monotonic() - begun)
@@ -298,10 +302,11 @@ def _compiled(
     codes = {k.subgraph.digest: m.codes[k.key] for k, m in zip(kernels, modules, strict=True)}
     codes |= {digest: h.code for digest, h in foreign.items()}
     program = Program(graph, calls, in_place, parts.views, codes, machine.threads, prepared, loops)
+    fitted = None
     if memory is not None:
-        program = trace.run(
-            "memory", lambda: fit(program, memory, roofs), str, Fitted.to_text, f"{len(calls)} kernel calls"
-        ).program
+        fitting = partial(fit, program, memory, roofs)
+        fitted = trace.run("memory", fitting, str, Fitted.to_text, f"{len(calls)} kernel calls")
+        program = fitted.program
     elif TOGETHER in settings.asked:
         text = f"{len(calls)} kernel calls"
         group = partial(program.grouped, roofs, machine.device != "cpu" or machine.threads > 1)
@@ -322,7 +327,7 @@ def _compiled(
             return _compiled(*asked, optimizer=optimizer, lives=lives, in_blocks=False, rounding=rounding)
     cached = max(0, sum(1 for m in modules if m.library) - built)
     made = (program.calls, plan, kernels, modules, machine, tuned, built, cached)
-    others = whole, tuple(foreign.values()), tuple(algorithms), rounding
+    others = whole, tuple(foreign.values()), tuple(algorithms), rounding, fitted
     compiled = Compiled(written, graph, *made, trace, precision, optimizer, *others)
     return compiled if limits is None or machine.device != "cpu" else _in_step(compiled, judging, settings)
 
@@ -475,10 +480,11 @@ def compile(
     memory: the most bytes that a call may take, of parameters, inputs, outputs and all in between: 2147483648, "2GiB".
     What there is no room to keep is computed again where it is read, by the same kernels, so that every bit stays;
     `f.explain("memory")` has what, and its price. What recurrences keep of their steps for a gradient is computed again
-    a segment at a time: sums over time may be rounded otherwise then (`f.explain("segments")`). optimize: search
-    for so many seconds for a faster equal graph, by rules that are proved (`neoflow rules list`), and take it where a
-    call is measured to be faster; sums may be rounded otherwise; `f.explain("optimize")` has the graph before and
-    after, and what it gains, estimated and measured.
+    a segment at a time, and what is one operation of many steps may go back to a chain of them: sums over time may be
+    rounded otherwise then (`f.explain("segments")`, `f.explain("over time")`). optimize: search for so many seconds for
+    a faster equal graph, by rules that are proved (`neoflow rules list`), and take it where a call is measured to be
+    faster; sums may be rounded otherwise; `f.explain("optimize")` has the graph before and after, and what it gains,
+    estimated and measured.
     Raises `GraphError`, `CodegenError`, `ConfigError`.
     """
     roots = [outputs] if isinstance(outputs, Tensor) else list(outputs)
@@ -486,14 +492,5 @@ def compile(
     with shown("program") if tune is not None else nullcontext():
         compiled = compile_program(roots, given, updates, target, precision, tune, memory=memory, optimize=optimize)
     if updates:
-        _warn_of_unkept([*roots, *updates.values()], updates)
+        warn_of_unkept([*roots, *updates.values()], updates)
     return bind(compiled)
-
-
-def _warn_of_unkept(roots: Sequence[Tensor], updates: Mapping[Tensor, Tensor]) -> None:
-    """A training step in which running statistics stay what they are, or the same elements are dropped for ever."""
-    if lost := unkept(roots, updates):
-        names = ", ".join(p.name for p in lost)
-        text = f"the step leaves the state of its layers as it is ({names}): add **nf.nn.state(loss) to its updates"
-        file, line = caller() or (__file__, 0)
-        warnings.warn_explicit(text, UserWarning, file, line)

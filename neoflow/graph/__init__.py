@@ -7,9 +7,9 @@ a compute, and comes back to what a replacement touched, until nothing is left. 
 order and reachability up to date. What was done is a `Derivation`: printed by `explain`, replayed on an equal graph.
 
 graph (`Graph`) · edit (`Editor`) · rewrite (the nouns) · engine · canonical, padding, hoist, batch, widen, join,
-added, chains, slices, offsets (the rewrites) · cost (what they compare) · algebra (the laws of folding) · passes (the
-table) · known (what is constant, computed once) · precision (what is stored narrow: no rewrite, for values change) ·
-facts, pieces
+added, chains, slices, offsets (the rewrites) · cost (what they compare), rivals (which of several) · algebra (the laws
+of folding) · passes (the table) · known (what is constant, computed once) · precision (what is stored narrow: no
+rewrite, for values change) · facts, pieces
 """
 
 from neoflow.graph.edit import Editor
@@ -21,12 +21,14 @@ from neoflow.graph.laid import Packed, lay, plain
 from neoflow.graph.long import LONGEST, operations
 from neoflow.graph.packing import FEW, Layout, Operand, PackShared, Wish, block_axis, in_blocks, operands, pack_shared
 from neoflow.graph.padding import factors
-from neoflow.graph.passes import CANONICALIZE, HOIST, OPTIONAL_REWRITES, PASSES, canonicalize, optimize
+from neoflow.graph.passes import BATCHES, CANONICALIZE, HOIST, OPTIONAL_REWRITES, PASSES, canonicalize, optimize, priced
 from neoflow.graph.pieces import Piece, pieces
 from neoflow.graph.precision import MIXED, TF32, Mixed, mix
 from neoflow.graph.rewrite import Derivation, Match, Rewrite, Site, Step, sites
+from neoflow.graph.rivals import Timed
 
 __all__ = [
+    "BATCHES",
     "CANONICALIZE",
     "FEW",
     "HOIST",
@@ -51,6 +53,7 @@ __all__ = [
     "Rewrite",
     "Site",
     "Step",
+    "Timed",
     "Wish",
     "block_axis",
     "canonicalize",
@@ -72,6 +75,7 @@ __all__ = [
     "pieces",
     "plain",
     "points",
+    "priced",
     "reads_at_own_point",
     "run",
     "same_graph",

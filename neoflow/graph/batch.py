@@ -6,15 +6,18 @@ with one dimension more, and what is shared is read and packed once; terms of a 
 put together is written there by the kernels that make it, or is a run of memory already; what is neither is copied,
 which is counted.
 
-The operations stay what they are: what is saved and spent is estimated in time (`cost`).
+The operations stay what they are: what is saved and spent is estimated in time (`cost`). What is put together waits for
+the last step (`waiting`): where there is a limit to memory, which a program without a price does not know, each byte of
+it has a price in seconds.
 Source: parallel fusion, section 4.3 of NeoFlow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 from neoflow.expr import affine
 from neoflow.expr import dtype as dt
@@ -30,6 +33,8 @@ from neoflow.graph.edit import Editor
 from neoflow.graph.facts import is_contraction, own_indices
 from neoflow.graph.join import joined
 from neoflow.graph.rewrite import Edit, Match, Rewrite
+from neoflow.graph.rivals import Links, Parallel, Timed
+from neoflow.graph.waiting import Waiting, waiting
 from neoflow.verdict import Verdict
 
 MANY = 64
@@ -46,9 +51,12 @@ class BatchSums(Rewrite):
     d[i, j] = a[i, j] + b[i, j] + c[i, j]
     a[i, j] = sum[r](x[r, i] * u[r, j]);  b[i, j] = sum[r](y[r, i] * v[r, j]);  c[i, j] = sum[r](z[r, i] * w[r, j])
         ->  p[t, r, i] = x, y, z;  q[t, r, j] = u, v, w;  d[i, j] = sum[t, r](p[t, r, i] * q[t, r, j])
+
+    price: seconds that each byte costs by which more are alive at once.
     """
 
     name: str = "batch sums"
+    price: float = 0.0
 
     def match(self, editor: Editor, t: Compute) -> Iterator[Match]:
         """The sum and its terms, those of one kind together; but not where it is a link of a chain."""
@@ -70,9 +78,10 @@ class BatchSums(Rewrite):
         if isinstance(found, str):
             return Verdict(False, found)
         first = links[0].definition
-        chain = cost.seconds(first, True)
+        chain = len(links) * cost.seconds(first, True)
         one = cost.seconds(Definition(t.shape, _longer(first, found, len(links)), _slots(first, found)))
-        return _verdict(len(links) * chain, one, _copied(first, found), found, len(links), cost.LONGER)
+        waits = partial(waiting, editor, links, found.values(), False)
+        return _verdict(chain, one, _copied(first, found), found, waits, self.price, cost.LONGER)
 
     def apply(self, editor: Editor, match: Match) -> Edit:
         t, *links = match.tensors
@@ -93,7 +102,7 @@ class BatchSums(Rewrite):
 
 
 @dataclass(frozen=True)
-class BatchShared(Rewrite):
+class BatchShared(Parallel):
     """Reductions that share an operand and differ in others, none of which needs another, become one.
 
     a[i, j] = sum[k](x[i, k] * w[j, k]);  b[i, j] = sum[k](y[i, k] * w[j, k]);  c[i, j] = sum[k](z[i, k] * w[j, k])
@@ -102,14 +111,15 @@ class BatchShared(Rewrite):
 
     Their number is the first dimension of the result, of which each is a run of memory then; where all that reads them
     is what puts them together in their order, it is the dimension along which that does. is_compared: whether one has
-    to take less by the estimate, which packs at every call what is shared.
+    to take less by the estimate, which packs at every call what is shared. price: see `BatchSums`.
     """
 
     name: str = "batch shared"
     is_compared: bool = True
+    price: float = 0.0
 
-    def match(self, editor: Editor, t: Compute) -> Iterator[Match]:
-        """All that share an operand, for each that they may share, found at the first."""
+    def groups(self, editor: Editor, t: Compute) -> Iterator[Links]:
+        """All that share an operand with it, for each that they may share."""
         if not can_be_one(t.definition):
             return
         inputs = editor.inputs(t)
@@ -122,12 +132,10 @@ class BatchShared(Rewrite):
                 and editor.inputs(r)[slot] is shared
                 and [class_of(i) for i in editor.inputs(r)] == classes
             ]
-            if len(group) > 1 and min(map(editor.number, group)) == editor.number(t):
-                for part in _in_order(editor, group):
-                    yield Match((t, *part))
+            if len(group) > 1:
+                yield from (part for part in _in_order(editor, group) if any(r is t for r in part))
 
-    def legal(self, editor: Editor, match: Match) -> Verdict:
-        links = match.tensors[1:]
+    def timed(self, editor: Editor, links: Links) -> Verdict:
         found = _operands(editor, links, links)
         if isinstance(found, str):
             return Verdict(False, found)
@@ -144,7 +152,8 @@ class BatchShared(Rewrite):
         if is_contraction(first) and cost.sides(first) is None:
             return Verdict(False, "it is no product of two sides, one of which all of them could pack once")
         more = _copied(first, found) + sum(2 * t.nbytes for t in links if at is None and is_kept_apart(editor, t))
-        return _verdict(len(links) * cost.seconds(first), one, more, found, len(links))
+        waits = partial(waiting, editor, links, found.values(), at is None)
+        return _verdict(len(links) * cost.seconds(first), one, more, found, waits, self.price)
 
     def apply(self, editor: Editor, match: Match) -> Edit:
         links = match.tensors[1:]
@@ -265,16 +274,35 @@ def _body(t: Tensor) -> Expr | None:
 
 
 def _verdict(
-    before: float, after: float, nbytes: int, found: dict[int, Beside], count: int, least: float = cost.SURE
+    before: float,
+    after: float,
+    nbytes: int,
+    found: dict[int, Beside],
+    waits: Callable[[], Waiting],
+    price: float,
+    least: float = cost.SURE,
 ) -> Verdict:
-    """Whether one kernel in the place of so many, and what is copied for it, takes less time."""
+    """Whether one kernel in the place of several, with what is copied for it and what waits, takes less time."""
+    count = len(next(iter(found.values())).parts)
     made = sum(t.nbytes for b in found.values() if b.base is None for t in b.parts)
     told = f"{made} bytes are put together" if made else "its operands lie side by side"
     after += cost.copied(nbytes)
     what = cost.told(before, after) + (f", with {nbytes} bytes for copies" if nbytes else "")
     if not cost.is_worth(before, after, least):
         return Verdict(False, f"one for {count} would take {what}")
-    return Verdict(True, f"one for {count} takes {what}; {told}")
+    waiting = waits()
+    most = ((1 - least) * before - after) / waiting.more if waiting.more else math.inf
+    if price > most:
+        return Verdict(False, f"one for {count} would take {what}, but {waiting}: {_cost_of(waiting, price)}")
+    told += f"; {waiting}" if waiting.more else ""
+    paid = price * waiting.more if waiting.more else 0.0
+    return Timed(True, f"one for {count} takes {what}; {told}", before, after + paid, most)
+
+
+def _cost_of(waiting: Waiting, price: float) -> str:
+    if price == math.inf:
+        return "memory is too scarce for any"
+    return f"{waiting.more} more cost as much as {price * waiting.more * 1e6:.1f} us where memory is scarce"
 
 
 def is_kept_apart(editor: Editor, t: Compute) -> bool:

@@ -43,7 +43,7 @@ class ChainSums(Rewrite):
         contractions = [inputs[n] for n in single_terms(t.definition) if _contracts(inputs[n])]
         if len(contractions) >= 2:
             links = [c for c in contractions if isinstance(c, Compute) and editor.is_read_once(c)]
-            depths = _depths(editor)
+            depths = depths_of(editor)
             yield Match((t, *sorted(links, key=lambda c: (depths[c], editor.place(c)))))
 
     def legal(self, editor: Editor, match: Match) -> Verdict:
@@ -58,7 +58,7 @@ class ChainSums(Rewrite):
         slots = {n for n in single_terms(t.definition) if any(inputs[n] is c for c in links)}
         rest = [e for e in terms(t.definition) if not (isinstance(e, Read) and e.slot in slots)]
         others = None if not rest else reduce(lambda a, b: Apply("add", (a, b)), rest)
-        depths = _depths(editor)
+        depths = depths_of(editor)
         known = max(
             (depths.get(inputs[n.slot], 0) for e in rest for n in postorder(e) if isinstance(n, Read)), default=0
         )
@@ -82,7 +82,7 @@ def is_link(editor: Editor, t: Compute) -> bool:
     return any(inputs[n] is t for n in alone) and any(inputs[n] is not t and _contracts(inputs[n]) for n in alone)
 
 
-def _depths(editor: Editor) -> Mapping[Tensor, int]:
+def depths_of(editor: Editor) -> Mapping[Tensor, int]:
     """Of each compute, how many come one after the other before it: what is needed by another one is less deep."""
 
     def find() -> dict[Tensor, int]:

@@ -11,18 +11,21 @@ from neoflow.graph.edit import Editor, Place
 from neoflow.graph.graph import Graph
 from neoflow.graph.rewrite import Derivation, Rewrite, Site, Step, sites
 from neoflow.trace import tick
+from neoflow.verdict import Verdict
 
 DONE = "nothing is left to rewrite"
 """Why a pass ends that no limit ended."""
 Choose = Callable[[Editor, Iterator[Site]], Site | None]
 """Which of the legal places at one tensor to take, if any. Those not asked for are not looked for."""
+Compare = Callable[[Editor, Sequence[Rewrite], Site], Verdict]
+"""Whether to take a legal place, all rewrites of the pass in view."""
 
 
 @dataclass(frozen=True)
 class Pass:
     """rewrites: tried at every compute, in this order. after: tried, behind them, at every compute that they touch.
     again: whether all computes are looked at once more after a change, since what is legal depends on more than a
-    compute and what it reads.
+    compute and what it reads. compare: what else may refuse a legal place, for another one.
 
     A graph on which `after` has nothing to do is one again when the pass ends.
     """
@@ -31,6 +34,7 @@ class Pass:
     rewrites: tuple[Rewrite, ...]
     after: tuple[Rewrite, ...] = ()
     again: bool = False
+    compare: Compare | None = None
 
     def without(self, names: Collection[str]) -> Pass | None:
         """The pass where these are left out; None where it is named, or nothing is left of it."""
@@ -103,7 +107,8 @@ def _run(editor: Editor, what: Pass, queue: _Queue, choose: Choose, most: int) -
         tick()
         not_legal: list[Site] = []
         rewrites = what.rewrites + what.after if editor.number(t) in touched else what.rewrites
-        site = choose(editor, sites(editor, rewrites, t, not_legal))
+        legal = sites(editor, rewrites, t, not_legal)
+        site = choose(editor, legal if what.compare is None else _best(editor, what, legal, not_legal))
         refused.update(dict.fromkeys(map(step, not_legal)))
         if site is None:
             continue
@@ -116,6 +121,18 @@ def _run(editor: Editor, what: Pass, queue: _Queue, choose: Choose, most: int) -
         queue.push(new)
         queue.push([t])
     return Derivation(tuple(steps), tuple(refused), stopped)
+
+
+def _best(editor: Editor, what: Pass, legal: Iterator[Site], refused: list[Site]) -> Iterator[Site]:
+    """The legal places that what compares them leaves, each with its reason; `refused` takes up the others."""
+    assert what.compare is not None
+    for site in legal:
+        verdict = what.compare(editor, what.rewrites, site)
+        judged = replace(site, reason=verdict.reason)
+        if verdict.ok:
+            yield judged
+        else:
+            refused.append(judged)
 
 
 class _Queue:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from neoflow.graph.added import AddFirst
 from neoflow.graph.batch import BatchShared, BatchSums
@@ -17,6 +18,7 @@ from neoflow.graph.long import SplitLong
 from neoflow.graph.offsets import MoveNumbers, MoveReads
 from neoflow.graph.ones import DropOnes, ReadVectors
 from neoflow.graph.padding import PadGuards, PadNarrow
+from neoflow.graph.rivals import compared
 from neoflow.graph.shared import ShareSums
 from neoflow.graph.slices import ReadSlices
 from neoflow.graph.widen import WidenShared
@@ -30,12 +32,19 @@ FACTOR = Pass("factor", (FactorSums(),), after=CANONICAL)
 SHARE_SUMS = Pass("share sums", (ShareSums(), DropOnes(), ReadVectors()), after=CANONICAL)
 HOIST = Pass("hoist", (HoistCostly(), HoistLookups()), after=CANONICAL)
 BATCH = Pass(
-    "batch", (JoinSlices(), AddFirst(), BatchShared(), WidenShared(), BatchSums()), after=CANONICAL, again=True
+    "batch",
+    (JoinSlices(), AddFirst(), BatchShared(), WidenShared(), BatchSums()),
+    after=CANONICAL,
+    again=True,
+    compare=compared,
 )
 CHAIN_SUMS = Pass("chain sums", (ChainSums(),), after=CANONICAL)
 READ_SLICES = Pass("read slices", (ReadSlices(),), after=CANONICAL)
 MOVE_OFFSETS = Pass("move offsets", (MoveNumbers(), MoveReads()), after=CANONICAL)
 WITHIN = Pass("sums within", (SumWithin(),), after=CANONICAL)
+
+BATCHES = (BatchShared, BatchSums)
+"""The rewrites that make one operation of many steps."""
 
 PASSES = (
     CANONICALIZE,
@@ -56,6 +65,12 @@ differ; what is read again to be summed is known when all of that is done."""
 
 OPTIONAL_REWRITES = tuple(dict.fromkeys(n for row in PASSES[1:] for n in (row.name, *(r.name for r in row.rewrites))))
 """Passes and rewrites that a graph may do without."""
+
+
+def priced(row: Pass, price: float) -> Pass:
+    """A pass in which each byte that waits for the last of many steps costs so many seconds, see `BatchSums`."""
+    rewrites = tuple(replace(r, price=price) if isinstance(r, BATCHES) else r for r in row.rewrites)
+    return replace(row, rewrites=rewrites)
 
 
 def canonicalize(graph: Graph) -> Graph:

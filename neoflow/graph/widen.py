@@ -21,7 +21,8 @@ from neoflow.graph.beside import can_be_part
 from neoflow.graph.edit import Editor
 from neoflow.graph.facts import is_contraction, own_indices
 from neoflow.graph.pieces import pieces
-from neoflow.graph.rewrite import Edit, Match, Rewrite
+from neoflow.graph.rewrite import Edit, Match
+from neoflow.graph.rivals import Links, Parallel, Timed
 from neoflow.verdict import Verdict
 
 EVEN = 4
@@ -50,7 +51,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class WidenShared(Rewrite):
+class WidenShared(Parallel):
     """Reductions that share an operand and agree but for how far one axis goes are one over all of it.
 
     a[i, j] = sum[k](x[i, k] * w[k, j]);  b[i, j] = sum[k](x[i, k] * v[k, j])
@@ -60,19 +61,17 @@ class WidenShared(Rewrite):
 
     name: str = "widen shared"
 
-    def match(self, editor: Editor, t: Compute) -> Iterator[Match]:
-        """All that differ from the first in one extent, for each dimension and each operand that they may share."""
+    def groups(self, editor: Editor, t: Compute) -> Iterator[Links]:
+        """All that differ from it in one extent, for each dimension and each operand that they may share."""
         for form in forms(t.definition) if can_be_one(t.definition) else ():
             inputs = editor.inputs(t)
             own = {slot for slot, _ in form.own}
             kept = [n for n in range(len(inputs)) if n not in own]
             group = [r for r in editor.each_reader(inputs[kept[0]]) if _agrees(editor, r, form, kept, inputs)]
-            is_first = min(map(editor.number, group)) == editor.number(t)
-            if is_first and len({r.shape for r in group}) > 1:
-                yield Match((t, *sorted(group, key=editor.number)))
+            if len({r.shape for r in group}) > 1:
+                yield tuple(sorted(group, key=editor.number))
 
-    def legal(self, editor: Editor, match: Match) -> Verdict:
-        links = match.tensors[1:]
+    def timed(self, editor: Editor, links: Links) -> Verdict:
         form = _form(links)
         if (late := editor.dependent(links)) is not None:
             return Verdict(False, f"{late.name} needs another of them")
@@ -98,7 +97,7 @@ class WidenShared(Rewrite):
         what = f"{cost.told(before, after)}, with {nbytes} bytes for copies"
         if not cost.is_worth(before, after):
             return Verdict(False, f"one for {len(links)} would take {what}")
-        return Verdict(True, f"one for {len(links)} takes {what}")
+        return Timed(True, f"one for {len(links)} takes {what}", before, after)
 
     def apply(self, editor: Editor, match: Match) -> Edit:
         links = match.tensors[1:]

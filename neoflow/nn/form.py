@@ -9,18 +9,20 @@ other form, and `state` what a training step changes besides the parameters: run
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, overload
 
+from neoflow.caller import caller
 from neoflow.expr.memo import memo_of
 from neoflow.expr.recurrence import ONCE
 from neoflow.expr.replace import replaced
 from neoflow.expr.tensor import Compute, Parameter, Tensor, topological
 from neoflow.nn.tools import describe, expect
 
-__all__ = ["advanced", "inference", "is_training", "make_unique", "state", "training_form", "unkept"]
+__all__ = ["advanced", "inference", "is_training", "make_unique", "state", "training_form", "unkept", "warn_of_unkept"]
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,15 @@ def unkept(tensors: Sequence[Tensor], updated: Iterable[Tensor]) -> list[Paramet
     kept = set(updated)
     forms = [form for t in topological(list(tensors)) if (form := _form(t)) is not None]
     return list(dict.fromkeys(p for form in forms for p in form.state if p not in kept))
+
+
+def warn_of_unkept(roots: Sequence[Tensor], updates: Mapping[Tensor, Tensor]) -> None:
+    """Of a training step in which running statistics stay what they are, or the same elements are dropped for ever."""
+    if lost := unkept(roots, updates):
+        names = ", ".join(p.name for p in lost)
+        text = f"the step leaves the state of its layers as it is ({names}): add **nf.nn.state(loss) to its updates"
+        file, line = caller() or (__file__, 0)
+        warnings.warn_explicit(text, UserWarning, file, line)
 
 
 def make_unique(parameters: Iterable[Tensor]) -> None:

@@ -6,7 +6,7 @@ A tensor that is computed again is written by the kernel that wrote it, from the
 recurrences keep of their steps is computed again a segment of them at a time, by loops (`segments`).
 """
 
-from neoflow.recompute.fit import Fitted, Program, fit
+from neoflow.recompute.fit import DoesNotFit, Fitted, Program, fit
 from neoflow.recompute.limit import bytes_of
 from neoflow.recompute.repeat import repeated
 from neoflow.recompute.segments import Pair, in_segments, pairs
@@ -14,6 +14,7 @@ from neoflow.recompute.steps import Steps, steps_of
 from neoflow.recompute.unroll import Run
 
 __all__ = [
+    "DoesNotFit",
     "Fitted",
     "Pair",
     "Program",

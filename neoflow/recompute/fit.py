@@ -20,6 +20,15 @@ from neoflow.runtime.plan import Plan
 from neoflow.runtime.planner import make_plan
 
 
+class DoesNotFit(ConfigError):
+    """A program needs more memory than there is. least: the bytes it can do with; seconds: of all its kernels with
+    everything kept, by the estimate."""
+
+    def __init__(self, message: str, least: int, seconds: float):
+        super().__init__(message)
+        self.least, self.seconds = least, seconds
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """Kernel calls in order, and what else `make_plan` takes."""
@@ -134,27 +143,32 @@ class Fitted:
 def fit(program: Program, limit: int, roofs: Roofs) -> Fitted:
     """The fastest program by the estimate that needs no more than `limit` bytes of everything.
 
-    Raises `ConfigError` that says the least that works.
+    Raises `DoesNotFit` that says the least that works.
     """
     steps, plan = program.steps(roofs), program.plan()
     if program.loops and plan.nbytes > limit:
-        raise ConfigError(
+        raise DoesNotFit(
             f"the program does not fit into {amount(limit)}: it takes {amount(plan.nbytes)}, {plan.nbytes} bytes "
             f"({plan.memory}); of what recurrences (nf.scan) keep of their steps only what a gradient reads is "
-            "computed again"
+            "computed again",
+            plan.nbytes,
+            program.seconds(roofs),
         )
     if plan.nbytes <= limit:
         everything = tuple(Run(n) for n in range(len(steps.steps)))
-        return Fitted(program, steps, everything, plan, plan.nbytes, limit, steps.seconds, steps.seconds)
+        seconds = program.seconds(roofs)
+        return Fitted(program, steps, everything, plan, plan.nbytes, limit, seconds, seconds)
     found = list(candidates(steps))
     fitted = _fastest(program, steps, found, plan, limit) or _least(program, steps, found, plan, limit)
     if fitted.plan.nbytes <= limit:
         return fitted
     least = _fastest(program, steps, found, plan, fitted.plan.nbytes) or fitted
-    raise ConfigError(
+    raise DoesNotFit(
         f"the program does not fit into {amount(limit)}: the least that works is {amount(least.plan.nbytes)}, "
         f"{least.plan.nbytes} bytes ({least.plan.memory}), by the estimate at {least.after / least.before:.2f} times "
-        f"the time; with everything kept it takes {amount(least.whole)}"
+        f"the time; with everything kept it takes {amount(least.whole)}",
+        least.plan.nbytes,
+        least.before,
     )
 
 

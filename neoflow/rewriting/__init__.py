@@ -3,6 +3,7 @@
 from neoflow.rewriting.asked import ASKED, attended, handed, mapped, optimizer_for, seconds_of
 from neoflow.rewriting.beside import in_turns
 from neoflow.rewriting.flowing import Known, nobody
+from neoflow.rewriting.pricing import Price, in_memory
 from neoflow.rewriting.segmenting import Segmented, segmented
 from neoflow.rewriting.sequence import (
     OPTIONAL,
@@ -24,10 +25,12 @@ __all__ = [
     "SEGMENTS",
     "TOGETHER",
     "Known",
+    "Price",
     "Segmented",
     "attended",
     "divided",
     "handed",
+    "in_memory",
     "in_turns",
     "left_out",
     "mapped",

@@ -14,11 +14,10 @@ from functools import partial
 from neoflow import config, tuning
 from neoflow.building import find_kernels, usual_schedule
 from neoflow.code import Code
-from neoflow.errors import ConfigError
 from neoflow.expr.count import count_ops
 from neoflow.graph import Graph
 from neoflow.partition import Partition, flattened, order_calls
-from neoflow.recompute import Pair, Program, in_segments, pairs
+from neoflow.recompute import DoesNotFit, Pair, Program, in_segments, pairs
 from neoflow.runtime.memory import amount
 from neoflow.runtime.plan import Plan
 from neoflow.target import Target
@@ -74,7 +73,7 @@ def segmented(graph: Graph, limit: int, target: Target, settings: config.Config,
     """The graph that fits into `limit` bytes and takes least time by the estimate; as it is where it fits, or where no
     recurrence is read backwards.
 
-    Raises `ConfigError` that says the least that works.
+    Raises `DoesNotFit` that says the least that works.
     """
     plans = _Plans(graph, limit, target, settings, divide)
     if not plans.pairs or plans.exact(plans.ways[0]).nbytes <= limit:
@@ -140,7 +139,7 @@ class _Plans:
         sizes = self.limit, self.exact(whole).nbytes, self.exact(way).nbytes
         return Segmented(self.graph_of(way), self.pairs, way, *sizes, self.seconds(whole), self.seconds(way))
 
-    def refused(self) -> ConfigError:
+    def refused(self) -> DoesNotFit:
         """What says the least that works."""
         best: Counts | None = None
         for way in sorted(self.ways, key=self.least):
@@ -150,11 +149,13 @@ class _Plans:
                 best = way
         assert best is not None
         plan, whole = self.exact(best), self.ways[0]
-        return ConfigError(
+        return DoesNotFit(
             f"the program does not fit into {amount(self.limit)}: the least that works is {amount(plan.nbytes)}, "
             f"{plan.nbytes} bytes ({plan.memory}), by the estimate at {self.seconds(best) / self.seconds(whole):.2f} "
             f"times the time, its recurrences in segments; with everything kept it takes "
-            f"{amount(self.exact(whole).nbytes)}"
+            f"{amount(self.exact(whole).nbytes)}",
+            plan.nbytes,
+            self.seconds(whole),
         )
 
 

@@ -59,6 +59,7 @@ from neoflow.rewriting.forms import computed_by, in_place
 from neoflow.rewriting.gathered import GATHERED
 from neoflow.rewriting.layouts import lay_out
 from neoflow.rewriting.living import live_packed
+from neoflow.rewriting.pricing import Price
 from neoflow.rewriting.unread import UNREAD
 from neoflow.roofs import STATED, Roofs
 from neoflow.target import Target
@@ -101,6 +102,7 @@ def stages(
     known: Measured | None = None,
     roofs: Roofs = STATED,
     is_program: bool = False,
+    price: Price | None = None,
 ) -> tuple[Graph, Partition]:
     """The rewriting stages: from the graph as written to its division into kernels, for a CPU unless said otherwise.
 
@@ -108,13 +110,14 @@ def stages(
     that are packed once for all calls, see `layouts.lay_out`. optimizer: finds a faster equal graph. may_live: which
     kernels may become others because parameters live packed, see `living`; None: none live so. known: seconds of
     kernels that were measured, see `flowing`; None: activations lie as they are written. roofs: of the machine,
-    by which kernels are compared. is_program: whether the graph's outputs are what a program returns.
+    by which kernels are compared. is_program: whether the graph's outputs are what a program returns. price: of bytes
+    that wait for the last of many steps; None: where there is no limit to memory, they cost nothing.
     """
     choose: Choice = object_to if target is None or target.device == "cpu" else object_for_gpu
     without = left_out()
     if choose is object_to and REWARD in without:
         choose = partial(object_to, besides=(LOSES,))
-    graph = rewritten(graph, trace, precision, without, optimizer)
+    graph = rewritten(graph, trace, precision, without, optimizer, price)
     forms = {} if optimizer is None else optimizer.forms
     if forms:
         forming = partial(_formed, graph, forms)
@@ -165,19 +168,20 @@ def divided(
     known: Measured | None = None,
     in_blocks: bool = False,
     roofs: Roofs = STATED,
+    price: Price | None = None,
 ) -> tuple[Graph, Partition]:
     """The rewriting stages of a program, or of each of its parts where there are recurrences: what a body does not
     change may always be packed once. in_blocks: whether strands of a GPU are blocks of one launch, without which they
-    would be launches. roofs: see `stages`."""
+    would be launches. roofs, price: see `stages`."""
     parts: list[Trace] = []
 
     def divide(may: Callable[[Subgraph], bool] | None, part: Graph) -> tuple[Graph, Partition]:
         parts.append(Trace(clock=trace.clock))
-        return stages(part, parts[-1], target, precision, algorithms, may, optimizer, roofs=roofs)
+        return stages(part, parts[-1], target, precision, algorithms, may, optimizer, roofs=roofs, price=price)
 
     if not (runs_of(graph.order) or calls_of(graph.order)):
         how = algorithms, may_last, optimizer, may_live, known, roofs
-        return stages(graph, trace, target, precision, *how, is_program=True)
+        return stages(graph, trace, target, precision, *how, is_program=True, price=price)
     split: Split | None = None
     if target.device == "cpu" and STRANDS not in left_out():
         split = partial(strands_of, threads=target.threads, cache_bytes=target.l2_bytes // 2)  # beside its own
@@ -227,13 +231,20 @@ def left_out() -> frozenset[str]:
 
 
 def rewritten(
-    graph: Graph, trace: Trace, precision: str, without: frozenset[str], optimizer: Optimizer | None = None
+    graph: Graph,
+    trace: Trace,
+    precision: str,
+    without: frozenset[str],
+    optimizer: Optimizer | None = None,
+    price: Price | None = None,
 ) -> Graph:
     """The graph after all passes. Rules are looked for in the canonical graph, before anything becomes special. What is
     narrow is chosen when every contraction is there to be seen, and before sums become chains."""
     for row in PASSES:
         if (left := row.without(without)) is not None:
-            rewriting = partial(run, graph, left)
+            rewriting = (
+                partial(run, graph, left) if price is None else partial(run, graph, price.of(left), price.choose)
+            )
             graph, _ = trace.run(row.name, rewriting, _rewritten_summary, _rewritten_text, size_of(graph))
         if row is CANONICALIZE:
             evaluating = partial(_constants, graph)

@@ -314,6 +314,23 @@ def widths(seed: int) -> Case:
     return make.case([y * y, *(y for y in ys if make.chance(0.1))])
 
 
+def overlaps(seed: int) -> Case:
+    """Products of some of several matrices by some of several weights, of one width or of two: groups that share the
+    matrix, or the weight, and overlap; read one by one or put together."""
+    make = Maker(seed)
+    rows, inner, widths = make.between(60, 70), make.between(3, 6), (make.between(3, 6), make.between(3, 6))
+    k = nf.axis(inner, "k")
+    xs = [make.input(rows, inner) for _ in range(make.between(1, 3))]
+    ws = [make.input(inner, make.pick(widths)) for _ in range(make.between(2, 4))]
+
+    def product(x, w):
+        return nf.compute((rows, w.shape[1]), lambda i, j: nf.sum(x[i, k] * w[k, j], axis=[k]))
+
+    ys = [product(x, w) for x in xs for w in ws if make.chance(0.8)] or [product(xs[0], ws[0])]
+    read = [nf.tanh(y) if make.chance(0.5) else nf.exp(-y[::2]) for y in make.shuffled(ys)]
+    return make.case([nf.concat(read, axis=1) if len({r.shape[0] for r in read}) == 1 else nf.sum(read[0]), *read])
+
+
 def samples(seed: int) -> Case:
     """Sums over all samples of what is made for several readers, channel by channel; at times another one needs one."""
     make = Maker(seed)
@@ -345,5 +362,6 @@ PROGRAMS = (
     norms,
     branches,
     widths,
+    overlaps,
     samples,
 )

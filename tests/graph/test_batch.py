@@ -1,15 +1,20 @@
 """Contractions of all steps as one: where, why not, and what memory it takes."""
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import neoflow as nf
 from neoflow.expr.tensor import Parameter
-from neoflow.graph import is_contraction, make_graph, optimize, run
+from neoflow.graph import Editor, cost, is_contraction, make_graph, optimize, priced, run
 from neoflow.graph.passes import BATCH, CANONICALIZE
+from neoflow.graph.waiting import most
 from neoflow.models import build_model
 from neoflow.partition import partition
 from neoflow.train.step import sgd_updates
+from tests.graph.programs import recurrences
 
 STEPS, BATCHED, SIZE = 5, 8, 16
 K, R = nf.axis(SIZE, "k"), nf.axis(BATCHED, "r")
@@ -244,3 +249,86 @@ def test_equal_paddings_of_slices_are_one():
     ys = [nf.compute((8, 6), lambda o, p, x=x: nf.sum(x[c, p + r] * w[o, c, r], axis=[c, r])) for x in padded]
     graph, derivation = batched([nf.stack(ys)], [x, w])
     assert len(graph.nodes) == 2 and graph.outputs[0].definition.has_reduction, str(derivation)
+
+
+def recurrence(steps=STEPS):
+    """What each step of one projects, all of which is read by the next alone; the gradient of a weight it shares."""
+    x, w, u = nf.placeholder((steps, BATCHED, SIZE), name="x"), *given("w", "u", shape=(SIZE, SIZE))
+    h, made = nf.exp(x[0]), []
+    for t in range(steps):
+        made.append(h)
+        h = nf.tanh(projected(x[t], w) + projected(h, u))
+    return [h, total([gradient(h, x[t]) for t, h in enumerate(made)])], [x, w, u]
+
+
+def test_what_waits_is_counted_in_bytes_at_once():
+    """All projections are there before the first is read; apart one is, until it is added. The sum of all steps reads
+    all states, a link of a chain one, which the next projection reads as well."""
+    outputs, inputs = recurrence()
+    _, derivation = batched(outputs, inputs)
+    state = BATCHED * SIZE * 4
+    reasons = {s.rewrite.name: s.reason for s in derivation.steps}
+    for name in ("batch shared", "batch sums"):
+        assert reasons[name].endswith(f"up to {STEPS * state} bytes of them wait at once, apart {state}")
+
+
+def test_what_is_copied_waits_beside_its_copy():
+    """The second state is returned, so that all are copied to lie side by side: each waits for that."""
+    outputs, inputs = recurrence()
+    state = BATCHED * SIZE * 4
+    second = next(t for t in make_graph(outputs, inputs).nodes if t.name.startswith("tanh"))
+    _, derivation = batched([*outputs, second], inputs)
+    (step,) = [s for s in derivation.steps if s.rewrite.name == "batch sums"]
+    assert f"with {2 * STEPS * state} bytes for copies" in step.reason
+    assert step.reason.endswith(f"up to {2 * STEPS * state} bytes of them wait at once, apart {2 * state}")
+
+
+def test_what_is_given_does_not_wait():
+    x, d = (nf.placeholder((STEPS, BATCHED, SIZE), name=n) for n in "xd")
+    _, derivation = batched([total([gradient(d[t], x[t]) for t in range(STEPS)])], [x, d])
+    (step,) = [s for s in derivation.steps if s.rewrite.name == "batch sums"]
+    assert step.reason.endswith("its operands lie side by side")
+
+
+def test_what_ends_at_a_moment_is_there_in_it():
+    assert most([]) == 0 and most([(1, 3, 5), (3, 4, 7), (5, math.inf, 2)]) == 12 and most([(1, 2, 5), (3, 4, 7)]) == 7
+
+
+@pytest.mark.parametrize("name", ["batch shared", "batch sums"])
+def test_each_byte_that_waits_has_a_price(name):
+    """From the seconds on that are saved beyond those that have to be, over the bytes that are more."""
+    outputs, inputs = recurrence()
+    graph = make_graph(outputs, inputs)
+    (rewrite,) = [r for r in BATCH.rewrites if r.name == name]
+    editor = Editor(graph.roots)
+    (match,) = [m for t in editor.computes() for m in rewrite.match(editor, t) if rewrite.legal(editor, m).ok]
+    found = rewrite.legal(editor, match)
+    more = (STEPS - 1) * BATCHED * SIZE * 4
+    least = cost.LONGER if name == "batch sums" else cost.SURE
+    assert found.price == pytest.approx(((1 - least) * found.before - found.after) / more, rel=1e-12)
+    below = replace(rewrite, price=0.99 * found.price).legal(editor, match)
+    assert below.ok and below.after == pytest.approx(found.after + 0.99 * found.price * more, rel=1e-12)
+    above = replace(rewrite, price=1.01 * found.price).legal(editor, match)
+    paid = f"{more} more cost as much as {1.01 * found.price * more * 1e6:.1f} us where memory is scarce"
+    assert not above.ok and above.reason.endswith(paid) and above.reason.startswith("one for 5 would take about ")
+    assert replace(rewrite, price=math.inf).legal(editor, match).reason.endswith("memory is too scarce for any")
+
+
+def test_what_makes_nothing_wait_costs_nothing_at_any_price():
+    x, w = nf.placeholder((STEPS, BATCHED, SIZE), name="x"), nf.parameter((SIZE, SIZE), name="w")
+    y = nf.stack([projected(x[t], w) for t in range(STEPS)])
+    found = [run(make_graph([y], [x]), row)[0].digest for row in (BATCH, priced(BATCH, math.inf))]
+    assert found[0] == found[1] and len(contractions(run(make_graph([y], [x]), BATCH)[0])) == 1
+
+
+@pytest.mark.parametrize("price", [1e-12, 1e-9, math.inf])
+def test_values_stay_at_any_price(price):
+    apart = 0
+    for seed in range(12):
+        case = recurrences(seed)
+        graph = make_graph(case.roots, list(case.feeds))
+        after = run(graph, priced(BATCH, price))[0]
+        apart += after.digest != run(graph, BATCH)[0].digest
+        for a, b in zip(case.values(graph.outputs), case.values(after.outputs), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9, err_msg=f"seed {seed}")
+    assert apart > 3 or price < 1e-10

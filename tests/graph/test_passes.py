@@ -7,10 +7,10 @@ import pytest
 
 from neoflow.graph import PASSES, Editor, Pass, make_graph, optimize, run, sites
 from neoflow.graph.passes import BATCH
-from tests.graph.programs import PROGRAMS, branches, recurrences, widths
+from tests.graph.programs import PROGRAMS, branches, overlaps, recurrences, widths
 
 REWRITES = tuple(dict.fromkeys(r for row in PASSES for r in (*row.rewrites, *row.after)))
-ROWS = (*PASSES, *(Pass(f"only {r}", (r,)) for r in REWRITES))
+ROWS = (*PASSES, *(Pass(f"only {r}", (r,), again=r in BATCH.rewrites) for r in REWRITES))
 """every pass, and every rewrite alone, on what the passes before it left and on what was written"""
 
 
@@ -65,8 +65,8 @@ def test_values_stay_in_many_programs(row):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", (branches, recurrences, widths), ids=lambda p: p.__name__)
-def test_what_is_put_side_by_side_keeps_values_in_five_thousand_programs(program):
+@pytest.mark.parametrize("program", (branches, recurrences, widths, overlaps), ids=lambda p: p.__name__)
+def test_what_is_put_side_by_side_keeps_values_in_thousands_of_programs(program):
     for seed in range(20_000, 21_700):
         case = program(seed)
         graph = make_graph(case.roots, list(case.feeds))
