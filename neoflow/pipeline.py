@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neoflow import codegen, config, devices, instep, tuning
+from neoflow import codegen, config, devices, instep, sifting, tuning
 from neoflow.building import find_kernels, load, usual_schedule
 from neoflow.code import Handed
 from neoflow.devices import device, parameter_store
@@ -53,7 +53,7 @@ from neoflow.runtime.function import Elsewhere, Function
 from neoflow.runtime.plan import Plan
 from neoflow.runtime.records import Module
 from neoflow.target import Target
-from neoflow.trace import StageRecord, Trace, shown
+from neoflow.trace import Trace, shown
 from neoflow.trials import Trials, alone, faster, judge, loaded_on, measured_within, optimizer_of
 from neoflow.tune import Limits
 from neoflow.tune.limits import ROUNDING
@@ -160,33 +160,12 @@ def compile_program(
             begun = time.monotonic()
         if limits is None:
             return make(None, None, begun, limit, optimizer=optimizer)
-        told = None
-        if machine.device == "cpu":
-            tried = make(None, measurer, begun, limit, optimizer=optimizer, measures=limits)
-            directly = partial(make, None, None, begun, limit, optimizer=optimizer)
-            told = _beside_direct(tried, directly, instep.seconds_for(limits))
+        tried = make(None, measurer, begun, limit, optimizer=optimizer, measures=limits)
+        known = partial(make, None, None, begun, limit, optimizer=optimizer)
+        told = sifting.sifted(tried, known, instep.seconds_for(limits))
         found = make(limits, measurer, begun, limit, optimizer=optimizer)
         found.trace.records.extend([] if told is None else [told])
         return found
-
-
-def _beside_direct(c: Compiled, make: Callable[[], Compiled], seconds: float) -> StageRecord | None:
-    """Have this program's contractions computed by what was fastest of each by itself only where the whole of it is
-    faster so than one of direct sums, before the search for schedules and in later compilations. What was timed; None
-    where all are direct."""
-    chosen = [a for a in c.algorithms if a.others]
-    if not chosen:
-        return None
-    have_direct = partial(tuning.have_direct, chosen, c.target, config.load().cache_dir)
-    have_direct(True)
-    try:
-        pair, place = (alone(make()), alone(c)), device(c.target)
-        beside = partial(instep.beside, pair, place, seconds)
-        times = c.trace.run("beside direct sums", beside, str, str, f"{len(c.calls)} kernel calls")
-    except NeoflowError:
-        return None
-    have_direct(not times.is_faster)
-    return c.trace.records[-1]
 
 
 def _measured(given: Mapping[str, Schedule] | None, machine: Target, folder: Path) -> Known:

@@ -14,6 +14,7 @@ from neoflow.instep import ALONE, CHOSEN, DEFAULT, STREAMED, judge, sets_of
 from neoflow.loops import default_schedule, problem_of, space
 from neoflow.pipeline import Compiled, compile_program
 from neoflow.tune.records import Verdict
+from neoflow.tuning.choosing import candidates
 from neoflow.tuning.kept import records_in
 from tests.tuning.test_schedules import Products
 
@@ -230,6 +231,10 @@ def test_algorithms_that_make_the_program_no_faster_are_left(is_faster, monkeypa
     for program in (found, later.compiled):
         assert ("winograd" in program.explain("algorithms")) == is_faster
     assert later.compiled.graph.digest == found.graph.digest
+    kernels = [k for those in candidates(graph).values() for c in those for k in c.kernels]
+    for k in kernels:  # the search has really timed one of them
+        tried = [t.schedule for t in records_in(own_cache).trials(k, target)]
+        records_in(own_cache).add(k, target, Products()(k, target, tried))
     again = tuning.algorithms(graph, target, limits, own_cache, Products())
     assert again.others == 1, "a search chooses again"
 

@@ -55,6 +55,8 @@ LARGE_DRAWS = (
 """for kernels that NumPy needs long for: infinities and NaN cost it most"""
 LARGE = 1 << 22
 """evaluations of a body, or reads in it, from which a kernel is large"""
+AT_ONCE = 1 << 14
+"""values that are drawn at once: fresh memory takes longer than the numbers"""
 WITHOUT_FLOATS = 3
 """draws of a kernel whose inputs are integers and conditions alone"""
 
@@ -71,12 +73,10 @@ def _special(text: str, dtype: str) -> float:
 
 def draw_floats(draw: Draw, shape: tuple[int, ...], dtype: str, length: int, rng: np.random.Generator) -> np.ndarray:
     """Values of a float input of which `length` go into one element of the result."""
-    values = rng.standard_normal(shape) * draw.scale
-    if draw.positive:
-        values = np.exp(values)
-    if draw.whole:
-        values = rng.integers(-int(draw.scale), int(draw.scale) + 1, shape).astype(np.float64)
-    flat = np.asarray(values).reshape(-1)
+    flat = np.empty(math.prod(shape), dt.NUMPY[dtype])
+    for start in range(0, flat.size, AT_ONCE):
+        part = flat[start : start + AT_ONCE]
+        part[...] = _plain(draw, part.size, rng)
     if draw.special:
         special = np.array([_special(s, dtype) for s in draw.special])
         if draw.spreads:
@@ -84,8 +84,19 @@ def draw_floats(draw: Draw, shape: tuple[int, ...], dtype: str, length: int, rng
         else:
             count = max(min(flat.size, special.size), int(0.3 * flat.size))
         places = rng.choice(flat.size, count, replace=False) if flat.size < 4096 else rng.integers(0, flat.size, count)
-        flat[places] = np.roll(np.resize(special, count), rng.integers(special.size))
-    return flat.reshape(shape).astype(dt.NUMPY[dtype])
+        turned = (np.arange(count) - rng.integers(special.size)) % count
+        flat[places] = special.astype(flat.dtype)[turned % special.size]
+    return flat.reshape(shape)
+
+
+def _plain(draw: Draw, count: int, rng: np.random.Generator) -> np.ndarray:
+    """The next values of a draw, before anything special is put among them."""
+    if draw.whole:
+        return rng.integers(-int(draw.scale), int(draw.scale) + 1, count)
+    values = rng.standard_normal(count)
+    if draw.scale != 1.0:
+        values *= draw.scale
+    return np.exp(values) if draw.positive else values
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,11 @@ class Records:
         where = "subgraph = ? AND target = ? AND is_own AND is_present(template, version)"
         return self._store.rows("trials", _trial, where, (subgraph.digest, str(target)))
 
+    def has_times(self, target: Target) -> bool:
+        """Whether anything was measured here on such a target with the present templates."""
+        where = "target = ? AND seconds IS NOT NULL AND is_own AND is_present(template, version)"
+        return bool(self._store.rows("trials", _trial, where, (str(target),), "id", most=1))
+
     def to_measure(self, subgraph: Subgraph, target: Target) -> list[Schedule]:
         """Schedules said to be good, and to be measured before that is believed: imported, or measured with a template
         that has changed since. What was fastest comes first; `loops.nearest` makes them legal."""

@@ -1,25 +1,21 @@
 """The schedules of a program: what is known of its kernels, the search for better ones, and the process that searches
 while a program runs."""
 
+from neoflow.tuning.deciding import Algorithms, algorithms, have_direct, known_algorithms, knows_algorithms
 from neoflow.tuning.roofs import keep_roofs, machine_roofs
 from neoflow.tuning.schedules import (
     LEAST,
-    Algorithms,
     Choice,
     SearchCurve,
     Tuned,
     Use,
-    algorithms,
     choose,
     curves_of,
     default_seconds,
     has_records,
-    have_direct,
     judged,
     keep_verdict,
-    known_algorithms,
     known_seconds,
-    knows_algorithms,
     limits_of,
     measuring,
     told_of,

@@ -2,9 +2,9 @@
 
 What a small graph takes is the sum of what its kernels take, so nothing is kept but trials of kernels: a choice follows
 from the records, is as old as the templates of its kernels, and is made again where these change. Kernels that multiply
-are measured. The transforms beside them are taken at twice what they are thought to take until somebody has measured
-them: to judge those of sixteen samples of 56 x 56 x 64 takes NumPy 12 s, and in a program they are cut otherwise. What
-comes of it is timed as a whole.
+are measured first, then the transforms beside those that may win. Where there was no time for that, or it failed, a
+transform is taken at twice what it is thought to take on a CPU. On a GPU only what was measured counts: nobody has
+measured how far its estimates are off. What comes of it is timed as a whole.
 """
 
 from __future__ import annotations
@@ -12,15 +12,25 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from neoflow.expr.replace import replaced
 from neoflow.expr.tensor import Compute, Constant, Parameter, Placeholder, Tensor
 from neoflow.graph import Graph, is_move, make_graph
 from neoflow.graph.algorithms import BY_NAME, DIRECT, Algorithm, alternatives, use, whole
-from neoflow.loops import default_schedule
-from neoflow.partition import KernelCall, Subgraph, cost_of, multiplies, partition, prepared_first
+from neoflow.loops import default_schedule, problem_of
+from neoflow.loops.gpu.estimate import estimate
+from neoflow.partition import (
+    KernelCall,
+    Subgraph,
+    cost_of,
+    multiplies,
+    object_for_gpu,
+    object_to,
+    partition,
+    prepared_first,
+)
 from neoflow.roofs import Roofs
 from neoflow.target import Target
 from neoflow.tune.limits import ROUNDING
@@ -35,40 +45,58 @@ GAIN = 1.05
 
 
 LONGER = 2.0
-"""How many times as long as thought what multiplies nothing takes: the transforms of 3x3 convolutions of 64 to 512
-channels took 1.2 to 1.9 times as long, those of a single sample 3, of which little is left beside the products."""
+"""How many times as long as thought what multiplies nothing takes on a CPU, where it was not measured: transforms of
+3x3 convolutions of 64 to 512 channels took 1.2 to 1.9 times as long, those of a single sample 3, of which little is
+left beside the products."""
 
 
 @dataclass(frozen=True)
 class Choice:
     """name: of the contraction; digest: of its definition as a whole. algorithm: what is fastest. seconds: of each that
     is known, the direct one first; none, where that is not known. rounding: how many times larger than the direct sum's
-    its roundings may be."""
+    its roundings may be. calls: contractions of this definition. left: the algorithm that is faster by itself, where
+    the whole program is not with it."""
 
     name: str
     digest: str
     algorithm: str
     seconds: Mapping[str, float]
     rounding: float = 1.0
+    calls: int = 1
+    left: str = ""
+
+    @property
+    def gain(self) -> float:
+        """Seconds that all its calls are expected to take less."""
+        return self.calls * (self.seconds[DIRECT] - self.seconds[self.algorithm]) if self.seconds else 0.0
+
+    @property
+    def directly(self) -> Choice:
+        """The direct sum in its place, since the whole program is faster so."""
+        return replace(self, algorithm=DIRECT, rounding=1.0, left=self.algorithm)
 
     def __str__(self) -> str:
         times = ", ".join(f"{name} {s * 1e6:.1f} us" for name, s in self.seconds.items())
         rounds = "" if self.rounding == 1.0 else f", at most {self.rounding:.3g} times the direct sum's roundings"
-        return f"{self.name}: {self.algorithm}{rounds}" + (f" ({times})" if times else "")
+        left = f", {self.left} is faster by itself and not in the whole program" if self.left else ""
+        return f"{self.name}: {self.algorithm}{rounds}{left}" + (f" ({times})" if times else "")
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An algorithm for the contractions of a definition, and the small graph that it makes of one of them."""
+    """An algorithm for the contractions of a definition, and the small graph that it makes of one of them; target: that
+    it is for, None: a CPU."""
 
     name: str
     graph: Graph
+    target: Target | None = None
 
     @property
     def kernels(self) -> tuple[Subgraph, ...]:
-        """One for each call, but for what follows from parameters that stay: that is computed once for all calls."""
-        cut = partition(self.graph)
-        calls, prepared = prepared_first(self.graph, cut.calls, cut.views)
+        """One for each call, but for what follows from parameters that stay: on a CPU that is computed once for all
+        calls."""
+        cut = partition(self.graph, choose=object_for_gpu if _is_gpu(self.target) else object_to)
+        calls, prepared = (cut.calls, 0) if _is_gpu(self.target) else prepared_first(self.graph, cut.calls, cut.views)
         return tuple(c.subgraph for c in calls[prepared:] if isinstance(c, KernelCall))
 
     def seconds(self, cost: Cost) -> float | None:
@@ -78,15 +106,28 @@ class Candidate:
 
     def thought(self, roofs: Roofs) -> float:
         """What all its kernels are thought to take."""
-        return sum(cost_of(kernel).seconds(roofs) for kernel in self.kernels)
+        return sum(_thought(kernel, self.target, roofs) for kernel in self.kernels)
 
 
-def to_measure(graph: Graph, rounding: float, roofs: Roofs) -> tuple[tuple[Subgraph, ...], ...]:
+def _is_gpu(target: Target | None) -> bool:
+    return target is not None and target.device != "cpu"
+
+
+def _thought(kernel: Subgraph, target: Target | None, roofs: Roofs) -> float:
+    """Seconds of a call."""
+    if target is None or not _is_gpu(target):
+        return cost_of(kernel).seconds(roofs)
+    return estimate(problem_of(kernel), default_schedule(kernel, target), target).seconds
+
+
+def to_measure(
+    graph: Graph, rounding: float, roofs: Roofs, target: Target | None = None
+) -> tuple[tuple[Subgraph, ...], ...]:
     """Of each contraction that another algorithm is thought to be faster for, those of which a step would gain most
     first, the kernels that multiply: directly and by those algorithms."""
-    calls = Counter(whole(t).definition.digest for t in graph.nodes)
+    calls = _calls(graph)
     found: list[tuple[float, list[Candidate]]] = []
-    for t, (direct, *others) in candidates(graph, rounding).items():
+    for t, (direct, *others) in candidates(graph, rounding, target).items():
         now, thought = direct.thought(roofs), {c: c.thought(roofs) for c in others}
         faster = sorted((c for c in others if thought[c] < now), key=lambda c: thought[c])
         if faster:
@@ -95,8 +136,41 @@ def to_measure(graph: Graph, rounding: float, roofs: Roofs) -> tuple[tuple[Subgr
     return tuple(tuple(dict.fromkeys(k for c in those for k in c.kernels if multiplies(k))) for _, those in found)
 
 
-def candidates(graph: Graph, rounding: float = ROUNDING) -> dict[Compute, tuple[Candidate, ...]]:
-    """For one contraction of each definition that algorithms fit, within `rounding`: the direct sum and these.
+def moves_to_measure(
+    graph: Graph, rounding: float, known: Cost, roofs: Roofs, target: Target | None = None
+) -> tuple[tuple[Subgraph, ...], ...]:
+    """Of each contraction that is faster by another algorithm if what multiplies nothing takes what it is thought to,
+    those of which a step would gain most first, what multiplies nothing: directly and by those algorithms.
+
+    known: of what multiplies.
+    """
+
+    def hoped(kernel: Subgraph) -> float | None:
+        seconds = known(kernel)
+        return _thought(kernel, target, roofs) if seconds is None and not multiplies(kernel) else seconds
+
+    calls = _calls(graph)
+    found: list[tuple[float, list[Candidate]]] = []
+    for t, (direct, *others) in candidates(graph, rounding, target).items():
+        now = direct.seconds(hoped)
+        took = {c: s for c in others if (s := c.seconds(hoped)) is not None and now is not None and s * GAIN < now}
+        if took and now is not None:
+            faster = sorted(took, key=lambda c: took[c])
+            found.append((calls[whole(t).definition.digest] * (now - took[faster[0]]), [direct, *faster]))
+    found.sort(key=lambda each: -each[0])
+    return tuple(tuple(dict.fromkeys(k for c in those for k in c.kernels if not multiplies(k))) for _, those in found)
+
+
+def _calls(graph: Graph) -> Counter[str]:
+    """Contractions of each definition."""
+    return Counter(whole(t).definition.digest for t in graph.nodes)
+
+
+def candidates(
+    graph: Graph, rounding: float = ROUNDING, target: Target | None = None
+) -> dict[Compute, tuple[Candidate, ...]]:
+    """For one contraction of each definition that algorithms fit, within `rounding`: the direct sum and these. target:
+    that they are for, None: a CPU.
 
     Those that a step spends most on come first. The graph is behind `PASSES`.
     """
@@ -117,12 +191,13 @@ def candidates(graph: Graph, rounding: float = ROUNDING) -> dict[Compute, tuple[
         allowed = [a for a in algorithms if a.rounding(whole(t).definition) <= rounding]
         if allowed:
             small = small_graph(t, lasting)
-            made[t] = (Candidate(DIRECT, small), *(_candidate(small, digest, a) for a in allowed))
+            others = (_candidate(small, digest, a, target) for a in allowed)
+            made[t] = (Candidate(DIRECT, small, target), *others)
     return made
 
 
-def _candidate(small: Graph, digest: str, algorithm: Algorithm[Any]) -> Candidate:
-    return Candidate(algorithm.name, use(small, {digest: algorithm.name})[0])
+def _candidate(small: Graph, digest: str, algorithm: Algorithm[Any], target: Target | None) -> Candidate:
+    return Candidate(algorithm.name, use(small, {digest: algorithm.name})[0], target)
 
 
 def lasting_of(graph: Graph) -> frozenset[Tensor]:
@@ -160,9 +235,11 @@ def small_graph(t: Compute, lasting: Collection[Tensor] = ()) -> Graph:
     return make_graph([root], [s for s in stands.values() if not isinstance(s, Parameter)])
 
 
-def choose(graph: Graph, cost: Cost, rounding: float = ROUNDING) -> tuple[Choice, ...]:
+def choose(graph: Graph, cost: Cost, rounding: float = ROUNDING, target: Target | None = None) -> tuple[Choice, ...]:
     """The fastest algorithm of each definition that any fits, within `rounding`; what is not known stays direct."""
-    return tuple(_choice(t, those, cost) for t, those in candidates(graph, rounding).items())
+    calls = _calls(graph)
+    found = [_choice(t, those, cost) for t, those in candidates(graph, rounding, target).items()]
+    return tuple(replace(c, calls=calls[c.digest]) for c in found)
 
 
 def _choice(t: Compute, those: tuple[Candidate, ...], cost: Cost) -> Choice:
@@ -184,7 +261,7 @@ def applied(graph: Graph, choices: tuple[Choice, ...]) -> Graph:
 
 
 def with_moves(cost: Cost, roofs: Roofs) -> Cost:
-    """The same, and a guess of what multiplies nothing where that is not known."""
+    """The same, and a guess of what multiplies nothing where that was not measured: there was no time, or it failed."""
 
     def either(kernel: Subgraph) -> float | None:
         seconds = cost(kernel)

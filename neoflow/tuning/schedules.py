@@ -8,17 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from neoflow.errors import ConfigError, shown
-from neoflow.graph import Graph
-from neoflow.graph.algorithms import DIRECT
 from neoflow.loops import Schedule, default_schedule, legal, problem_of
 from neoflow.measure import Measurer
 from neoflow.measure.here import Here
@@ -31,12 +28,10 @@ from neoflow.target import Target
 from neoflow.trace import tell, tick
 from neoflow.tune import Limits, Measure, Progress, Task, model, spend
 from neoflow.tune.finals import chosen
-from neoflow.tune.limits import ROUNDING
 from neoflow.tune.records import FILE, Records, Verdict
-from neoflow.tune.underway import Ahead
 from neoflow.tuning import choosing
 from neoflow.tuning.kept import records_in
-from neoflow.tuning.roofs import keep_roofs, machine_roofs
+from neoflow.tuning.roofs import keep_roofs
 
 log = logging.getLogger("neoflow")
 
@@ -238,73 +233,8 @@ def default_seconds(target: Target, measure: Measure) -> choosing.Cost:
     return lambda kernel: measure(kernel, target, [default_schedule(kernel, target)])[0].seconds
 
 
-ALGORITHMS_SHARE = 0.5
-"""Of a program's seconds, at most, for what contractions take by other algorithms with default schedules."""
-
-
 LEAST = 1.0
 """Seconds that are left for schedules, however long the algorithms took."""
-
-
-@dataclass(frozen=True)
-class Algorithms:
-    """A graph with its contractions computed by what was measured to be fastest, and these choices.
-
-    digest: of the graph as it was. rounding: what was allowed. beyond: what an earlier search has chosen for this graph
-    and this much does not allow, with the roundings of each.
-    """
-
-    graph: Graph
-    choices: tuple[choosing.Choice, ...]
-    digest: str = ""
-    rounding: float = ROUNDING
-    beyond: Mapping[str, float] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return "\n".join([*map(str, self.choices), *filter(None, [self.left])])
-
-    @property
-    def left(self) -> str:
-        """What is left because its roundings are not allowed, and how they are; "" where nothing is."""
-        if not self.beyond:
-            return ""
-        names, most = " and ".join(sorted(self.beyond)), math.ceil(max(self.beyond.values()))
-        return (
-            f"an earlier search chose {names}, of at most {most} times the direct sum's roundings, and "
-            f"{self.rounding:.3g} are allowed here: --rounding {most} or nf.tune.Limits(seconds=0, rounding={most}) "
-            "takes what it chose"
-        )
-
-    @property
-    def others(self) -> int:
-        """Contractions by another algorithm than the direct one."""
-        return sum(c.algorithm != DIRECT for c in self.choices)
-
-    @property
-    def roundings(self) -> dict[str, float]:
-        """Of each other algorithm the most that it rounds."""
-        ordered = sorted(self.choices, key=lambda c: c.rounding)
-        return {c.algorithm: c.rounding for c in ordered if c.algorithm != DIRECT}
-
-    @property
-    def summary(self) -> str:
-        told = f"{self.others} of {len(self.choices)} contractions by another algorithm than the direct one"
-        return f"{told}; {self.left}" if self.left else told
-
-
-def have_direct(chosen: Iterable[Algorithms], target: Target, folder: Path, is_so: bool) -> None:
-    """Have later compilations of graphs that allow the same roundings sum all contractions directly, or choose for each
-    again; those that allow less say what was chosen."""
-    kept = records_in(folder)
-    for a in chosen:
-        kept.keep_verdict(_key(a.digest, a.rounding), target, Verdict({}, {DIRECT: float(is_so)}))
-        if a.rounding > ROUNDING:
-            kept.keep_verdict(_kept_key(a.digest), target, Verdict({}, {} if is_so else a.roundings))
-
-
-def knows_algorithms(target: Target, limits: Limits | None, folder: Path) -> bool:
-    """Whether there is anything to choose by: times of kernels, or leave to measure. Nothing is known of a GPU."""
-    return target.device == "cpu" and (limits is not None or (folder / FILE).exists())
 
 
 @contextmanager
@@ -322,64 +252,6 @@ def measuring(
             roofs_of(target)
             measure.warm(target)
         yield measure
-
-
-def known_algorithms(graph: Graph, target: Target, folder: Path, rounding: float = ROUNDING) -> Algorithms:
-    """What is known to be fastest for each contraction that several algorithms fit; the direct sum of all where that
-    was found to be faster in the whole program."""
-    kept = records_in(folder)
-    verdict = kept.verdict(_key(graph.digest, rounding), target)
-    if verdict is not None and verdict.seconds.get(DIRECT):
-        found = Algorithms(graph, (), graph.digest, rounding)
-    else:
-        found = _chosen(graph, target, folder, rounding)
-    before = kept.verdict(_kept_key(graph.digest), target)
-    beyond = {} if before is None else {name: r for name, r in before.seconds.items() if r > rounding}
-    found = replace(found, beyond=beyond)
-    if found.left:
-        log.info("%s", found.left)
-    return found
-
-
-def algorithms(
-    graph: Graph, target: Target, limits: Limits, folder: Path, measurer: Measurer | None = None
-) -> Algorithms:
-    """Choose for each contraction that several algorithms fit: what is not known is measured now, within limits.
-
-    measurer: what measures (default: workers of its own).
-    """
-    kept, asked = records_in(folder), choosing.to_measure(graph, limits.rounding, machine_roofs(target, folder))
-    unknown = {k: default_schedule(k, target) for those in asked for k in those if not kept.trials(k, target)}
-    if unknown:
-        end = time.monotonic() + _seconds_for(limits)
-        with nullcontext(measurer) if measurer is not None else Measurer() as measure:
-            ahead = Ahead(measure, target, unknown)
-            measured = choosing.measured(ahead, kept, target)
-            for those in asked:
-                for kernel in those if time.monotonic() < end else ():
-                    measured(kernel)  # all of a contraction, or none
-            ahead.forget()
-    return _chosen(graph, target, folder, limits.rounding)
-
-
-def _chosen(graph: Graph, target: Target, folder: Path, rounding: float) -> Algorithms:
-    known = choosing.with_moves(choosing.recorded(records_in(folder), target), machine_roofs(target, folder))
-    choices = choosing.choose(graph, known, rounding)
-    return Algorithms(choosing.applied(graph, choices), choices, graph.digest, rounding)
-
-
-def _key(digest: str, rounding: float) -> str:
-    """Of what was found of all algorithms of a graph together, where so much was allowed."""
-    return f"algorithms of {digest}" if rounding == ROUNDING else f"algorithms of {digest} within {rounding:g}"
-
-
-def _kept_key(digest: str) -> str:
-    """Of the algorithms that a search chose for a graph which was allowed more than is usual."""
-    return f"algorithms of {digest} beyond {ROUNDING:g}"
-
-
-def _seconds_for(limits: Limits) -> float:
-    return math.inf if limits.seconds is None else ALGORITHMS_SHARE * limits.seconds
 
 
 def _known(use: Use, target: Target, kept: Records, usual: Usual = default_schedule) -> Choice:

@@ -112,15 +112,15 @@ class Listening(Products):
 
 
 def test_what_multiplies_is_measured_directly_and_by_what_is_thought_to_be_faster(own_cache):
-    """One contraction after the other; no transforms, and nothing that moves more for as many products."""
+    """One contraction after the other, and nothing that moves more for as many products; transforms come behind."""
     outputs, inputs = convolution(64, 12)
     graph, target, machine = optimize(make_graph(outputs, inputs)), resolve_target("cpu"), Listening()
     tuning.algorithms(graph, target, nf.tune.Limits(seconds=60), own_cache, machine)
     by_name = [
         {c.name: {k.digest for k in c.kernels if multiplies(k)} for c in those} for those in candidates(graph).values()
     ]
-    assert all(map(multiplies, machine.asked))
-    asked = [k.digest for k in machine.asked]
+    asked = [k.digest for k in machine.asked if multiplies(k)]
+    assert all(map(multiplies, machine.asked[: len(asked)])) and len(machine.asked) > len(asked)
     for kernels in by_name:
         pair = kernels["direct"] | kernels["winograd 2"]
         places = [n for n, digest in enumerate(asked) if digest in pair]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -23,6 +24,9 @@ from neoflow.expr.tensor import Compute
 
 LIMIT = 1 << 24
 """Elements of the largest temporary array inside one body: 128 MiB in float64."""
+CACHED = 1 << 17
+"""Elements of an expression that are computed at once where elements need nothing of each other: what is between stays
+in a core's cache, and in memory that the process has already; fresh pages take longer than the arithmetic."""
 BORDERED = 4
 """A copy with a border is made up to so many times the elements there are; beyond, elements are looked up."""
 
@@ -33,6 +37,15 @@ def _as_slice(there: np.ndarray) -> slice | np.ndarray:
     if at.size and at[-1] - at[0] + 1 == at.size:
         return slice(int(at[0]), int(at[-1]) + 1)
     return there
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """A value that a selection has `there`, at these positions of its axis, evaluated under the guards."""
+
+    there: np.ndarray
+    value: Expr
+    guards: Guards
 
 
 class Body:
@@ -49,6 +62,7 @@ class Body:
             )
         self.ranges = tuple((0, n) for n in self.analysis.extents)
         self.memo: dict[tuple[int, Guards], np.ndarray] = {}
+        self.left: dict[int, int] = {}
         self.padded: dict[tuple, np.ndarray] = {}
         self.parent: Body | None = None
         self.split = -1
@@ -58,7 +72,7 @@ class Body:
         inner = object.__new__(Body)
         inner.tensor, inner.inputs, inner.types, inner.analysis = self.tensor, self.inputs, self.types, self.analysis
         inner.ranges = (*self.ranges[:dim], (start, stop), *self.ranges[dim + 1 :])
-        inner.memo, inner.padded, inner.parent, inner.split = {}, self.padded, self, dim
+        inner.memo, inner.left, inner.padded, inner.parent, inner.split = {}, {}, self.padded, self, dim
         return inner
 
     # ------------------------------------------------------------------------------------------------ whole body
@@ -70,7 +84,8 @@ class Body:
             return self.types.rounded(self._scatter(definition.body), self.tensor.dtype)
         rank = len(definition.shape)
         result = self._whole(rank)[(...,) + (0,) * (len(self.ranges) - rank)]
-        result = np.broadcast_to(result, definition.shape)
+        if result.shape != definition.shape:
+            result = np.broadcast_to(result, definition.shape)
         return self.types.rounded(np.asarray(result, order="C"), self.tensor.dtype)
 
     def _scatter(self, body: Scatter) -> np.ndarray:
@@ -99,26 +114,65 @@ class Body:
     def _whole(self, rank: int) -> np.ndarray:
         dims = [d for d in range(rank) if self.length(d) > 1]
         size = math.prod(self.length(d) for d in dims)
+        if self.analysis.is_pointwise and (size > CACHED or self._chooses(self.tensor.definition.body) is not None):
+            shape = [self.length(d) if d < rank else 1 for d in range(len(self.ranges))]
+            result = np.empty(shape, self.types.work(self.tensor.definition.body.dtype))
+            self._fill_in_pieces(result, dims)
+            return result
         if size > LIMIT:
             return self._in_pieces(dims[0], size, lambda piece: piece._whole(rank))
         return self.value(self.tensor.definition.body)
+
+    def _fill_in_pieces(self, result: np.ndarray, dims: list[int]) -> None:
+        """The whole of a body whose elements need nothing of each other, written into `result`."""
+        apart = [d for d in dims if d not in self.analysis.chosen]
+        for own, most in ((apart, CACHED), (dims, LIMIT)):
+            long = [d for d in own if self.length(d) > 1]
+            size = math.prod(self.length(d) for d in long)
+            if size > most:
+                for at, piece in self._pieces(long[0], size, most):
+                    piece._fill_in_pieces(result[(slice(None),) * long[0] + (at,)], dims)
+                return
+        run(self._fill(self.tensor.definition.body, result, (slice(None),) * result.ndim))
+
+    def _fill(self, e: Expr, result: np.ndarray, at: tuple[slice, ...]) -> Walk[None]:
+        """Write the values of `e` to the positions `at`; what a position of an axis chooses goes straight there."""
+        dim = self._chooses(e)
+        if isinstance(e, Select) and dim is not None and at[dim] == slice(None):
+            choices: list[_Choice] = yield self._choices(e, dim, ())
+            there = [c for c in choices if c.there.any()]
+            places = [place for c in there if isinstance(place := _as_slice(c.there), slice)]
+            if len(places) == len(there):
+                for choice in choices:
+                    if not choice.there.any():
+                        self._skip(choice.value)
+                for place, choice in zip(places, there, strict=True):
+                    yield self._fill(choice.value, result, (*at[:dim], place, *at[dim + 1 :]))
+                return
+        array: np.ndarray = yield self.walk(e)
+        result[at] = array[tuple(s if n > 1 else slice(None) for n, s in zip(array.shape, at, strict=True))]
+
+    def _pieces(self, dim: int, size: int, most: int) -> Iterator[tuple[slice, Body]]:
+        """Parts along `dim`, small enough for `size` to come under `most` elements, and where they lie."""
+        start, stop = self.ranges[dim]
+        step = max(1, (stop - start) // -(-size // most))
+        for low in range(start, stop, step):
+            high = min(low + step, stop)
+            yield slice(low - start, high - start), self.piece(dim, low, high)
 
     def _in_pieces(
         self, dim: int, size: int, run: Callable[[Body], np.ndarray], combine: np.ufunc | None = None
     ) -> np.ndarray:
         """`run` on pieces along `dim`, small enough for `size` to come under the limit; combined, or side by side."""
-        start, stop = self.ranges[dim]
-        step = max(1, (stop - start) // -(-size // LIMIT))
         result = None
-        for low in range(start, stop, step):
-            high = min(low + step, stop)
-            part = run(self.piece(dim, low, high))
+        for at, piece in self._pieces(dim, size, LIMIT):
+            part = run(piece)
             if combine is not None:
                 result = part if result is None else combine(result, part)
                 continue
             if result is None:
-                result = np.empty((*part.shape[:dim], stop - start, *part.shape[dim + 1 :]), part.dtype)
-            result[(slice(None),) * dim + (slice(low - start, high - start),)] = part
+                result = np.empty((*part.shape[:dim], self.length(dim), *part.shape[dim + 1 :]), part.dtype)
+            result[(slice(None),) * dim + (at,)] = part
         assert result is not None
         return result
 
@@ -144,7 +198,23 @@ class Body:
             found = yield from self._walk(e, guards)
             if keep or self.analysis.uses.get(e, 0) > 1:
                 self.memo[key] = found
+        if self.analysis.is_pointwise and not keep and self.analysis.uses.get(e, 0) > 1 and self._is_last(e):
+            self.memo.pop(key, None)
         return found
+
+    def _is_last(self, e: Expr) -> bool:
+        """Count a use of what many use; whether there is none after it."""
+        left = self.left[e.uid] = self.left.get(e.uid, self.analysis.uses[e]) - 1
+        return not left
+
+    def _skip(self, e: Expr) -> None:
+        """Count the uses of what nobody will ask for, so that nothing is kept for them."""
+        stack = [e]
+        while stack:
+            e = stack.pop()
+            is_here = self.parent is None or any(a.ident == self.split for a in e.free)
+            if is_here and self._is_last(e) and self.memo.pop((e.uid, ()), None) is None:
+                stack += e.children
 
     def _walk(self, e: Expr, guards: Guards) -> Walk[np.ndarray]:
         match e:
@@ -159,8 +229,10 @@ class Body:
             case Const():
                 array = np.full((1,) * len(self.ranges), e.value, self.types.work(e.dtype))
                 return self.types.rounded(array, e.dtype)
-            case Select() if len(used := self._long(e.cond)) == 1 and e.cond not in self.analysis.reading:
-                return (yield from self._along(e, used[0], guards))
+            case Select() if (dim := self._along(e)) is not None:
+                return (yield from self._chosen(e, dim, guards))
+            case Select() if self.analysis.is_pointwise:
+                return (yield from self._selected(e))
             case Select():
                 cond: np.ndarray = yield self.walk(e.cond, guards)
                 then: np.ndarray = yield self.walk(e.then, (*guards, (e.cond, True)))
@@ -176,22 +248,47 @@ class Body:
         """The axes it depends on, here."""
         return [a.ident for a in e.free if self.length(a.ident) > 1]
 
-    def _along(self, e: Select, dim: int, guards: Guards) -> Walk[np.ndarray]:
-        """What positions along one axis choose, and what the others choose along it: each written where it belongs."""
-        chosen: list[tuple[np.ndarray, np.ndarray]] = []
+    def _selected(self, e: Select) -> Walk[np.ndarray]:
+        """What a condition on values selects; where it has one value alone, nothing of the other is computed."""
+        cond: np.ndarray = yield self.walk(e.cond)
+        if (is_all := bool(cond.all())) or not cond.any():
+            self._skip(e.other if is_all else e.then)
+            return (yield self.walk(e.then if is_all else e.other))
+        then: np.ndarray = yield self.walk(e.then)
+        other: np.ndarray = yield self.walk(e.other)
+        return np.where(cond, then, other)
+
+    def _along(self, e: Select) -> int | None:
+        """The one axis whose positions decide."""
+        used = self._long(e.cond)
+        return used[0] if len(used) == 1 and e.cond not in self.analysis.reading else None
+
+    def _chooses(self, e: Expr) -> int | None:
+        """The same, of what nothing else reads."""
+        return self._along(e) if isinstance(e, Select) and self.analysis.uses.get(e, 0) <= 1 else None
+
+    def _choices(self, e: Select, dim: int, guards: Guards) -> Walk[list[_Choice]]:
+        """What positions along one axis choose, and in the end what the others do."""
+        found: list[_Choice] = []
         left, other = np.ones(self.length(dim), np.bool_), cast(Expr, e)
         while isinstance(other, Select) and (other is e or self._goes_on(other, dim)):
             cond: np.ndarray = yield self.walk(other.cond, guards)
-            then: np.ndarray = yield self.walk(other.then, (*guards, (other.cond, True)))
-            chosen.append((left & cond.reshape(-1), then))
+            found.append(_Choice(left & cond.reshape(-1), other.then, (*guards, (other.cond, True))))
             left = left & ~cond.reshape(-1)
             guards, other = (*guards, (other.cond, False)), other.other
-        chosen.append((left, (yield self.walk(other, guards))))
-        shape = list(np.broadcast_shapes(*(array.shape for _, array in chosen)))
-        shape[dim] = left.size
-        result = np.empty(shape, np.result_type(*(array for _, array in chosen)))
-        for there, array in chosen:
-            at = (slice(None),) * dim + (_as_slice(there),)
+        return [*found, _Choice(left, other, guards)]
+
+    def _chosen(self, e: Select, dim: int, guards: Guards) -> Walk[np.ndarray]:
+        """What positions along one axis choose, each written where it belongs."""
+        choices: list[_Choice] = yield self._choices(e, dim, guards)
+        arrays: list[np.ndarray] = []
+        for choice in choices:
+            arrays.append((yield self.walk(choice.value, choice.guards)))
+        shape = list(np.broadcast_shapes(*(array.shape for array in arrays)))
+        shape[dim] = self.length(dim)
+        result = np.empty(shape, np.result_type(*arrays))
+        for choice, array in zip(choices, arrays, strict=True):
+            at = (slice(None),) * dim + (_as_slice(choice.there),)
             result[at] = array if array.shape[dim] == 1 else array[at]
         return result
 
@@ -227,7 +324,8 @@ class Body:
         forms = self.analysis.forms.get(e)
         if forms is not None:
             most = min(BORDERED * max(base.size, math.prod(self.analysis.extents)), LIMIT)
-            view = affine_view(e.source, base, forms, self.ranges, self.padded, most)
+            shared = self.analysis.borders[e.slot]
+            view = affine_view(e.source, base, forms, self.ranges, self.padded, most, shared)
             if view is not None:
                 return view
         indices = []

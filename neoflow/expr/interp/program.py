@@ -41,8 +41,26 @@ def evaluate(
                 f"{fed.name} is a constant and keeps its value; what changes is a placeholder", fed.where
             )
     with np.errstate(all="ignore"):
-        found = _values(inlined(roots), lambda t: _fed(t, feeds, types), types)
-        return [np.array(v, dtype=types.stored(t.dtype), order="C") for t, v in zip(roots, found, strict=True)]
+        given: list[np.ndarray] = []
+
+        def leaf(t: Tensor) -> np.ndarray:
+            given.append(_fed(t, feeds, types))
+            return given[-1]
+
+        found = _values(inlined(roots), leaf, types)
+        results: list[np.ndarray] = []
+        for t, v in zip(roots, found, strict=True):
+            results.append(_own(v, types.stored(t.dtype), [*given, *results]))
+        return results
+
+
+def _own(array: np.ndarray, dtype: np.dtype, others: Sequence[np.ndarray]) -> np.ndarray:
+    """The array, C-contiguous, in memory that none of the others has: copied only where it would not be so."""
+    memory = array if array.base is None else array.base
+    is_all = array.flags.c_contiguous and array.flags.writeable and getattr(memory, "nbytes", 0) == array.nbytes
+    if array.dtype != dtype or not is_all or any(np.may_share_memory(array, other) for other in others):
+        return np.array(array, dtype=dtype, order="C")
+    return array
 
 
 def _values(roots: Sequence[Tensor], leaf: Callable[[Tensor], np.ndarray], types: Types) -> list[np.ndarray]:
