@@ -26,7 +26,7 @@ def carried(cut: Partition, graph: Graph, now: Mapping[Tensor, Tensor]) -> Parti
     """
     kernels = [call for call in cut.calls if isinstance(call, KernelCall)]
     assert len(kernels) == len(cut.calls), "loops are put together of kernels afterwards, see `compose`"
-    calls = [_carried(call, now) for call in kernels]
+    calls = [carried_call(call, now) for call in kernels]
     views = {now[t]: View(now[v.base], v.offset, v.is_part) for t, v in cut.views.items()}
     wholes = {now[t]: tuple(_counterpart(p, now) for p in parts) for t, parts in cut.wholes.items()}
     known = set(now.values())
@@ -49,7 +49,7 @@ def _alone(t: Compute) -> KernelCall:
     return put_together(tuple(dict.fromkeys(t.inputs)), (t,), (t,), None, {}, t.name)
 
 
-def _carried(call: KernelCall, now: Mapping[Tensor, Tensor]) -> KernelCall:
+def carried_call(call: KernelCall, now: Mapping[Tensor, Tensor]) -> KernelCall:
     """A call in the other graph; the same one where nothing of it is another."""
     if all(now[t] is t for t in call.nodes):
         return call

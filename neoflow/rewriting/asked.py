@@ -22,7 +22,8 @@ from neoflow.mapping.chains import may_recur
 from neoflow.nn.attention import LARGE
 from neoflow.partition import RIDERS, RULES, Subgraph, object_for_gpu, object_to, partition
 from neoflow.rewriting.flowing import BLOCKED, SWAPPED
-from neoflow.rewriting.sequence import ATTENTION, LAYOUTS, MAPPING, TOGETHER, TORCH, left_out, size_of
+from neoflow.rewriting.lying import LAYOUTS
+from neoflow.rewriting.sequence import ATTENTION, MAPPING, TOGETHER, TORCH, left_out, size_of
 from neoflow.rewriting.times import Lookup, Times
 from neoflow.target import Target
 from neoflow.trace import Trace

@@ -18,29 +18,25 @@ Source: layout transformation and tensor swapping, section 4.3 of NeoFlow.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
-from neoflow.expr import affine
 from neoflow.expr import dtype as dt
 from neoflow.expr.ir import Axis, Read, Scatter
-from neoflow.expr.memo import remembered
 from neoflow.expr.tensor import Compute, Definition, Parameter, Tensor
 from neoflow.expr.traits import form_axes
 from neoflow.graph import Graph, Layout, is_contraction, points, reads_at_own_point
-from neoflow.graph.cost import read_bytes
 from neoflow.graph.laid import Beside, lay
 from neoflow.graph.transposes import fold_transposes
-from neoflow.loops import costs, default_schedule, problem_of
-from neoflow.loops.nest import input_reads, is_data_dependent, stride
-from neoflow.loops.problem import NestProblem
 from neoflow.partition import Partition, Subgraph, cost_of
-from neoflow.partition.calls import Call
-from neoflow.rewriting.joint import Factor, choose, cost_with, margin
-from neoflow.rewriting.living import BYTES_A_CYCLE, Living, cycles_of, kernel_of, laid_definition
+from neoflow.rewriting import judging
+from neoflow.rewriting.joint import Factor, choose, cost_at, cost_with, margin
+from neoflow.rewriting.judging import CLOCK, RIVALS, Rival, is_prepared
+from neoflow.rewriting.living import Living
+from neoflow.rewriting.measured import At, Things, measured_factors
+from neoflow.rewriting.orders import Lies, cycles_in, packed_once, taken
 from neoflow.roofs import STATED
 from neoflow.target import Target
 from neoflow.trace import tick
@@ -61,24 +57,17 @@ LEAST = 1 << 14
 """Elements of a tensor from which it may lie otherwise: less is in the cache of a core however it lies. What the own
 caches of all cores do not hold stays too: memory takes as long in any order."""
 
-OPERATION, ALIGNED, LOADED, SHUFFLED, APART = 1.0, 0.5, 2.0, 4.0, 1.2
-"""Cycles of a vector for what is done with it, and for each read of whole lines, of what lies side by side across them,
-and in steps of 2 to 4; of each element that lies further apart. Fitted to depthwise convolutions, pooling and padding
-of one sample that read and write either order, on a Xeon with AVX-512: of two orders of a kernel that convert nothing
-the ratio was within 0.85 and 1.15 of what was measured but for one of 1.4 that was 2.7, conversions within 0.8 and 2.7
-of it."""
-NEAR, FAR = 6.0, 4.0
-"""Bytes a cycle that a core moves meanwhile, of what its own cache holds and of more."""
-
-CLOCK = 2.5e9
-"""Cycles a second, of what is stated of a machine."""
 STEP = 0.8
 """`CLEARLY` in a step that changes parameters, whose kernels are fused forward and backward: no estimate knows how they
 would in another order. In a training step of MobileNet, four samples, the sums over a channel and what reads them are
 kernels that go by rows: with two of its streams otherwise it took 1.75 times as long. Such kernels stay."""
+WORTH = 0.01
+"""Of the estimated cycles of all that reads or writes streams, what another choice of which nothing was measured has to
+save at least to be tried: it takes a division into kernels."""
 
 Known = Callable[[Subgraph], float | None]
 """Seconds of a kernel, where they were measured."""
+Labels = tuple[int, ...]
 
 
 def nobody(_: Subgraph) -> None:
@@ -113,56 +102,203 @@ class Stream:
     layouts: tuple[Layout | None, ...]
 
 
-def flow(graph: Graph, kind: str, target: Target, cut: Callable[[Graph], Partition], known: Known) -> Flowing:
+def flow(
+    graph: Graph,
+    kind: str,
+    target: Target,
+    cut: Callable[[Graph], Partition],
+    known: Known,
+    lasts: bool = False,
+    looks: bool = False,
+) -> Flowing:
     """The graph with activations `BLOCKED` or `SWAPPED` where that clearly takes less by the estimate.
 
     cut: divides a graph into kernels. known: what kernels took that were measured; these stay as they are, unless those
-    that they would become were measured too, and took less.
+    that they would become were measured too, and took less. lasts: whether operands that stay are packed once
+    afterwards (`layouts`). looks: whether rivals are looked for.
     """
     given, graph = graph, fold_transposes(graph) if kind == SWAPPED else graph
     readers = _readers(graph)
     streams = [s for s in _streams(graph, kind, readers, target) if len(s.layouts) > 1]
     if not streams:
         return Flowing(given, kind=kind)
-    home: dict[Tensor, int] = {t: n for n, s in enumerate(streams) for t in s.members}
-    changed = frozenset(p for p, _ in graph.updates)
-    factors = _factors(graph, streams, home, changed, target)
-    clearly = min(STEP, CLEARLY) if changed and CLEARLY < 1 else CLEARLY
-    plain = {f: f.cost((0,) * len(f.things)) for f in factors}
-    shares = [sum(cost / len(f.things) for f, cost in plain.items() if n in f.things) for n in range(len(streams))]
-    margins = [margin(n, (1 - clearly) * share) for n, share in enumerate(shares)]
-    chosen = choose([len(s.layouts) for s in streams], [*factors, *margins])
-    labels, said = list(chosen.labels), list[tuple[str, Verdict]]()
-    for n, (stream, label) in enumerate(zip(streams, labels, strict=True)):
-        layout, rest = stream.layouts[label], len(stream.members) - 1
-        if layout is None:
-            offered = " or ".join(str(x) for x in stream.layouts[1:])
-            least = min(cost_with(factors, n, labels, k) for k in range(1, len(stream.layouts)))
-            now = cost_with(factors, n, labels, 0)
-            verdict = Verdict(False, f"its kernels would take {least:.0f} cycles, not {now:.0f}, as {offered}")
+    problem = _Problem(graph, tuple(streams), target)
+    factors, plain = problem.factors(), (0,) * len(streams)
+    margins = problem.margins(factors)
+    chosen = choose(problem.counts, [*factors, *margins])
+    said = problem.said(factors, chosen.labels)
+    found, labels = Flowing(given, tuple(said), kind=kind, is_exact=chosen.is_exact), plain
+    if any(chosen.labels):
+        before, after = cost_at(factors, plain), cost_at(factors, chosen.labels)
+        laid_out = problem.laid(chosen.labels)
+        gain = (before - after) / CLOCK / target.threads
+        refused = _refused(cut(given), cut(laid_out), gain, problem.changed, known)
+        if refused is None:
+            found, labels = Flowing(laid_out, tuple(said), before, after, chosen.is_exact, kind=kind), chosen.labels
         else:
-            now, then = cost_with(factors, n, labels, 0), cost_with(factors, n, labels, label)
-            verdict = Verdict(True, f"lies as {layout}, with {rest} more: {now:.0f} to {then:.0f} cycles")
-        said.append((stream.name, verdict))
-    layouts: dict[Tensor, Layout] = {}
-    for s, n in zip(streams, labels, strict=True):
-        layouts.update({t: x for t in s.members if (x := s.layouts[n]) is not None})
-    if not layouts:
-        return Flowing(given, tuple(said), kind=kind, is_exact=chosen.is_exact)
-    laid_out, _ = lay(graph, layouts, _beside(graph, layouts, changed, target))
-    before = sum(plain.values())
-    after = sum(f.cost(tuple(labels[n] for n in f.things)) for f in factors)
-    refused = _refused(cut(given), cut(laid_out), (before - after) / CLOCK / target.threads, changed, known)
-    if refused is not None:
-        said = [(name, Verdict(False, f"{v.reason}; {refused}") if v.ok else v) for name, v in said]
-        return Flowing(given, tuple(said), kind=kind, is_exact=chosen.is_exact)
-    return Flowing(laid_out, tuple(said), before, after, chosen.is_exact, kind)
+            said = [(name, Verdict(False, f"{v.reason}; {refused}") if v.ok else v) for name, v in said]
+            found = replace(found, said=tuple(said))
+    return replace(found, rivals=_rivals(problem, given, cut, chosen.labels, labels, known, lasts)) if looks else found
+
+
+def _rivals(
+    problem: _Problem,
+    given: Graph,
+    cut: Callable[[Graph], Partition],
+    wanted: Labels,
+    now: Labels,
+    known: Known,
+    lasts: bool,
+) -> tuple[Rival, ...]:
+    """What else may be chosen. Where kernels were measured: by what these took, by the estimate alone, and nothing;
+    else what is chosen where contractions cost what they take once what stays is packed."""
+    others: list[Labels] = []
+    if known is not nobody and (factors := _by_times(problem, cut(problem.graph), known, lasts, now)) is not None:
+        others = [choose(problem.counts, factors).labels, wanted, (0,) * len(now)]
+    elif wanted != now:
+        plain = problem.factors()
+        others = [wanted] if cost_at(plain, wanted) <= judging.GUESSED * cost_at(plain, now) else []
+    elif any(now) and lasts and (found := _packed_at_last(problem, now)) is not None:
+        others = [found]
+    those = [labels for labels in dict.fromkeys(others) if labels != now][:RIVALS]
+    graphs = [(labels, problem.laid(labels) if any(labels) else given) for labels in those]
+    return tuple(Rival(f"{sum(map(bool, labels))} of {len(labels)} streams lie so", g) for labels, g in graphs)
+
+
+def _by_times(problem: _Problem, cut: Partition, known: Known, lasts: bool, now: Labels) -> list[Factor] | None:
+    """What kernels cost by the labels of their streams, where any was measured with other labels than those of now."""
+
+    def estimate(t: Compute, at: At) -> float:
+        asked = problem.asked(t)
+        return 0.0 if asked is None else _cost(problem, asked, 1, lasts, tuple(at[n] for n in asked.things))
+
+    def lies(t: Compute, at: At) -> Lies:
+        """Copies beside, and what is packed once."""
+        asked = problem.asked(t)
+        if asked is None:
+            return (None,) * len(t.inputs)
+        own, read = problem.orders(asked, at)
+        if lasts and own is None and not any(read) and is_contraction(t.definition):
+            return packed_once(t.definition, tuple(c is False for c in asked.copied), problem.target)
+        return taken(t.definition, own, read, asked.copied, problem.target)[1]
+
+    layouts = [s.layouts for s in problem.streams]
+    things = Things(problem.home, layouts, lambda t: problem.asked(t) is not None, estimate, lies)
+    return measured_factors(things, cut, known, problem.target, now)
+
+
+def _packed_at_last(problem: _Problem, usual: Labels) -> Labels | None:
+    """What is chosen where contractions cost what they take once what stays is packed; None where that is not clearly
+    less than the usual choice.
+
+    What lies as it is written by the last choice is not asked again: packed, it would only become cheaper, so no other
+    choice is better for it.
+    """
+    plain, packed = problem.factors(), problem.factors(lasts=True)
+    margins = problem.margins(plain)
+    again: set[int] = set()
+    labels = usual
+    while True:
+        again |= {k for k, f in enumerate(plain) if any(labels[n] for n in f.things)}
+        factors = [b if k in again else a for k, (a, b) in enumerate(zip(plain, packed, strict=True))]
+        labels = choose(problem.counts, [*factors, *margins]).labels
+        if all(k in again or not any(labels[n] for n in f.things) for k, f in enumerate(plain)):
+            break
+    differ = {n for n, (a, b) in enumerate(zip(usual, labels, strict=True)) if a != b}
+    near = [f for f in factors if not differ.isdisjoint(f.things)]
+    now, then = cost_at(near, usual), cost_at(near, labels)
+    is_clear = then <= judging.CLEARLY * now and now - then >= WORTH * cost_at(factors, usual)
+    return labels if differ and is_clear else None
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """The streams of a graph, and what their layouts cost."""
+
+    graph: Graph
+    streams: tuple[Stream, ...]
+    target: Target
+
+    @cached_property
+    def home(self) -> dict[Tensor, int]:
+        return {t: n for n, s in enumerate(self.streams) for t in s.members}
+
+    @cached_property
+    def changed(self) -> frozenset[Tensor]:
+        return frozenset(p for p, _ in self.graph.updates)
+
+    @property
+    def counts(self) -> list[int]:
+        return [len(s.layouts) for s in self.streams]
+
+    def factors(self, lasts: bool = False) -> list[Factor]:
+        """What computes cost that read or write streams, by their labels; those that are alike are asked once."""
+        counts = Counter(self._asked.values())
+        return [Factor(a.things, partial(_cost, self, a, n, lasts)) for a, n in counts.items()]
+
+    def asked(self, t: Compute) -> _Asked | None:
+        """What a compute costs by; None where it costs the same however streams lie, as what goes along with its own
+        does."""
+        return self._asked.get(t)
+
+    @cached_property
+    def _asked(self) -> dict[Compute, _Asked]:
+        return {t: asked for t in self.graph.nodes if (asked := self._asked_by(t)) is not None}
+
+    def _asked_by(self, t: Compute) -> _Asked | None:
+        own, read = self.home.get(t), tuple(self.home.get(i) for i in t.inputs)
+        if (own is None and all(n is None for n in read)) or isinstance(t.definition.body, Scatter):
+            return None
+        if own is not None and all(
+            _goes_along(t, k, i) if n == own else n is None and i.size < t.size
+            for k, (n, i) in enumerate(zip(read, t.inputs, strict=True))
+        ):
+            return None
+        copied = tuple(i in self.changed if isinstance(i, Parameter) else None for i in t.inputs)
+        return _Asked(t.definition, own, read, copied)
+
+    def orders(self, asked: _Asked, at: At) -> tuple[Layout | None, Lies]:
+        """In which orders it writes and reads with the streams at these labels."""
+        lies = {n: self.streams[n].layouts[at[n]] for n in asked.things}
+        own = None if asked.own is None else lies[asked.own]
+        return own, tuple(None if n is None else lies[n] for n in asked.read)
+
+    def margins(self, factors: Sequence[Factor]) -> list[Factor]:
+        """What a stream has to save to lie otherwise."""
+        clearly = min(STEP, CLEARLY) if self.changed and CLEARLY < 1 else CLEARLY
+        plain = {f: f.cost((0,) * len(f.things)) for f in factors}
+        numbers = range(len(self.streams))
+        shares = [sum(cost / len(f.things) for f, cost in plain.items() if n in f.things) for n in numbers]
+        return [margin(n, (1 - clearly) * share) for n, share in enumerate(shares)]
+
+    def said(self, factors: Sequence[Factor], labels: Labels) -> list[tuple[str, Verdict]]:
+        """Of each stream how it lies, or why as it is."""
+        said = list[tuple[str, Verdict]]()
+        for n, (stream, label) in enumerate(zip(self.streams, labels, strict=True)):
+            layout, rest = stream.layouts[label], len(stream.members) - 1
+            now = cost_with(factors, n, labels, 0)
+            if layout is None:
+                offered = " or ".join(str(x) for x in stream.layouts[1:])
+                least = min(cost_with(factors, n, labels, k) for k in range(1, len(stream.layouts)))
+                verdict = Verdict(False, f"its kernels would take {least:.0f} cycles, not {now:.0f}, as {offered}")
+            else:
+                then = cost_with(factors, n, labels, label)
+                verdict = Verdict(True, f"lies as {layout}, with {rest} more: {now:.0f} to {then:.0f} cycles")
+            said.append((stream.name, verdict))
+        return said
+
+    def laid(self, labels: Labels) -> Graph:
+        """The graph with its streams so."""
+        layouts: dict[Tensor, Layout] = {}
+        for s, n in zip(self.streams, labels, strict=True):
+            layouts.update({t: x for t in s.members if (x := s.layouts[n]) is not None})
+        return lay(self.graph, layouts, _beside(self.graph, layouts, self.changed, self.target))[0]
 
 
 def _refused(usual: Partition, other: Partition, gain: float, changed: Collection[Tensor], known: Known) -> str | None:
     """Why kernels stay as they are cut: they were measured, and those they would become were not, or took no less; or
     these move so much more, since less of it is one kernel, that it takes what is gained. gain: seconds."""
-    calls = [[c for c in cut.calls if not _is_prepared(c, changed)] for cut in (usual, other)]
+    calls = [[c for c in cut.calls if not is_prepared(c, changed)] for cut in (usual, other)]
     kernels = {c.subgraph.digest: c.subgraph for found in calls for c in found}
     first, second = (Counter(c.subgraph.digest for c in found) for found in calls)
     was, will = first - second, second - first
@@ -179,11 +315,6 @@ def _refused(usual: Partition, other: Partition, gain: float, changed: Collectio
         return None
     told = f"but less would be one kernel: {then * 1e6:.0f} us by what they move and do, not {now * 1e6:.0f}"
     return f"{told}, for {gain * 1e6:.0f} that the layouts save"
-
-
-def _is_prepared(call: Call, changed: Collection[Tensor]) -> bool:
-    """Whether a kernel reads nothing but parameters that stay: it is run once."""
-    return bool(call.inputs) and all(isinstance(i, Parameter) and i not in changed for i in call.inputs)
 
 
 # --------------------------------------------------------------------------------------------------- what there is
@@ -288,7 +419,7 @@ def _has_room(definition: Definition, asked: Collection[Definition], target: Tar
     if definition not in asked:
         return False
     least = points(definition) / target.lanes(definition.body.dtype) / target.fma_units
-    return least < ROOM * _cycles(definition, None, (None,) * len(definition.slots), target)
+    return least < ROOM * cycles_in(definition, None, (None,) * len(definition.slots), target)
 
 
 def _lane_dimensions(t: Compute, own: Collection[Compute]) -> set[int]:
@@ -313,87 +444,26 @@ def _lane_dimensions(t: Compute, own: Collection[Compute]) -> set[int]:
 # ---------------------------------------------------------------------------------------------------- what it costs
 
 
-def _factors(
-    graph: Graph, streams: Sequence[Stream], home: Mapping[Tensor, int], changed: Collection[Tensor], target: Target
-) -> list[Factor]:
-    """What computes cost that read or write streams, by their labels; those that are alike are asked once. What goes
-    along with its stream costs the same however that lies."""
-    counts: dict[tuple[Definition, int | None, tuple[int | None, ...], tuple[bool | None, ...]], int] = {}
-    for t in graph.nodes:
-        own, read = home.get(t), tuple(home.get(i) for i in t.inputs)
-        if (own is None and all(n is None for n in read)) or isinstance(t.definition.body, Scatter):
-            continue
-        if own is not None and all(
-            _goes_along(t, k, i) if n == own else n is None and i.size < t.size
-            for k, (n, i) in enumerate(zip(read, t.inputs, strict=True))
-        ):
-            continue
-        copied = tuple(i in changed if isinstance(i, Parameter) else None for i in t.inputs)
-        key = t.definition, own, read, copied
-        counts[key] = counts.get(key, 0) + 1
-    found = []
-    for (definition, own, read, copied), count in counts.items():
-        those = tuple(sorted({n for n in (own, *read) if n is not None}))
-        found.append(Factor(those, partial(_cost, streams, those, definition, own, read, copied, count, target)))
-    return found
+@dataclass(frozen=True)
+class _Asked:
+    """Computes that are alike: the streams that they write and read, by slot, and of each slot, None where it reads no
+    parameter, whether the program changes that."""
+
+    definition: Definition
+    own: int | None
+    read: tuple[int | None, ...]
+    copied: tuple[bool | None, ...]
+
+    @property
+    def things(self) -> tuple[int, ...]:
+        return tuple(sorted({n for n in (self.own, *self.read) if n is not None}))
 
 
-def _cost(
-    streams: Sequence[Stream],
-    those: tuple[int, ...],
-    definition: Definition,
-    own: int | None,
-    read: tuple[int | None, ...],
-    copied: tuple[bool | None, ...],
-    count: int,
-    target: Target,
-    labels: tuple[int, ...],
-) -> float:
-    """Estimated cycles of so many computes of a definition, with the streams at these labels."""
+def _cost(problem: _Problem, asked: _Asked, count: int, lasts: bool, labels: Labels) -> float:
+    """Estimated cycles of so many computes that are alike, with their streams at these labels."""
     tick()
-    at = {n: streams[n].layouts[label] for n, label in zip(those, labels, strict=True)}
-    mine = None if own is None else at[own]
-    lies = tuple(None if n is None else at[n] for n in read)
-    return count * _taken(definition, mine, lies, copied, target)[0]
-
-
-def _taken(
-    definition: Definition,
-    own: Layout | None,
-    read: tuple[Layout | None, ...],
-    copied: tuple[bool | None, ...],
-    target: Target,
-) -> tuple[float, tuple[Layout | None, ...]]:
-    """The cycles of a compute that reads and writes in these orders, and the copies of parameters that it reads then,
-    by slot. copied: of each slot, None where it reads no parameter, whether the program changes it."""
-    copies: tuple[Layout | None, ...] = (None,) * len(read)
-    if own is not None and definition.has_reduction:
-        copies = tuple(
-            None if is_changed is None or read[n] is not None else _copy(definition, n, own)
-            for n, is_changed in enumerate(copied)
-        )
-    cycles = _cycles(definition, own, tuple(c or r for c, r in zip(copies, read, strict=True)), target)
-    for slot, copy, is_changed in zip(definition.slots, copies, copied, strict=True):
-        if copy is not None and is_changed:
-            cycles += 2 * math.prod(slot.shape) * dt.itemsize(slot.dtype) / BYTES_A_CYCLE
-    return cycles, copies
-
-
-def _copy(definition: Definition, slot: int, own: Layout) -> Layout | None:
-    """The order of what is read in a slot in which it lies along the lanes of what is written: of the one dimension
-    that they have in common."""
-    if own.width == 1:
-        return None
-    reads = [r for r in definition.reads if r.slot == slot]
-    lane = own.dimension
-    if len(reads) != 1 or not all(i.free <= {i} for i in reads[0].indices):
-        return None
-    at = [d for d, i in enumerate(reads[0].indices) if isinstance(i, Axis) and i.ident == lane]
-    if len(at) != 1:
-        return None
-    rest = tuple(d for d in range(len(reads[0].indices)) if d != at[0])
-    layout = Layout((), at[0], rest, own.width)
-    return layout if layout.fits(definition.slots[slot].shape).ok else None
+    own, read = problem.orders(asked, dict(zip(asked.things, labels, strict=True)))
+    return count * taken(asked.definition, own, read, asked.copied, problem.target, lasts)[0]
 
 
 def _beside(graph: Graph, layouts: Mapping[Tensor, Layout], changed: Collection[Tensor], target: Target) -> Beside:
@@ -404,41 +474,7 @@ def _beside(graph: Graph, layouts: Mapping[Tensor, Layout], changed: Collection[
         if (own is None and not any(read)) or isinstance(t.definition.body, Scatter):
             continue
         copied = tuple(i in changed if isinstance(i, Parameter) else None for i in t.inputs)
-        for n, copy in enumerate(_taken(t.definition, own, read, copied, target)[1]):
+        for n, copy in enumerate(taken(t.definition, own, read, copied, target)[1]):
             if copy is not None:
                 found[t, n] = copy
     return found
-
-
-def _cycles(definition: Definition, own: Layout | None, read: tuple[Layout | None, ...], target: Target) -> float:
-    if is_contraction(definition) and (found := cycles_of(definition, own, read, target)) < math.inf:
-        return found
-    return swept(laid_definition(definition, own, read), target)
-
-
-@remembered
-def swept(definition: Definition, target: Target) -> float:
-    """Estimated cycles of one core for a map, or for a sum that is no contraction: of the vectors of its default
-    schedule for what they read and do, and of what goes through memory once."""
-    kernel = kernel_of(definition)
-    schedule, problem = default_schedule(kernel, target), problem_of(kernel)
-    moved = sum(read_bytes(definition)) + math.prod(definition.shape) * dt.itemsize(definition.body.dtype)
-    memory = moved / (NEAR if moved <= target.l2_bytes else FAR)
-    if not isinstance(problem, NestProblem) or schedule.template not in ("map", "reduction"):
-        return points(definition) + memory
-    knobs = dict(schedule.knobs)
-    nest, lanes = problem.fused(knobs), int(knobs["lanes"])
-    along = nest.reduction.axes if nest.reduction is not None and knobs.get("lane") == "reduced" else nest.axes
-    extent = along[-1].extent if along else 1
-    each, apart = OPERATION, 0.0
-    for e in (nest.reduction.body,) if nest.reduction is not None else tuple(v for _, _, v in nest.outputs):
-        for read in dict.fromkeys(input_reads(e)):
-            step = None if is_data_dependent(read) or not along else stride(read.indices[0], along[-1])
-            if step is None or abs(step) > 4:
-                apart += lanes * (costs.PACK_TURNED if knobs.get("turn") else APART)
-            elif step != 0:
-                terms, first = affine.linear(read.indices[0])
-                whole = all(n % lanes == 0 for a, n in terms.items() if a is not along[-1]) and first % lanes == 0
-                each += SHUFFLED if abs(step) > 1 else ALIGNED if whole else LOADED
-    vectors = points(definition) / extent * math.ceil(extent / lanes)
-    return max(vectors * each, memory) + vectors * apart

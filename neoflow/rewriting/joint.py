@@ -74,6 +74,11 @@ def cost_with(factors: Sequence[Factor], thing: int, labels: Sequence[int], labe
     return sum(f.cost(tuple(at[n] for n in f.things)) for f in factors if thing in f.things)
 
 
+def cost_at(factors: Sequence[Factor], labels: Sequence[int]) -> float:
+    """What all of them cost at these labels."""
+    return sum(f.cost(tuple(labels[n] for n in f.things)) for f in factors)
+
+
 def _near(v: int, factors: Sequence[Factor]) -> tuple[int, ...]:
     """What costs together with a thing."""
     return tuple(sorted({n for f in factors if v in f.things for n in f.things} - {v}))

@@ -12,22 +12,21 @@ A layout is a bijection: what no panel divides is not padded, and stays as it is
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from neoflow.expr import dtype as dt
-from neoflow.expr.ir import Slot
-from neoflow.expr.memo import remembered
-from neoflow.expr.tensor import Compute, Definition, Parameter, Placeholder, Tensor
+from neoflow.expr.tensor import Compute, Definition, Parameter, Tensor
 from neoflow.graph import FEW, Graph, Layout, is_contraction, operands
-from neoflow.graph.laid import kin, laid, lay
-from neoflow.loops import costs
+from neoflow.graph.laid import kin, lay
 from neoflow.partition import KernelCall, Partition, Subgraph
-from neoflow.partition.calls import Call, put_together
+from neoflow.partition.calls import Call
 from neoflow.rewriting.joint import Factor, choose, cost_with, margin
+from neoflow.rewriting.judging import RIVALS, Rival
 from neoflow.rewriting.layouts import Contracting, contracting, in_panels, layout_of
+from neoflow.rewriting.measured import At, Things, measured_factors
+from neoflow.rewriting.orders import BYTES_A_CYCLE, Lies, cycles_of, kernel_of, laid_definition, nbytes_of
+from neoflow.rewriting.times import Lookup
 from neoflow.target import Target
 from neoflow.trace import tick
 from neoflow.verdict import Verdict
@@ -39,8 +38,6 @@ LEAST = 1 << 22
 """Bytes of a parameter from which packing it costs what the estimate says. The 3x3 weights of resnet18, 0.6 and 2.4 MB,
 were packed from cache to cache: their kernels took 0.99 to 1.03 of the time with none of it, where 0.90 to 0.96 was
 estimated; a step of a BERT layer with 9.4 MB that live packed took 0.96 (a busy machine)."""
-BYTES_A_CYCLE = 4.0
-"""What a core moves of what is packed beside, read and written: 10 GB/s at 2.5 GHz."""
 MOST = 4
 """Layouts that are chosen from for a parameter, beside the plain one."""
 
@@ -56,6 +53,7 @@ class Living:
     before: float = 0.0
     after: float = 0.0
     is_exact: bool = True
+    rivals: tuple[Rival, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -80,18 +78,23 @@ class _Thing:
 
 
 def live_packed(
-    graph: Graph, target: Target, cut: Callable[[Graph], Partition], may: Callable[[Subgraph], bool]
+    graph: Graph,
+    target: Target,
+    cut: Callable[[Graph], Partition],
+    may: Callable[[Subgraph], bool],
+    known: Lookup | None = None,
 ) -> Living:
     """The graph whose changed parameters live as kernels read them, where these clearly take less by the estimate.
 
     cut: divides a graph into kernels. may: whether a kernel may become another one, of which nothing is known.
+    known: what kernels took, where any were measured and rivals are looked for.
     """
     said: dict[Tensor, tuple[str, Verdict]] = {}
     things: list[_Thing] = []
-    known: set[Tensor] = set()
+    lying: set[Tensor] = set()
     asking = _readers(graph)
     for p, _ in graph.updates:
-        if p in known or not asking.get(p):
+        if p in lying or not asking.get(p):
             continue
         if p.nbytes < LEAST:
             said[p] = p.name, Verdict(False, f"its {p.nbytes} bytes are packed from cache to cache")
@@ -105,15 +108,16 @@ def live_packed(
         if not found:
             said[p] = p.name, Verdict(False, "no kernel reads it in panels that divide it")
             continue
-        known |= family
+        lying |= family
         things.append(_Thing(p.name, family, (None, *found)))
     if not things:
         return Living(graph, tuple(said.values()))
     factors = _factors(graph, things, target)
-    plain = [0] * len(things)
+    plain = (0,) * len(things)
     margins = [margin(n, (1 - CLEARLY) * cost_with(factors, n, plain, 0)) for n in range(len(things))]
-    chosen = choose([len(t.layouts) for t in things], [*factors, *margins])
-    taken, calls = [], tuple[Call, ...]()
+    counts = [len(t.layouts) for t in things]
+    chosen = choose(counts, [*factors, *margins])
+    taken, calls = [0] * len(things), tuple[Call, ...]()
     for n, (thing, label) in enumerate(zip(things, chosen.labels, strict=True)):
         layout, head = thing.layouts[label], next(iter(p for p, _ in graph.updates if p in thing.members))
         touched = frozenset(t for t in graph.nodes if is_contraction(t.definition) and _touches(t, thing))
@@ -125,13 +129,50 @@ def live_packed(
         else:
             others = len(thing.members) - 1
             verdict = Verdict(True, f"lives as {layout}, with {others} more: {now:.0f} to {then:.0f} cycles")
-            taken.append((thing, layout, now, then))
+            taken[n] = label
         said[head] = thing.name, verdict
-    if not taken:
-        return Living(graph, tuple(said.values()), is_exact=chosen.is_exact)
-    laid_out, _ = lay(graph, {t: layout for thing, layout, _, _ in taken for t in thing.members})
-    now, then = sum(x[2] for x in taken), sum(x[3] for x in taken)
-    return Living(laid_out, tuple(said.values()), now, then, chosen.is_exact)
+    now = sum(cost_with(factors, n, chosen.labels, 0) for n, k in enumerate(taken) if k)
+    then = sum(cost_with(factors, n, chosen.labels, k) for n, k in enumerate(taken) if k)
+    rivals = () if known is None else _rivals(graph, things, cut(graph), chosen.labels, tuple(taken), known, target)
+    return Living(_laid(graph, things, taken), tuple(said.values()), now, then, chosen.is_exact, rivals)
+
+
+def _laid(graph: Graph, things: Sequence[_Thing], labels: Sequence[int]) -> Graph:
+    """The graph whose things have these layouts; the same where all are as they are."""
+    layouts = {t: x for thing, n in zip(things, labels, strict=True) for t in thing.members if (x := thing.layouts[n])}
+    return lay(graph, layouts)[0] if layouts else graph
+
+
+def _rivals(
+    graph: Graph,
+    things: Sequence[_Thing],
+    cut: Partition,
+    wanted: tuple[int, ...],
+    now: tuple[int, ...],
+    known: Lookup,
+    target: Target,
+) -> tuple[Rival, ...]:
+    """Other choices, where kernels were measured: what is chosen by what these took, what the estimate alone would have
+    taken, and none."""
+    home = {t: n for n, thing in enumerate(things) for t in thing.members}
+
+    def orders(t: Compute, at: At) -> tuple[Layout | None, Lies]:
+        lies = [things[home[i]].layouts[at[home[i]]] if i in home else None for i in (t, *t.inputs)]
+        return lies[0], tuple(lies[1:])
+
+    def matters(t: Compute) -> bool:
+        return is_contraction(t.definition) and any(i in home for i in (t, *t.inputs))
+
+    def estimate(t: Compute, at: At) -> float:
+        return cycles_of(t.definition, *orders(t, at), target)
+
+    those = Things(home, [x.layouts for x in things], matters, estimate, lambda t, at: orders(t, at)[1])
+    if (factors := measured_factors(those, cut, known, target, now)) is None:
+        return ()
+    by_times = choose([len(thing.layouts) for thing in things], factors).labels
+    others = [x for x in dict.fromkeys((by_times, wanted, (0,) * len(things))) if x != now][:RIVALS]
+    told = [f"{sum(map(bool, x))} of {len(x)} parameters live packed" for x in others]
+    return tuple(Rival(name, _laid(graph, things, x)) for name, x in zip(told, others, strict=True))
 
 
 def _readers(graph: Graph) -> dict[Tensor, list[tuple[Compute, int]]]:
@@ -171,14 +212,6 @@ def _along_free(asked: Contracting) -> Contracting:
     operand = next((o for o in operands(asked.definition) if o.slot == asked.slot), None)
     free = [] if operand is None else [a for a in operand.axes if a is not None and a not in reduced]
     return replace(asked, axis=free[0]) if len(free) == 1 else asked
-
-
-@remembered
-def kernel_of(definition: Definition) -> Subgraph:
-    """A compute of this definition as a kernel of its own."""
-    inputs = tuple(Placeholder(s.shape, s.dtype, f"x{n}", None) for n, s in enumerate(definition.slots))
-    t = Compute(definition, inputs, "y")
-    return put_together(inputs, (t,), (t,), None, {}, "y").subgraph
 
 
 def _may(touched: frozenset[Compute], calls: Iterable[Call], may: Callable[[Subgraph], bool]) -> bool:
@@ -225,34 +258,6 @@ def _cost(
         for slot, n in enumerate(read):
             for layout in () if n is None else things[n].layouts[1:]:
                 beside = tuple(layout if k == slot else None for k in range(len(read)))
-                moved = 2 * _nbytes(definition.slots[slot]) / BYTES_A_CYCLE
+                moved = 2 * nbytes_of(definition.slots[slot]) / BYTES_A_CYCLE
                 cycles = min(cycles, cycles_of(definition, None, beside, target) + moved / count)
     return count * cycles
-
-
-def _nbytes(slot: Slot) -> int:
-    return math.prod(slot.shape) * dt.itemsize(slot.dtype)
-
-
-@remembered
-def cycles_of(definition: Definition, own: Layout | None, read: tuple[Layout | None, ...], target: Target) -> float:
-    """Estimated cycles of a contraction that reads and writes in these orders."""
-    kernel = contracting(kernel_of(laid_definition(definition, own, read)), target)
-    if kernel is None:
-        return math.inf
-    jumps = 0.0
-    for slot, order in kernel.summed:
-        if read[slot] is not None and slot != kernel.slot and list(order) != sorted(order):
-            jumps += costs.LOST_LINE * _nbytes(definition.slots[slot]) / costs.LINE_BYTES
-    return kernel.cycles + jumps
-
-
-def laid_definition(definition: Definition, own: Layout | None, read: tuple[Layout | None, ...]) -> Definition:
-    """A definition that reads and writes in these orders."""
-    inputs: list[Tensor] = [Placeholder(s.shape, s.dtype, f"x{n}", None) for n, s in enumerate(definition.slots)]
-    t = Compute(definition, tuple(inputs), "y")
-    lying = {i: x for i, x in zip((t, *inputs), (own, *read), strict=True) if x is not None}
-    now: dict[Tensor, Tensor] = {
-        i: i if i not in lying else Placeholder(lying[i].shape(i.shape), i.dtype, i.name, None) for i in inputs
-    }
-    return laid(t, lying, now).definition

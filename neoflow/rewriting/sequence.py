@@ -53,12 +53,11 @@ from neoflow.partition.compose import Split
 from neoflow.rewriting import chunking
 from neoflow.rewriting.blocking import count_of
 from neoflow.rewriting.channels import CHANNELS
-from neoflow.rewriting.flowing import BLOCKED, SWAPPED, flow
+from neoflow.rewriting.flowing import BLOCKED, SWAPPED, nobody
 from neoflow.rewriting.flowing import Known as Measured
 from neoflow.rewriting.forms import computed_by, in_place
 from neoflow.rewriting.gathered import GATHERED
-from neoflow.rewriting.layouts import lay_out
-from neoflow.rewriting.living import live_packed
+from neoflow.rewriting.lying import JOINT, LAYOUTS, LIVING, How, lay_all
 from neoflow.rewriting.pricing import Price
 from neoflow.rewriting.unread import UNREAD
 from neoflow.roofs import STATED, Roofs
@@ -70,12 +69,12 @@ from neoflow.verdict import Verdict
 if TYPE_CHECKING:
     from neoflow.rewriting.optimizing import Optimizer
 
-LAYOUTS, LIVING, PREPARED, OPTIMIZE, FORMS = "layouts", "packed parameters", "prepared", "optimize", "forms"
+PREPARED, OPTIMIZE, FORMS = "prepared", "optimize", "forms"
 MAPPING, ATTENTION, REWARD, TOGETHER, TORCH = "mapping", "attention", "reward", "together", "torch cells"
 SEGMENTS, CHUNKS, BLOCKS, PERSISTENT = "segments", "chunks", "blocks", "persistent"
 RULE_NAMES = frozenset(rule.name for rule in RULES)
 RECURRENT = (STRANDS, SEGMENTS, CHUNKS, BLOCKS, ROWS, PERSISTENT)
-LYING = (SWAPPED, BLOCKED, LIVING, LAYOUTS, CHANNELS, UNREAD, GATHERED)
+LYING = (SWAPPED, BLOCKED, LIVING, LAYOUTS, JOINT, CHANNELS, UNREAD, GATHERED)
 OPTIONAL = (
     *(MAPPING, ATTENTION, *OPTIONAL_REWRITES),
     *LYING,
@@ -84,7 +83,8 @@ OPTIONAL = (
     *RECURRENT,
 )
 """What `NEOFLOW_WITHOUT` may name: recurrences found, attention in blocks, passes, their rewrites, activations that lie
-with dimensions swapped or in blocks, parameters that live packed, layouts, channels of images last, contractions of
+with dimensions swapped or in blocks, parameters that live packed, layouts, what these choose together, channels of
+images last, contractions of
 what is read alone and products by one parameter gathered (the three where `optimize=` is given), rules of fusion and
 their reward, what is returned as it is made, what is prepared, and strands, segments, chunks, blocks, rows in place and
 persistent kernels of recurrences."""
@@ -129,18 +129,16 @@ def stages(
     riding = in_tiles if RIDERS in asked and target is not None and target.device == "cpu" else None
     divide = partial(partition, without=without & RULE_NAMES, choose=choose, roofs=roofs, in_tiles=riding)
     cut: Partition | None = None
-    for kind in (SWAPPED, BLOCKED):
-        may_pay = kind in asked or not (graph.updates or kind in without)  # in a step that trains none was ever taken
-        if target is not None and target.device == "cpu" and known is not None and may_pay:
-            flowing = partial(flow, graph, kind, target, divide, known)
-            graph = trace.run(kind, flowing, lambda found: found.summary, str, size_of(graph)).graph
-    if target is not None and target.device == "cpu" and LIVING not in without and may_live is not None:
-        living = partial(live_packed, graph, target, divide, may_live)
-        graph = trace.run(LIVING, living, lambda found: found.summary, str, size_of(graph)).graph
-    if target is not None and target.device == "cpu" and LAYOUTS not in without:
-        laying = partial(lay_out, graph, target, divide, may_last, in_place(forms))
-        laid = trace.run(LAYOUTS, laying, lambda a: a.summary, str, size_of(graph))
-        graph, cut = laid.graph, laid.cut
+    if target is not None and target.device == "cpu":
+        may_flow = known is not None  # in a step that trains no activations were ever taken
+        kinds = (k for k in (SWAPPED, BLOCKED) if may_flow and (k in asked or not (graph.updates or k in without)))
+        how = How(
+            *(target, divide, known or nobody, may_live, may_last, in_place(forms), tuple(kinds)),
+            lives=LIVING not in without,
+            packs=LAYOUTS not in without,
+            joins=JOINT not in without and may_live is not None,
+        )
+        graph, cut = lay_all(graph, trace, how)
 
     def divided_at_last(graph: Graph) -> Partition:
         found = divide(graph) if cut is None else cut

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 
 from neoflow.graph import is_contraction, points
 from neoflow.partition import Subgraph, cost_of, multiplies
@@ -28,7 +28,7 @@ class Times:
         self._roofs, self._lookup = roofs, known
         self._measured: dict[str, float | None] = {}
         self._seconds: dict[str, float] = {}
-        self._longer: dict[bool, list[float]] = {True: [], False: []}
+        self._longer: dict[Hashable, list[float]] = {}
         """by kind, logarithms of how many times as long as thought those took that `learn` was told of"""
         self._fastest = 0.0
         """products a second, of those of them that multiply"""
@@ -43,6 +43,10 @@ class Times:
     def thought(self, kernel: Subgraph) -> float:
         """By the roofs."""
         return cost_of(kernel).seconds(self._roofs)
+
+    def kind(self, kernel: Subgraph) -> Hashable:
+        """Kernels of one kind take as many times as long as thought as each other: those that multiply, all others."""
+        return multiplies(kernel)
 
     def measured(self, kernel: Subgraph) -> float | None:
         """What it took; None where nobody knows."""
@@ -61,7 +65,7 @@ class Times:
             seconds = self.measured(kernel)
             if seconds is not None and seconds > 0:
                 ratio = seconds / self.thought(kernel)
-                self._longer[multiplies(kernel)].append(math.log(ratio))
+                self._longer.setdefault(self.kind(kernel), []).append(math.log(ratio))
                 self._fastest = max(self._fastest, _products(kernel) / seconds)
         self._seconds.clear()
         return new
@@ -73,8 +77,7 @@ class Times:
 
     def _factor(self, kernel: Subgraph) -> float:
         """Of what is thought of a kernel."""
-        both = [*self._longer[True], *self._longer[False]]
-        known = self._longer[multiplies(kernel)] or both
+        known = self._longer.get(self.kind(kernel)) or [ratio for each in self._longer.values() for ratio in each]
         return math.exp(sum(known) / len(known)) if known else 1.0
 
 

@@ -24,6 +24,7 @@ from neoflow.partition import prepared_first as prepared_of
 from neoflow.partition.rules import EPILOGUES, RIDERS, SIBLINGS
 from neoflow.rewriting import flowing
 from neoflow.rewriting.flowing import BLOCKED, SWAPPED
+from neoflow.rewriting.lying import JOINT
 from neoflow.rewriting.sequence import TORCH
 from tests import random_recurrences
 from tests.attack.test_transformations import agree, only
@@ -35,7 +36,7 @@ from tests.graph.algorithms import test_table
 from tests.mapping import cells
 from tests.partition import test_fuse, test_kept_rows, test_riders, test_rules, test_strands, test_together
 from tests.recompute import networks, test_laws, test_segments
-from tests.rewriting import test_attending, test_channels, test_flowing, test_gathered, test_unread
+from tests.rewriting import test_attending, test_channels, test_flowing, test_gathered, test_lying, test_unread
 from tests.runtime import test_prepared
 
 
@@ -356,6 +357,7 @@ LAWS = {
     BLOCKED: Law(partial(lying, BLOCKED), 0.7, few=3),
     "packed parameters": Law(test_laid.training_law, 0.9),
     "layouts": Law(test_packing.law, 0.3, few=20),
+    JOINT: Law(test_lying.law, 0.2, few=8),
     "channels last": Law(test_channels.law, 0.9, few=3),
     "unread": Law(test_unread.law, 0.25),
     "gathered": Law(test_gathered.law, 0.7),

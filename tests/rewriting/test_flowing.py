@@ -9,8 +9,10 @@ from neoflow import nn
 from neoflow.graph import Layout, in_blocks, make_graph, optimize
 from neoflow.nn import functional as F
 from neoflow.partition import partition
-from neoflow.rewriting import flowing, sequence
-from neoflow.rewriting.flowing import BLOCKED, SWAPPED, flow, nobody, swept
+from neoflow.rewriting import flowing, lying
+from neoflow.rewriting.flowing import BLOCKED, SWAPPED, flow, nobody
+from neoflow.rewriting.judging import swept
+from neoflow.rewriting.orders import kernel_of
 from tests.chance import Chance
 from tests.codegen.kernels import TARGET, WIDE
 from tests.graph.programs import PROGRAMS
@@ -91,7 +93,7 @@ def test_values_stay_in_many_programs(wanted):
 @pytest.mark.tvm
 @pytest.mark.parametrize(("make", "kind"), [(turned, SWAPPED), (channels, BLOCKED)])
 def test_what_is_taken_is_right(make, kind, monkeypatch, wanted):
-    monkeypatch.setattr(sequence, "flow", lambda graph, kind, _, *rest: flow(graph, kind, WIDE, *rest))
+    monkeypatch.setattr(lying, "flow", lambda graph, kind, _, *rest: flow(graph, kind, WIDE, *rest))
     (y,), x = make()
     f = nf.compile([y], [x])
     assert "lies as [" in f.explain(kind)
@@ -175,7 +177,7 @@ def test_swept_cycles_know_how_things_lie():
     across = nf.compute((66, 58, 64), lambda p, q, c: nf.max(x[c, p, q + r], axis=[r]))
     t = nf.placeholder((66, 66, 64), name="t")
     lines = nf.compute((66, 58, 64), lambda p, q, c: nf.max(t[p, q + r, c], axis=[r]))
-    found = [swept(y.definition, WIDE) for y in (lines, along, across)]
+    found = [swept(kernel_of(y.definition), WIDE) for y in (lines, along, across)]
     assert found == sorted(found) and found[2] > 1.5 * found[1]
     assert Layout((1, 2), 0, (), 1).shape((64, 66, 66)) == (66, 66, 64, 1)
 
