@@ -4,6 +4,7 @@ from benchmarks.synthetic import Synthetic
 from neoflow.loops import default_schedule
 from neoflow.tune import Limits, Task, Trial, spend
 from neoflow.tune.budget import HOPE
+from neoflow.tune.search import BATCH
 from tests.tune.problems import TARGET, named
 
 
@@ -74,7 +75,7 @@ def test_what_stops_gaining_is_left():
     """Of two kernels that take as long the one that never becomes better."""
     machine = Gentle()
     machine.stuck = named()["product"].digest
-    result, _ = spent(tasks_of("product", "product again"), Limits(trials=66), machine)
+    result, _ = spent(tasks_of("product", "product again"), Limits(trials=120), machine)
     still, gaining = counts(result)
     assert gaining > 1.5 * still > 0
 
@@ -109,7 +110,7 @@ def test_it_says_why_it_stopped():
     )
     assert spent(tasks_of("product"), Limits(patience=20))[0].stopped.startswith("patience: the last ")
     result, _ = spent(tasks_of("product"), Limits(), watch=lambda number, progress: progress.trials >= 9)
-    assert result.stopped == "asked: whoever watches said so" and result.trials == 9
+    assert result.stopped == "asked: whoever watches said so" and 9 <= result.trials < 9 + BATCH
 
 
 def test_the_same_seed_gives_the_same_program():
