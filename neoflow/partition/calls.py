@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary, ref
 
 from neoflow.expr.tensor import Compute, Tensor
 from neoflow.partition.subgraph import Node, Subgraph, Value
@@ -169,6 +170,18 @@ def in_order(calls: list[KernelCall], views: Mapping[Tensor, View], wholes: Whol
     return [calls[n] for n in order]
 
 
+_SAME: WeakKeyDictionary[Subgraph, ref[Subgraph]] = WeakKeyDictionary()
+
+
+def _the_same(subgraph: Subgraph) -> Subgraph:
+    """The one that is equal to it and was there before: what was found out about that is known of this."""
+    known = _SAME.get(subgraph)
+    found = None if known is None else known()
+    if found is None:
+        _SAME[subgraph] = ref(subgraph)
+    return found or subgraph
+
+
 def put_together(
     inputs: tuple[Tensor, ...],
     nodes: Sequence[Compute],
@@ -190,4 +203,4 @@ def put_together(
         orders if any(orders) else (),
     )
     subgraph.check(tuple(t.name for t in number))
-    return KernelCall(subgraph, inputs, outputs, name, tuple(nodes), turns)
+    return KernelCall(_the_same(subgraph), inputs, outputs, name, tuple(nodes), turns)
