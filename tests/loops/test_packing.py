@@ -87,8 +87,24 @@ def test_no_default_takes_them(make):
     """Computed sides are packed, one point of K after another."""
     schedule = default_schedule(make(), WIDE)
     assert (schedule["row_points"], schedule["vector_points"]) == (1, 1)
-    if make in (of_exp, of_long_maps):
+    if make in (of_exp, of_long_maps):  # of more rows than a tile has
         assert schedule["pack"] and schedule["pack_panels"]
+
+
+@pytest.mark.parametrize(
+    ("f", "m", "is_packed"), [(nf.exp, 4, False), (nf.exp, 53, True), (lambda t: nf.select(t > 0.5, t, 0.0), 4, True)]
+)
+def test_what_one_tile_uses_alone_is_computed_there(f, m, is_packed):
+    """And what several tiles use is computed once, as is what is computed under conditions."""
+    schedule = default_schedule(maps_of(f, m=m), WIDE)
+    assert schedule["side"] == "right" and schedule["pack_panels"] == is_packed
+
+
+def test_what_lies_across_lanes_is_packed():
+    a, b = nf.placeholder((4, 53), name="a"), nf.placeholder((410, 53), name="b")
+    y = nf.expr("y[i,j] = sum(a[i,k] * exp(b[j,k]))", a=a, b=b)
+    schedule = complete("contraction", problem_of(subgraph_of([y], [a, b])), WIDE, {"side": "right"})
+    assert schedule["pack_panels"]
 
 
 def forms(knobs):
