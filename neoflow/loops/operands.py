@@ -277,9 +277,9 @@ def _usual_pack_panels(p: NestProblem, target: Target, k: Chosen) -> bool:
 
 
 def _is_computed_along(p: NestProblem, target: Target, k: Chosen) -> bool:
-    """Whether the side with N is computed from whole vectors, without conditions. What one tile uses alone is packed for
-    nobody: with weights of bf16, 4 and 6 rows took 0.65 and 0.67 of the time of packing them, 16 rows, three tiles,
-    1.04."""
+    """Whether the side with N is computed from whole vectors, without conditions. What one tile uses alone is packed
+    for nobody: with weights of bf16, 4 and 6 rows took 0.65 and 0.67 of the time of packing them, 16 rows, three
+    tiles, 1.04."""
     side, last = sides(p, k).c.right, sides(p, k).c.n[-1]
     if False not in _pack_panels(p, target, k).values or any(isinstance(e, Select) for e in postorder(side)):
         return False
