@@ -50,7 +50,11 @@ _GPU_REDUCTION = (
 )
 
 OWN: dict[str, tuple[str, ...]] = {
-    "contraction": (*(f"loops/{n}.py" for n in ("contraction", "operands", "tasks")), *_TILED, *_CONTRACTION),
+    "contraction": (
+        *(f"loops/{n}.py" for n in ("contraction", "operands", "point_blocks", "tasks")),
+        *_TILED,
+        *_CONTRACTION,
+    ),
     "reduction": _REDUCTION,
     "map": _MAP,
     "scatter": ("loops/scatter.py", "codegen/cpu/scatter.py"),

@@ -21,7 +21,7 @@ import math
 from dataclasses import dataclass, replace
 
 from neoflow.expr import dtype as dt
-from neoflow.loops import costs, operands, tasks
+from neoflow.loops import costs, operands, point_blocks, tasks
 from neoflow.loops.knob import FLAG, INDEX, NUMBER, WORD, Chosen, Knob, Range, completed, flags, up_to
 from neoflow.loops.nest import input_reads, is_data_dependent, stride
 from neoflow.loops.problem import FUSE, NestProblem, looks_up_beside_choices, nbytes
@@ -339,13 +339,13 @@ KNOBS: tuple[Knob[NestProblem], ...] = (
     operands.PACK,
     operands.RUN,
     operands.TURN_ROWS,
-    operands.ROW_POINTS,
+    point_blocks.ROW_POINTS,
     tasks.PARALLEL,
     tasks.ORDER,
     operands.PACK_PANELS,
     operands.TURN,
     operands.PACK_LOOP,
-    operands.VECTOR_POINTS,
+    point_blocks.VECTOR_POINTS,
     operands.AHEAD,
     operands.PACK_PARTS,
     operands.PREFETCH,
