@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from neoflow.expr.ir import same
 from neoflow.expr.tensor import Compute
 from neoflow.graph import cost
-from neoflow.graph.edit import Editor
+from neoflow.graph.edit import Editor, Place
 from neoflow.graph.rewrite import Match, Rewrite, Site
 from neoflow.verdict import Verdict
 
@@ -148,7 +148,7 @@ class _Seconds:
 def _overlapping(editor: Editor, rewrites: Sequence[Parallel], own: Group) -> list[Group] | None:
     """A group and all that pay and overlap with it, or with one that does, in the order in which they would be found;
     None where there are too many."""
-    found: dict[tuple[str, Links], tuple[object, Group]] = {}
+    found: dict[tuple[str, Links], tuple[tuple[Place, int, int], Group]] = {}
     stack, seen = [own.links], set[tuple[str, Links]]()
     while stack:
         for t in stack.pop():
@@ -166,8 +166,7 @@ def _overlapping(editor: Editor, rewrites: Sequence[Parallel], own: Group) -> li
                     number = next(n for n, g in enumerate(rewrite.groups(editor, first)) if same(g, links))
                     found[key] = (editor.place(first), place, number), Group(rewrite, links)
                     stack.append(links)
-    ranked = sorted(found.values(), key=lambda ranked: ranked[0])  # type: ignore[arg-type, return-value]
-    return [group for _, group in ranked]
+    return [group for _, group in sorted(found.values(), key=lambda ranked: ranked[0])]
 
 
 def _first(editor: Editor, links: Links) -> Compute:

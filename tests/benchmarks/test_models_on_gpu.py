@@ -95,17 +95,20 @@ def test_a_section_and_plots_of_its_own(tmp_path, monkeypatch):
     assert "Training steps on cuda:sm_90" in (tmp_path / "models-cuda-sm_90-train.svg").read_text()
 
 
+def nobody(*given):
+    pytest.fail("measured")
+
+
 def test_without_a_gpu_nothing_is_measured(tmp_path, monkeypatch, without_a_gpu, capsys):
     monkeypatch.setattr(results, "PATH", tmp_path / "RESULTS.md")
     monkeypatch.setattr(command, "FIGURES", tmp_path)
-    perform = lambda *given: pytest.fail("measured")  # noqa: E731
     arguments = ["--target", "cuda", "--models", "^capsnet/1/", "--out", str(tmp_path)]
     for more in ([], ["--prepare"], ["--write"]):
-        assert command.main([*arguments, *more], perform) == 1
+        assert command.main([*arguments, *more], nobody) == 1
         said = capsys.readouterr()
         assert said.err == "nothing is measured: there is no NVIDIA driver on this machine (libcuda.so.1)\n"
     assert "no GPU was there when this was written: nothing is measured" in (tmp_path / "RESULTS.md").read_text()
-    assert command.main([*arguments, "--list"], perform) == 0
+    assert command.main([*arguments, "--list"], nobody) == 0
     assert capsys.readouterr().out.split() == ["capsnet/1/train", "capsnet/1/infer"]
 
 
@@ -114,7 +117,7 @@ def test_what_was_measured_elsewhere_is_published(tmp_path, monkeypatch, without
     monkeypatch.setattr(command, "FIGURES", tmp_path)
     keep(tmp_path, cell(THERE))
     arguments = ["--target", "cuda:sm_90", "--models", "^capsnet/1/train", "--out", str(tmp_path), "--write"]
-    assert command.main(arguments, lambda *given: pytest.fail("measured")) == 0
+    assert command.main(arguments, nobody) == 0
     assert "| capsnet b1 | 1000.00 | 2000.00 |" in (tmp_path / "RESULTS.md").read_text()
 
 
